@@ -20,15 +20,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, commands: Iterable[CLICommand]) -> None:
-    below = parser.add_subparsers(required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in commands:
-        one = below.add_parser(command.name, help=command.help, description=command.help)
+        subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
         if isinstance(command, ActionCommand):
             for argument in command.args:
-                argument.add_to_parser(one)
-            one.set_defaults(func=command.func)
+                argument.add_to_parser(subparser)
+            subparser.set_defaults(func=command.func)
         else:
-            _add(one, command.subcommands)
+            _add(subparser, command.subcommands)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

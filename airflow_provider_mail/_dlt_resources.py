@@ -23,7 +23,7 @@ from airflow_provider_mail.warehouse.table import BOOLEAN, Column, Table, litera
 Form: TypeAlias = Callable[[Table, Iterable[Row]], Any]
 """How dlt gets the rows of a table: `objects` or, in columns, `arrow_table`."""
 
-# dlt's name for each portable type, of whose names only one differs.
+# dlt's names of the portable types, where they differ.
 _TYPES = {"integer": "bigint", "boolean": "bool"}
 _BATCH = 20_000
 _EMPTY = {"text": "", "integer": 0, "bigint": 0, "json": {}}
@@ -36,10 +36,11 @@ _REMOVED = Column(
 class Parts:
     """Parts of a table that are read completely, such as the contacts of each list.
 
-    :param columns: the columns whose values tell the parts apart.
+    :param columns: the columns whose values identify a part.
     :param find: returns the values of these columns for each part that is read.
-    :param read: yields the rows of a part; calls its second argument with the number of its records first.
-    :param whole: parts with these values that were loaded and are not found any more are gone. Default: none.
+    :param read: yields the rows of a part; calls its second argument with the number of the part's records first.
+    :param whole: values for which ``find`` returns every part: loaded parts with these values that it no longer returns
+        are gone. Default: parts are never gone.
     """
 
     columns: tuple[str, ...]
@@ -79,43 +80,43 @@ def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> Dl
 def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bool) -> DltResource:
     """Declare a resource whose rows replace the parts of the table that are read.
 
-    A part that has become shorter, or is not found any more, is looked at twice first.
+    A part that has become shorter or is no longer found is read a second time first.
 
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
     table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
-    # With a key of its own, a row is deleted "where the key or the part is equal", which DuckDB answers by comparing
-    # each row with each. The key is not needed: a part has each row once.
+    # With a primary key, dlt deletes rows "where the key or the part is equal", for which DuckDB compares every row
+    # with every other row. The key is not needed: a part has each row once.
     columns = declared(table.columns, table.key if keep_gone else ())
     if not keep_gone:
         columns[_REMOVED.name]["hard_delete"] = True
-        for each in parts.columns:
-            columns[each]["merge_key"] = True
+        for column in parts.columns:
+            columns[column]["merge_key"] = True
 
     def pages() -> Iterator[Any]:
         resource = dlt.current.resource()
         schema = resource.compute_table_schema()
         marks, scoped = _emptied_by(schema, keep_gone=keep_gone)
         known = KnownParts(dlt.current.resource_state(), parts.columns)
-        found, gone = _parts(parts, known)
-        if scoped and (found or gone):
+        present, gone = _parts(parts, known)
+        if scoped and (present or gone):
             resource.apply_hints(
                 write_disposition={
                     "disposition": "merge",
                     "strategy": "cdc",
-                    "destination_scope": _scope([*found, *gone]),
+                    "destination_scope": _scope([*present, *gone]),
                 },
                 columns={
                     name: {**columns[name], "merge_key": False, "primary_key": name in table.key}
                     for name in {*table.key, *parts.columns}
                 },
             )
-        for part in (*found, *gone):
+        for part in (*present, *gone):
             rows = 0
             if part in gone:
                 known.forget(part)
             else:
-                title = "/".join([name, *(str(part[each]) for each in parts.columns)])
+                title = "/".join([name, *(str(part[column]) for column in parts.columns)])
                 for page in confirmed(title, partial(parts.read, part), known.rows(part)):
                     rows += len(page)
                     yield form(table, [(*row, None) for row in page])
@@ -123,20 +124,20 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
             if not rows and marks:
                 yield form(table, [_mark(table, part, parts.now())])
             elif not rows and _exists(schema):
-                # A load of no rows deletes those of the part.
+                # A load without rows deletes those of the part.
                 yield dlt.mark.materialize_table_schema()
 
     return _resource(pages, name, columns)
 
 
 def _parts(parts: Parts, known: KnownParts) -> tuple[list[Part], list[Part]]:
-    """Return the parts that are read, and those that are gone: two readings that follow each other lack them."""
-    found = parts.find()
-    before = [] if parts.whole is None else known.within(parts.whole)
-    gone = [part for part in before if part not in found]
+    """Return the parts to read, and those that are gone: two consecutive readings lack them."""
+    present = parts.find()
+    loaded = [] if parts.whole is None else known.within(parts.whole)
+    gone = [part for part in loaded if part not in present]
     if gone:
-        found = parts.find()
-    return found, [part for part in gone if part not in found]
+        present = parts.find()
+    return present, [part for part in gone if part not in present]
 
 
 def distinct(table: Table, pages: Pages) -> Pages:
@@ -145,7 +146,7 @@ def distinct(table: Table, pages: Pages) -> Pages:
     known: set[Any] = set()
     for page in pages:
         rows = {key(row): row for row in reversed(page)}
-        yield [row for found, row in reversed(rows.items()) if found not in known]
+        yield [row for row_key, row in reversed(rows.items()) if row_key not in known]
         known |= rows.keys()
 
 
@@ -154,10 +155,10 @@ def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumn
 
     :param key: names of those that identify a row.
     """
-    found: dict[str, TColumnSchema] = {column.name: _column(column) for column in columns}
+    schemas: dict[str, TColumnSchema] = {column.name: _column(column) for column in columns}
     for name in key:
-        found[name]["primary_key"] = True
-    return found
+        schemas[name]["primary_key"] = True
+    return schemas
 
 
 def _resource(pages: Callable[[], Iterator[Any]], name: str, columns: dict[str, TColumnSchema]) -> DltResource:
@@ -168,10 +169,10 @@ def _resource(pages: Callable[[], Iterator[Any]], name: str, columns: dict[str, 
 def _emptied_by(table: TTableSchema, *, keep_gone: bool) -> tuple[bool, bool]:
     """Return whether a row marks an empty part, and whether the merge deletes what the load does not have.
 
-    dlt's default for databases replaces the parts that it sees rows of: a row that is marked as removed shows it an
-    empty one. For Delta tables it has a merge that deletes all other rows within a scope.
+    By default, dlt replaces in a database only the parts of which the load has rows: an empty part needs a row that is
+    marked as removed. For Delta tables, dlt has a merge that deletes all other rows within a scope.
 
-    :raises MailValidationError: rows would stay that should not.
+    :raises MailValidationError: rows that the service no longer has would stay in the table.
     """
     if table["write_disposition"] == "replace":
         return False, False
@@ -182,10 +183,10 @@ def _emptied_by(table: TTableSchema, *, keep_gone: bool) -> tuple[bool, bool]:
         return True, False
     if table.get("table_format") == "delta" and _supports_cdc(table):
         return False, True
-    kind = f"{table['table_format']} tables" if "table_format" in table else "tables"
+    table_kind = f"{table['table_format']} tables" if "table_format" in table else "tables"
     raise MailValidationError(
-        f"{table['name']}: dlt deletes no rows in {kind} of this destination, so rows would stay that the service does "
-        'not have any more. Use a database or, with a recent dlt, table_format="delta", or allow it with '
+        f"{table['name']}: dlt deletes no rows in {table_kind} of this destination, so rows would stay that the "
+        'service does not have any more. Use a database or, with a recent dlt, table_format="delta", or allow it with '
         "mail_source(keep_gone=True)"
     )
 
@@ -228,12 +229,12 @@ def _mark(table: Table, part: Part, now: datetime) -> Row:
 
 
 def _column(column: Column) -> TColumnSchema:
-    found: TColumnSchema = {
+    schema: TColumnSchema = {
         "name": column.name,
         "data_type": _TYPES.get(column.type.name, column.type.name),  # type: ignore[typeddict-item]
         "nullable": column.nullable,
         "description": column.comment,
     }
     if column.type.length:
-        found["precision"] = column.type.length
-    return found
+        schema["precision"] = column.type.length
+    return schema

@@ -1,6 +1,6 @@
-"""What dlt's state knows of an account: the days of statistics that were read, and how many rows each part has.
+"""What dlt's state stores about an account: the days of statistics that were read, and how many rows each part has.
 
-dlt stores the state with the rows of the same run, in the destination too. A failed run changes neither.
+dlt stores the state together with the rows of the same run, also in the destination. A failed run changes neither.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Read: TypeAlias = Callable[[OnTotal], Pages]
 """Yields the rows of a list, and calls its argument with the number of its records before the first of them."""
 
 WINDOW_DAYS = 31
-"""Days that one request for statistics spans."""
+"""The number of days in one request for statistics."""
 
 LOOKS = 3
-"""How often one run begins to read a list that gets shorter."""
+"""The maximum number of times that one run reads a list that gets shorter."""
 
 DAY = timedelta(days=1)
 
@@ -37,12 +37,11 @@ class DaysToRead:
     """The days of statistics that a run reads.
 
     The first run reads from ``start_day`` on. A later one reads from ``lookback_days`` before the last day that was
-    read, days before the first one that was read, and the open days: those of which the service returned nothing. One
-    empty response proves nothing, so a day stays open until a run that is at least ``lookback_days`` later finds
-    nothing either.
+    read, days before the first one that was read, and the open days: those for which the service returned nothing. One
+    empty response is not proof, so a day stays open until a run at least ``lookback_days`` later finds nothing either.
 
     :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
-    :param lookback_days: days that are read again.
+    :param lookback_days: number of days that are read again.
     """
 
     def __init__(self, states: Iterable[dict[str, Any]], start_day: date, last_day: date, lookback_days: int) -> None:
@@ -58,31 +57,33 @@ class DaysToRead:
         return _ranges(self._days, WINDOW_DAYS)
 
     def answered(self, days: Iterable[date]) -> None:
-        """Note days of which the service returned something."""
+        """Record the days for which the service returned something."""
         self._answered.update(days)
 
     def save(self) -> None:
-        """Change the states, when all windows have been read completely."""
+        """Update the states, once all windows have been read completely."""
         for state in self._states if self._days else ():
             open_days = _open_days(state)
-            found = {day: open_days.get(day, self._last_day) for day in self._days - self._answered}
-            kept = {
+            empty_days = {day: open_days.get(day, self._last_day) for day in self._days - self._answered}
+            still_open = {
                 day: since
-                for day, since in found.items()
-                # The service may have nothing of the last day yet, which is read again anyway.
+                for day, since in empty_days.items()
+                # The service may have no data of the last day yet; that day is read again anyway.
                 if day < self._last_day and (since >= self._last_day or self._last_day - since < self._lookback)
             }
-            if kept:
-                ranges = ", ".join(f"{low} to {high}" for low, high in _ranges(kept))
-                _log.info("The service returned nothing of %s days, which later runs read again: %s", len(kept), ranges)
+            if still_open:
+                ranges = ", ".join(f"{low} to {high}" for low, high in _ranges(still_open))
+                _log.info(
+                    "The service returned nothing of %s days, which later runs read again: %s", len(still_open), ranges
+                )
             first = min(self._start_day, _day(state, "first_day") or self._start_day)
             state.update(
                 first_day=first.isoformat(),
                 last_day=self._last_day.isoformat(),
                 open=[
                     [f"{low}", f"{high}", f"{since}"]
-                    for since in sorted(set(kept.values()))
-                    for low, high in _ranges({day for day in kept if kept[day] == since})
+                    for since in sorted(set(still_open.values()))
+                    for low, high in _ranges({day for day in still_open if still_open[day] == since})
                 ],
             )
 
@@ -90,18 +91,18 @@ class DaysToRead:
         first, last = _day(state, "first_day"), _day(state, "last_day")
         if first is None or last is None:
             return set(span(self._start_day, self._last_day))
-        # These days are those of a clock, which may have been ahead.
-        again = max(first, min(last, self._last_day) - self._lookback)
+        # The stored days come from a clock that may have been ahead.
+        read_again_from = max(first, min(last, self._last_day) - self._lookback)
         earlier = span(self._start_day, min(first - DAY, self._last_day))
         open_days = (day for day in _open_days(state) if day <= self._last_day)
-        return {*earlier, *open_days, *span(again, self._last_day)}
+        return {*earlier, *open_days, *span(read_again_from, self._last_day)}
 
 
 class KnownParts:
     """The parts of a table that earlier runs have loaded, with the number of their rows.
 
     :param state: dlt's state of the table.
-    :param columns: the columns that tell the parts apart.
+    :param columns: the columns that identify a part.
     """
 
     def __init__(self, state: dict[str, Any], columns: tuple[str, ...]) -> None:
@@ -117,7 +118,7 @@ class KnownParts:
         return [part for part in parts if values.items() <= part.items()]
 
     def rows(self, part: Part) -> int:
-        """Return the number of rows; 1 for an unknown part, so that an empty one is looked at twice."""
+        """Return the number of rows; 1 for an unknown part, so that an empty one is read twice."""
         return self._rows.get(self._key(part), 1)
 
     def loaded(self, part: Part, rows: int) -> None:
@@ -137,7 +138,7 @@ def days_to_read(
 ) -> DaysToRead:
     """Return the days that a run reads, for those of the tables that it loads.
 
-    :param mail_conn_id: what tells accounts apart.
+    :param mail_conn_id: identifies the account in the state.
     :param tables: the tables that the rows of these days are loaded into.
     """
     selected = dlt.current.source().selected_resources
@@ -153,7 +154,7 @@ def days_to_read(
 
 
 def confirmed(name: str, read: Read, known: int) -> Pages:
-    """Yield the rows of a list that is as long as before, or found as short by two readings that follow each other.
+    """Yield the rows of a list that is as long as before, or as short in two consecutive readings.
 
     :param name: what is read, for messages.
     :param known: number of its records when it was last loaded.
@@ -208,12 +209,12 @@ def span(first: date, last: date) -> Iterator[date]:
     return (first + number * DAY for number in range((last - first).days + 1))
 
 
-def _ranges(days: Iterable[date], most: int | None = None) -> list[tuple[date, date]]:
-    """Return days as ranges without gaps, each of at most so many days."""
+def _ranges(days: Iterable[date], max_days: int | None = None) -> list[tuple[date, date]]:
+    """Return days as ranges without gaps, each of at most ``max_days`` days."""
     ranges: list[tuple[date, date]] = []
     for day in sorted(days):
         first, last = ranges[-1] if ranges else (day, date.min)
-        if last + DAY == day and (most is None or (day - first).days < most):
+        if last + DAY == day and (max_days is None or (day - first).days < max_days):
             ranges[-1] = first, day
         else:
             ranges.append((day, day))
@@ -222,7 +223,7 @@ def _ranges(days: Iterable[date], most: int | None = None) -> list[tuple[date, d
 
 def _open_days(state: Mapping[str, Any]) -> dict[date, date]:
     """Return the open days, with the day on which each was first found empty."""
-    ranges = [[date.fromisoformat(text) for text in each] for each in state.get("open", ())]
+    ranges = [[date.fromisoformat(text) for text in dates] for dates in state.get("open", ())]
     return {day: since for low, high, since in ranges for day in span(low, high)}
 
 

@@ -1,6 +1,7 @@
 """The provider's metrics: their declaration, and the one place that emits them.
 
-They go wherever Airflow's own go: StatsD, Datadog or OpenTelemetry, or nowhere. ``docs/monitoring.md`` shows the table.
+They go where Airflow's own metrics go: to StatsD, Datadog or OpenTelemetry, if one of these is configured.
+``docs/monitoring.md`` shows the table.
 """
 
 from __future__ import annotations
@@ -99,16 +100,16 @@ METRICS = (
 )
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
-"""Airflow's settings in ``[metrics]`` of which one switches metrics on."""
+"""Airflow's settings in ``[metrics]``: any one of them enables metrics."""
 
-# With tags in the name (`statsd_influxdb_enabled`), Airflow drops a metric that has any other character.
+# With tags in the name (`statsd_influxdb_enabled`), Airflow drops a metric that has one of these characters.
 _INVALID = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def emit(counts: Mapping[Metric, int], tags: Mapping[str, str]) -> None:
-    """Add to counters, of which a count of 0 is not sent, and set gauges.
+    """Increment counters and set gauges; a counter with a count of 0 is not sent.
 
-    Metrics that cannot be sent are logged once, and never an error.
+    A failure to send metrics is logged once and never raised.
     """
     if not _is_on():
         return
@@ -144,7 +145,7 @@ def task_tags(task: Any) -> dict[str, str]:
 
 @cache
 def _is_on() -> bool:
-    """Whether Airflow sends metrics. Without the check, its first metric of a process would read a large file."""
+    """Whether Airflow sends metrics. Without this check, the first metric of a process would read a large file."""
     from airflow_provider_mail.version_compat import conf
 
     return any(conf.getboolean("metrics", option, fallback=False) for option in SWITCHES)

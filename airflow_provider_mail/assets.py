@@ -80,7 +80,7 @@ def table_asset(sql_conn_id: str, table: str, **extra: Any) -> Asset:
     reads the connection; in a DAG file write the URI.
 
     :param sql_conn_id: the connection to the database.
-    :param table: the table, with its schema if needed, as the operators take it.
+    :param table: the table, with its schema if needed, in the same form as for the operators.
     :param extra: further arguments of ``Asset``, such as ``name`` or ``watchers``.
     """
     from airflow.sdk import Asset
@@ -95,7 +95,7 @@ def create_asset(*, account: str, resource: str, **extra: Any) -> Asset:
     """Create an asset (Airflow's asset factory).
 
     :param account: the id of the connection.
-    :param resource: the path of the URI, with ``/`` between its parts, which are quoted where necessary.
+    :param resource: the path of the URI, with ``/`` between its parts, which are quoted if necessary.
     :param extra: further arguments of ``Asset``.
     """
     from airflow.sdk import Asset

@@ -60,20 +60,20 @@ class SqlTable(NamedTuple):
     """A table of a database.
 
     :param hook: the hook of the database.
-    :param table: the name that the operator was given.
+    :param table: the name, as passed to the operator.
     """
 
     hook: DbApiHook
     table: str
 
     def place(self) -> Place:
-        """The location by the naming of the database's provider, or else by the address of the connection."""
+        """The location by the naming of the database's provider; without one, by the address of the connection."""
         from airflow_provider_mail.warehouse.connection import database
         from airflow_provider_mail.warehouse.table import TableName
 
-        kind = database(self.hook)
+        database_type = database(self.hook)
         names = tuple(part.text if part.quoted else part.text.lower() for part in TableName.parse(self.table).parts)
-        return _PLACES.get(kind, _other)(self.hook, names, kind)
+        return _PLACES.get(database_type, _other)(self.hook, names, database_type)
 
 
 class Folder(NamedTuple):
@@ -88,7 +88,7 @@ class Folder(NamedTuple):
         """``s3://bucket`` and the key; for local files, the namespace ``file`` and their absolute path."""
         if self.path.protocol in ("", "file", "local"):
             return Place("file", (self.path.path,), "/")
-        bucket = self.path.bucket.rpartition("@")[2]  # on Airflow 3.0 it has the connection id
+        bucket = self.path.bucket.rpartition("@")[2]  # On Airflow 3.0, the bucket contains the connection id.
         return Place(f"{self.path.protocol}://{bucket}", (self.path.key.strip("/"),), "/")
 
 
@@ -198,7 +198,7 @@ def _connection(hook: DbApiHook) -> Any:
     return hook.get_connection(hook.get_conn_id())
 
 
-def _postgres(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
+def _postgres(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
     connection = _connection(hook)
     if len(names) < 2:
         names = (hook.get_openlineage_default_schema() or "public", *names)
@@ -206,28 +206,28 @@ def _postgres(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
     return Place(f"postgres://{_address(connection, 5432)}", (catalog, *names[-2:]))
 
 
-def _mysql(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
+def _mysql(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
     connection = _connection(hook)
     if len(names) < 2:
         names = (connection.schema or "", *names)
     return Place(f"mysql://{_address(connection, 3306)}", names[-2:])
 
 
-def _file(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
+def _file(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
     connection = _connection(hook)
     file = str(connection.host or connection.schema or ":memory:").lstrip("/")
-    # With a host: versions of Python join the parts of "sqlite:///" differently.
-    return Place(f"{kind}://localhost/{file}", names)
+    # With a host: Python versions differ in how they join the parts of "sqlite:///".
+    return Place(f"{database_type}://localhost/{file}", names)
 
 
-def _other(hook: DbApiHook, names: tuple[str, ...], kind: str) -> Place:
+def _other(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
     connection = _connection(hook)
     try:
         info = hook.get_openlineage_database_info(connection)
-    except ImportError:  # the provider's method needs OpenLineage
+    except ImportError:  # The provider's method needs OpenLineage.
         info = None
     if info is None:
-        return Place(f"{kind}://{_address(connection)}", tuple(filter(None, (connection.schema, *names))))
+        return Place(f"{database_type}://{_address(connection)}", tuple(filter(None, (connection.schema, *names))))
     if len(names) < 2:
         names = (hook.get_openlineage_default_schema() or "", *names)
     parts = tuple(filter(None, (*((info.database,) if len(names) < 3 else ()), *names)))

@@ -24,8 +24,8 @@ class MailCampaignLink(BaseOperatorLink):
     """Link to the campaign's page, if the connection has a ``campaign_url``.
 
     The task pushes the link when the campaign exists (``push_campaign_link``), so that it is shown while the task
-    waits. Airflow asks for it in the worker when the task ends or defers, and stores the result under the same key. Its
-    API server shows the stored link and reads no connection.
+    waits. Airflow calls ``get_link`` in the worker when the task ends or defers, and stores the result under the same
+    key. The API server shows the stored link and does not read the connection.
     """
 
     name = "Campaign"

@@ -1,7 +1,7 @@
 """A retry policy for tasks that call the service, on Airflow 3.3 and later.
 
-The operators of this package need none: they fail a task at once for an error that a retry cannot fix. A ``@task``
-function that uses :class:`~airflow_provider_mail.hooks.mail.MailHook` gets the same decisions with
+The operators of this package do not need it: they fail a task immediately for an error that a retry cannot fix. A
+``@task`` function that uses :class:`~airflow_provider_mail.hooks.mail.MailHook` gets the same decisions with
 ``retry_policy=MailRetryPolicy()``.
 """
 
@@ -28,9 +28,9 @@ MAX_DELAY = timedelta(days=1)
 
 
 class MailRetryPolicy(RetryPolicy):
-    """Fail a task at once when a retry cannot help or must not happen; otherwise wait as long as the service asks.
+    """Fail a task at once when a retry cannot help or must not happen; otherwise wait as long as the service requests.
 
-    The wait is a day at most. For errors that are not the service's the task's own settings apply.
+    The wait is at most a day. For errors that are not the service's, the task's own settings apply.
     """
 
     def evaluate(

@@ -54,7 +54,7 @@ _HOMES = {
     "AirflowSensorTimeout": _EXCEPTIONS,
     "AirflowSkipException": _EXCEPTIONS,
     "BaseHook": ("airflow.sdk", "airflow.hooks.base"),
-    # Since 3.2 `airflow.stats` is deprecated, and tasks have a copy of their own.
+    # Since Airflow 3.2, `airflow.stats` is deprecated, and tasks have their own copy.
     "Stats": ("airflow.sdk.observability.stats", "airflow.stats"),
     "XCom": ("airflow.sdk.execution_time.xcom", "airflow.models.xcom"),
     "conf": ("airflow.sdk.configuration", "airflow.configuration"),

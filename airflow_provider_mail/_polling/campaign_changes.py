@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 FINAL = (MailStatus.COMPLETE, MailStatus.FAILED)
 
 REREAD_SECONDS = 900.0
-"""Seconds after which all are read again: a deletion and a completion at the same time do not change the number."""
+"""Seconds after which all are read again: a deletion and a completion at the same time leave the number unchanged."""
 
 KEPT_SECONDS = 31 * 86_400.0
 """Seconds after its send time for which a campaign that reaches a final status is reported, also after a restart with
 stored state: sending may take days."""
 
 STORED_SECONDS = 10.0
-"""Airflow stores an event about a second after it was fired. What was reported is recorded later than that, so that it
-is reported again if the triggerer dies in between."""
+"""Airflow stores an event about a second after it was fired. The reported campaigns are stored later than that, so that
+they are reported again if the triggerer dies in between."""
 
 LONGEST_PAUSE = 900.0
 """Maximum seconds between polls while polls fail."""
@@ -128,14 +128,14 @@ class CompletedCampaignPoller(MailPoller[CompletedSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[CompletedSubscription], report: Report[CompletedSubscription]
     ) -> None:
-        for text in {each.text for each in due}:
+        for text in {subscription.text for subscription in due}:
             try:
                 result: Snapshot | MailError = await self._snapshot(client, text)
             except MailError as error:
                 result = error
-            for each in due:
-                if each.text == text:
-                    report(each, result)
+            for subscription in due:
+                if subscription.text == text:
+                    report(subscription, result)
 
     async def _snapshot(self, client: AsyncMailClient, text: str | None) -> Snapshot:
         request = GetCampaigns(mail_name=text, mail_status=list(FINAL), page_size=100)
@@ -150,7 +150,7 @@ class CompletedCampaignPoller(MailPoller[CompletedSubscription]):
             async for records in client.pages(request):
                 campaigns |= _final(records)
         except MailIncompleteError as error:
-            # What was read is valid all the same; the rest is read next time.
+            # The campaigns that were read are valid nevertheless; the rest is read next time.
             log.info("%s", error)
             complete = False
         self._snapshots[text] = Snapshot(campaigns, complete, now)
@@ -165,13 +165,13 @@ def _final(records: Iterable[Campaign]) -> dict[str, FinalCampaign]:
 class CampaignChangeDetector:
     """Finds the campaigns of a poll that were not reported before.
 
-    At a first start these are campaigns sent since ``lookback``. All other campaigns of the first polls are the base,
-    until a poll shows no old one that the poll before it did not show: one answer may be empty or short. From then on,
-    and after a restart with stored state, these are the campaigns that were not final before, sent since the state's
-    ``since``. A campaign without a send time counts as sent lately.
+    At a first start these are the campaigns sent since ``lookback``; all other campaigns of the first polls form the
+    baseline. The baseline is complete when a poll shows no old campaign that the previous poll did not show, since one
+    response may be empty or incomplete. From then on, and after a restart with stored state, these are the campaigns
+    that were not final before, sent since the state's ``since``. A campaign without a send time counts as recent.
 
-    :param wanted: tells which campaigns to report.
-    :param lookback: seconds.
+    :param wanted: returns whether to report a campaign.
+    :param lookback: seconds before the first poll.
     :param state: the :attr:`state` of another object, to continue from it. Default: a first start.
     """
 
@@ -181,8 +181,8 @@ class CampaignChangeDetector:
         self._wanted = wanted
         self._lookback = lookback
         self.state: dict[str, Any] | None = dict(state) if state else None
-        """What not to report again, as plain JSON: ``keys`` of campaigns, and ``since``, the Unix time of the earliest
-        send time of which they have all."""
+        """What not to report again, as plain JSON: the ``keys`` of campaigns, and ``since``: ``keys`` has all campaigns
+        sent since this Unix time."""
         self._known = set(state["keys"]) if state else set[str]()
         self._since = float(state["since"]) if state else None
         self._read_before = False
@@ -192,23 +192,23 @@ class CampaignChangeDetector:
 
         :param at: Unix time of the poll.
         """
-        campaigns = {key: found for key, found in snapshot.campaigns.items() if self._wanted(found)}
+        campaigns = {key: campaign for key, campaign in snapshot.campaigns.items() if self._wanted(campaign)}
         horizon = at - max(self._lookback, KEPT_SECONDS)
         since = at - self._lookback if self._since is None else self._since
-        new = {key: found for key, found in campaigns.items() if key not in self._known}
-        changed = [found for found in new.values() if found.sent_at is None or found.sent_at >= since]
+        new = {key: campaign for key, campaign in campaigns.items() if key not in self._known}
+        changed = [campaign for campaign in new.values() if campaign.sent_at is None or campaign.sent_at >= since]
         self._known |= campaigns.keys()
         if self._since is None and snapshot.complete:
             if self._read_before and len(changed) == len(new):
                 self._since = horizon
             self._read_before = True
-        kept = {key for key, found in campaigns.items() if found.sent_at is None or found.sent_at >= horizon}
+        kept = {key for key, campaign in campaigns.items() if campaign.sent_at is None or campaign.sent_at >= horizon}
         keys = sorted(kept if snapshot.complete else kept | set(self.state["keys"] if self.state else ()))
         if self._since is not None and (self.state is None or keys != self.state["keys"]):
             if snapshot.complete:
                 self._since = max(self._since, horizon)
             self.state = {"since": self._since, "keys": keys}
-        return sorted(changed, key=lambda found: (found.sent_at or 0.0, found.mail_name))
+        return sorted(changed, key=lambda campaign: (campaign.sent_at or 0.0, campaign.mail_name))
 
 
 class Store(Protocol):
@@ -240,7 +240,7 @@ class ReportedCampaigns:
         self._next: tuple[Mapping[str, Any], float] | None = None
 
     async def read(self) -> Mapping[str, Any] | None:
-        """Read the stored state; none if that fails: reporting twice is better than not at all."""
+        """Read the stored state; ``None`` if that fails: reporting twice is better than not at all."""
         if self._store is None:
             return None
         try:
@@ -248,13 +248,13 @@ class ReportedCampaigns:
         except Exception as error:
             log.warning("The asset state could not be read, so campaigns may be reported again: %s", error)
             if isinstance(error, ValueError):
-                self._store = None  # the trigger serves several assets: reading again does not help
+                self._store = None  # The trigger serves several assets: reading again does not help.
         return self._stored
 
     async def keep(self, state: Mapping[str, Any] | None) -> None:
         """Store the state once Airflow has stored the events; to be called after every poll.
 
-        :param state: of the detector.
+        :param state: the detector's state.
         """
         if self._store is None or state is None:
             return

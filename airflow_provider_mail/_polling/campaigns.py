@@ -1,7 +1,7 @@
 """One poll for all triggers on a connection that wait for campaigns.
 
-A request per trigger and interval would not scale. Campaigns that are being sent are listed once, then those that were
-sent or have failed if many are missing in that list; only the rest is requested by name.
+A request per trigger and interval would not scale. Campaigns that are being sent are listed once. If many are missing
+in that list, those that were sent or have failed are listed, too. Only the rest is requested by name.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LIST_FROM = 4
 """From this many waits on, listing the campaigns that are being sent is cheaper than requesting each by name."""
 
 LIST_FINAL_FROM = 20
-"""From this many waits on whose campaigns are no longer being sent, those that were sent or have failed are listed. The
-list grows for ever: often its first page only tells that it is too long."""
+"""From this many waits on for campaigns that are no longer being sent, the campaigns that were sent or have failed are
+listed. That list grows without limit: often its first page only shows that it is too long."""
 
 PAGES_AT_ONCE = 4
 """Pages of a list that are requested concurrently. More would cost CPU time: that of a request grows with the number of
@@ -59,35 +59,35 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         self, client: AsyncMailClient, due: Collection[CampaignSubscription], report: Report[CampaignSubscription]
     ) -> None:
         waiting: dict[str, list[CampaignSubscription]] = {}
-        for each in due:
-            waiting.setdefault(each.mail_name, []).append(each)
+        for subscription in due:
+            waiting.setdefault(subscription.mail_name, []).append(subscription)
         list_drafts = len(self._drafts & waiting.keys()) >= LIST_FROM
-        self._drafts &= {each.mail_name for each in self._subscriptions}
+        self._drafts &= {subscription.mail_name for subscription in self._subscriptions}
 
-        def found(name: str, result: PollResult) -> None:
+        def handle(name: str, result: PollResult) -> None:
             if result is None or isinstance(result, MailError) or result.mail_status != MailStatus.DRAFT:
                 self._drafts.discard(name)
             else:
                 self._drafts.add(name)
-            for each in waiting.pop(name):
-                report(each, result)
+            for subscription in waiting.pop(name):
+                report(subscription, result)
 
         if len(waiting) >= LIST_FROM:
             statuses = [MailStatus.DRAFT, MailStatus.SENDING] if list_drafts else [MailStatus.SENDING]
-            await self._list(client, statuses, waiting, found)
+            await self._list(client, statuses, waiting, handle)
         if len(waiting) >= LIST_FINAL_FROM:
-            await self._list(client, [MailStatus.COMPLETE, MailStatus.FAILED], waiting, found)
+            await self._list(client, [MailStatus.COMPLETE, MailStatus.FAILED], waiting, handle)
         names = iter(tuple(waiting))
         async with asyncio.TaskGroup() as group:
             for _ in range(min(len(waiting), client.config.max_in_flight)):
-                group.create_task(self._find(client, names, found))
+                group.create_task(self._find(client, names, handle))
 
     async def _list(
         self,
         client: AsyncMailClient,
         statuses: list[MailStatus],
         waiting: Collection[str],
-        found: Callable[[str, PollResult], None],
+        handle: Callable[[str, PollResult], None],
     ) -> None:
         """List campaigns by status, unless reading the list takes more requests than asking for each by name."""
         pages, max_pages = 0, len(waiting) / 2
@@ -97,15 +97,15 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
             while waiting and pager.next_request is not None and max(pages, pager.page_count or 0) <= max_pages:
                 for campaign in await client.run(next_pages(pager, PAGES_AT_ONCE)):
                     if campaign.mail_name in waiting:
-                        found(campaign.mail_name, campaign)
+                        handle(campaign.mail_name, campaign)
                 pages += 1
 
     async def _find(
-        self, client: AsyncMailClient, names: Iterator[str], found: Callable[[str, PollResult], None]
+        self, client: AsyncMailClient, names: Iterator[str], handle: Callable[[str, PollResult], None]
     ) -> None:
         for name in names:
             try:
                 result: PollResult = await client.run(find_campaign(name))
             except MailError as error:
                 result = error
-            found(name, result)
+            handle(name, result)

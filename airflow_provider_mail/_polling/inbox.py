@@ -34,7 +34,7 @@ class InboxPoller(SharedPoller[WaitSubscription]):
             subscription.deliver(result, at, 0.0)
 
     async def close(self) -> None:
-        """Nothing is kept open between queries."""
+        """Do nothing: no connection is kept open between queries."""
 
 
 class InboxWait:

@@ -21,14 +21,14 @@ from airflow_provider_mail.webhook.settings import InboxName, inbox_of
 T = TypeVar("T")
 
 QUERY_SECONDS = 30.0
-"""How long a query may take; shorter than the time for the last look of a wait."""
+"""Time limit of a query; shorter than that of the last poll of a wait."""
 
 
 class _ReadConnection(Connection):
     """A connection that masks nothing when its extra is read.
 
-    Airflow masked it when it was read. Masking it again takes the channel that the thread of a query must not use: on
-    Airflow 3.0 and 3.1 it ends the triggerer.
+    Airflow masked the extra when it read the connection. Masking it again would use Airflow's supervisor channel, which
+    the thread of a query must not use: on Airflow 3.0 and 3.1 that ends the triggerer.
     """
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class InboxReader:
         """Query the inbox; blocks, at most for `QUERY_SECONDS`.
 
         :param ask: the query, such as ``Inbox.waiting``.
-        :raises MailError: temporary, unless the connection cannot hold an inbox.
+        :raises MailError: the query failed; the error is temporary, unless the connection cannot hold an inbox.
         """
         with self._errors():
             self._inbox = self._inbox or self._connect()
@@ -62,7 +62,7 @@ class InboxReader:
         """Query the inbox without blocking the event loop."""
         with self._errors():
             if self._inbox is None:
-                # In this way for the reasons given in `MailHook.get_async_conn`. The queries need nothing of Airflow.
+                # Done this way for the reasons in `MailHook.get_async_conn`. The queries themselves do not use Airflow.
                 self._inbox = await asyncio.shield(sync_to_async(self._connect, thread_sensitive=False)())
             return await aread(Reading(partial(ask, self._inbox), QUERY_SECONDS))
 

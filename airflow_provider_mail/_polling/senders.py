@@ -24,7 +24,7 @@ class SenderSubscription(WaitSubscription):
 
 
 class SenderPoller(MailPoller[SenderSubscription]):
-    """Reads all senders at once; has those checked that have a selector.
+    """Reads all senders with one request; requests a check of each sender that has a selector.
 
     :param interval: seconds between polls.
     """
@@ -32,15 +32,15 @@ class SenderPoller(MailPoller[SenderSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[SenderSubscription], report: Report[SenderSubscription]
     ) -> None:
-        for each in due:
-            if each.selector is not None:
+        for subscription in due:
+            if subscription.selector is not None:
                 try:
-                    checks = await client.run(verify_sender(each.sender_email, each.selector))
+                    checks = await client.run(verify_sender(subscription.sender_email, subscription.selector))
                 except MailError as error:
-                    report(each, error)
+                    report(subscription, error)
                 else:
-                    report(each, checks)
-        if unchecked := [each for each in due if each.selector is None]:
+                    report(subscription, checks)
+        if unchecked := [subscription for subscription in due if subscription.selector is None]:
             senders = await client.send(GetSenders())
-            for each in unchecked:
-                report(each, checks_of(sender_in(senders, each.sender_email)))
+            for subscription in unchecked:
+                report(subscription, checks_of(sender_in(senders, subscription.sender_email)))

@@ -23,7 +23,8 @@ from airflow_provider_mail.hooks.mail import MailHook
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0
-"""No poll is made earlier: a trigger that fires before the scheduler has recorded the deferral can fail the task."""
+"""Minimum seconds before the first poll: a trigger that fires before the scheduler has recorded the deferral can fail
+the task."""
 
 SHORTEST_INTERVAL = 0.1
 """Minimum seconds between polls, whatever a sensor's ``poke_interval`` is."""
@@ -35,8 +36,8 @@ EXTRA_POLLS = 2
 """Polls that a call of `SharedPoller.poll_soon` causes: the service may list later what it has pushed."""
 
 JOINED_LATE_SECONDS = 60.0
-"""A subscriber that joins within this time after `SharedPoller.poll_soon` is polled for as well: what caused the call
-may have happened while its task deferred."""
+"""A subscriber that joins within this many seconds after `SharedPoller.poll_soon` gets extra polls, too: the event that
+caused the call may have happened while its task deferred."""
 
 LONGEST_SLEEP = 60.0
 """Maximum seconds after which the poll task checks its schedule again."""
@@ -62,7 +63,7 @@ class PollSubscription(ABC):
     def deliver(self, result: Any, at: float, offset: float) -> None:
         """Receive the result of one poll.
 
-        :param result: what was found, or the `MailError` with which the poll failed.
+        :param result: what the poll returned, or the `MailError` with which it failed.
         :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead.
         """
@@ -70,7 +71,7 @@ class PollSubscription(ABC):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class WaitSubscription(PollSubscription):
-    """The subscription of a trigger that waits for something: its wait decides here, in the poll.
+    """The subscription of a trigger with a wait: the wait decides here, within the poll.
 
     Waking a thousand triggers for every poll would cost more than the poll itself.
     """
@@ -173,7 +174,9 @@ class SharedPoller(ABC, Generic[S]):
                 await self._sleep_until_due(next_poll)
                 started = time.monotonic()
                 self._extra_polls, self._last_poll = max(self._extra_polls - 1, 0), started
-                await self.poll_for([each for each in self._subscriptions if each.due <= started])
+                await self.poll_for(
+                    [subscription for subscription in self._subscriptions if subscription.due <= started]
+                )
                 # A poll may take longer than the interval: subscribers that are done must leave before the next one.
                 next_poll = max(started + self._interval, time.monotonic() + SHORTEST_INTERVAL)
         finally:
@@ -183,7 +186,7 @@ class SharedPoller(ABC, Generic[S]):
         """Sleep until the next poll is due; wake early when a subscriber joins or `poll_soon` is called."""
         while True:
             self._changed.clear()
-            first = min(each.due for each in self._subscriptions)
+            first = min(subscription.due for subscription in self._subscriptions)
             planned = min(next_poll, self._last_poll + EXTRA_POLL_SECONDS) if self._extra_polls else next_poll
             left = max(first, planned) - time.monotonic()
             if left <= 0:
@@ -200,7 +203,7 @@ class MailPoller(SharedPoller[S]):
     """
 
     woken_by_task_status: ClassVar[bool] = False
-    """Whether a pushed event ``TaskStatus`` makes it poll soon, where pushes are received."""
+    """Whether a pushed event ``TaskStatus`` makes it poll soon, if pushes are received."""
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         super().__init__(mail_conn_id, interval)
@@ -210,9 +213,9 @@ class MailPoller(SharedPoller[S]):
 
     @abstractmethod
     async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
-        """Poll once, and report to each subscription; an error is the result for all others.
+        """Poll once and report to each subscription; an error that is raised is the result for all others.
 
-        :param report: called once for each, as soon as its result is known.
+        :param report: called once for each subscription, as soon as its result is known.
         """
 
     async def _run(self) -> None:
@@ -241,12 +244,12 @@ class MailPoller(SharedPoller[S]):
         except MailError as error:
             failure = error
         except Exception as error:
-            # Polling must go on whatever happens: otherwise the waits would never end.
+            # Polling must continue in any case: otherwise the waits would never end.
             log.exception("polling for connection %r failed", self._target)
             failure = MailConnectError(f"connection {self._target!r}: {type(error).__name__}: {error}")
         if failure is not None:
-            for each in tuple(remaining):
-                report(each, failure)
+            for subscription in tuple(remaining):
+                report(subscription, failure)
         rejected = any(not error.temporary for error in errors)
         all_failed = bool(errors) and len(errors) == len(due)
         if rejected or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):

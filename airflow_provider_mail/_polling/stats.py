@@ -35,11 +35,14 @@ class StatsPoller(MailPoller[StatsSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[StatsSubscription], report: Report[StatsSubscription]
     ) -> None:
-        windows = merge_windows(each.days for each in due)
-        # Before the first report, which may change the days.
-        parts = [(first, last, [each for each in due if first <= each.days[0] <= last]) for first, last in windows]
-        for start_day, end_day, within in parts:
-            names = {each.mail_name for each in within}
+        windows = merge_windows(subscription.days for subscription in due)
+        # Group before the first report, which may change the days.
+        groups = [
+            (first, last, [subscription for subscription in due if first <= subscription.days[0] <= last])
+            for first, last in windows
+        ]
+        for start_day, end_day, within in groups:
+            names = {subscription.mail_name for subscription in within}
             only = next(iter(names)) if len(names) == 1 else None
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
             records: Mapping[str, StatsPollResult]
@@ -48,8 +51,8 @@ class StatsPoller(MailPoller[StatsSubscription]):
             except MailError as error:
                 # A day that cannot be read must not block the waits for other days.
                 records = dict.fromkeys(names, error)
-            for each in within:
-                report(each, records.get(each.mail_name))
+            for subscription in within:
+                report(subscription, records.get(subscription.mail_name))
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:

@@ -1,7 +1,7 @@
 """Makes polls for campaigns start when the service pushes that the status of a campaign has changed.
 
-A push proves nothing: it may be lost, and anybody who knows the URL may send one. It only makes the next poll start
-earlier, which decides.
+A push is not proof: it may be lost, and anybody who knows the URL may send one. It only makes the next poll start
+earlier; the poll decides.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Wake = Callable[[], object]
 
 
 class TaskStatusWatch:
-    """Queries the inbox while polls for campaigns run, and wakes those of a connection for which a push came."""
+    """Queries the inbox while polls for campaigns run, and wakes those of a connection that received a push."""
 
     def __init__(self, inbox: InboxName) -> None:
         self._inbox = inbox
@@ -36,13 +36,13 @@ class TaskStatusWatch:
         self._watching: asyncio.Task[None] | None = None
 
     def add(self, mail_conn_id: str, wake: Wake) -> None:
-        """Wake a poll from now on; the first one starts the queries."""
+        """Register a poll to wake; the first one starts the queries."""
         self._wakes[mail_conn_id].append(wake)
         if self._watching is None:
             self._watching = asyncio.create_task(self._run(), name="mail-task-status")
 
     def remove(self, mail_conn_id: str, wake: Wake) -> bool:
-        """Wake a poll no more; return whether it was the last one."""
+        """Unregister a poll; return whether it was the last one."""
         self._wakes[mail_conn_id].remove(wake)
         return not any(self._wakes.values())
 
@@ -53,7 +53,7 @@ class TaskStatusWatch:
             await asyncio.wait([self._watching])
 
     async def _run(self) -> None:
-        # Not at the top: it imports the dialects of the warehouse, which few triggerers need.
+        # Not at the top of the module: this imports the dialects of the warehouse, which few triggerers need.
         from airflow_provider_mail._polling.inbox_reader import InboxReader
 
         reader = InboxReader(self._inbox)
@@ -67,7 +67,7 @@ class TaskStatusWatch:
                     log.warning("Campaigns are polled at their intervals only: %s", error)
                 pause = min(pause * 2, LONGEST_PAUSE)
             else:
-                # What came before the first query may have come after the first poll.
+                # A push that came before the first query may have come after the first poll.
                 for mail_conn_id in self._wakes if known is None else newest:
                     if known is None or newest[mail_conn_id] > known.get(mail_conn_id, 0):
                         for wake in self._wakes.get(mail_conn_id, ()):
@@ -78,7 +78,7 @@ class TaskStatusWatch:
 
 @asynccontextmanager
 async def on_task_status(mail_conn_id: str, wake: Wake) -> AsyncIterator[None]:
-    """Call ``wake`` when a push with an event ``TaskStatus`` came, until the context ends.
+    """Call ``wake`` whenever a push with an event ``TaskStatus`` arrives, until the context ends.
 
     Does nothing where no inbox is configured.
 

@@ -1,7 +1,7 @@
 """Airflow's own arguments of every task, as types for ``**kwargs``.
 
 With ``**kwargs: Unpack[TaskArguments]`` an editor completes Airflow's arguments, and a type checker rejects names that
-neither we nor Airflow have. A test compares the names with the installed Airflow's.
+neither this package nor Airflow declares. A test compares the names with those of the installed Airflow.
 """
 
 from __future__ import annotations

@@ -32,26 +32,26 @@ Templated: TypeAlias = T | str | XComArg
 """What a template field takes when the DAG is parsed: its value, a template of it, or the result of another task.
 
 ``sender_mail: Templated[str]`` accepts text and XComArgs and rejects a number; ``send_date: Templated[datetime]`` also
-accepts a template. What is in a list or dictionary may be an XComArg too: ``Templated[Sequence[Templated[str]]]``.
+accepts a template. The items of a list or dictionary may be XComArgs, too: ``Templated[Sequence[Templated[str]]]``.
 """
 
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
-"""What to do when there is nothing to import or to send."""
+"""What to do when there are no rows or messages."""
 
 FROM_MAPPED = "_BaseOperator__from_mapped"
-"""Where Airflow notes that a task is made from a mapped one."""
+"""The attribute in which Airflow records that a task was created from a mapped one."""
 
 INCOMPLETE = "an expression of its template has no value. Write {{ ... or '' }} where that is meant"
 
 CONTENT_FILES = (".html", ".htm", ".txt")
-"""The endings of the names of files that hold content."""
+"""File name extensions of files with content."""
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
 
 
 TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
-"""What Airflow continues a deferred task with, instead of an event of its trigger, and the error at its deadline."""
+"""The method that Airflow calls when a trigger failed, and the error that it passes when the trigger timed out."""
 
 
 class MailTaskMixin:
@@ -74,9 +74,9 @@ class MailTaskMixin:
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
     limits: ClassVar[Mapping[str, str]] = {}
-    """Limits of arguments that other classes do not limit, as in ``literals.LIMITS``."""
+    """Limits of arguments that are limited only in this class, in the form of ``literals.LIMITS``."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
-    """What to write instead of arguments that one may expect, and that the class does not have."""
+    """Arguments that users may expect but that the class does not have, with what to write instead."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
     _renders_text = False
@@ -84,18 +84,18 @@ class MailTaskMixin:
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
     _incomplete: Collection[str] = ()
-    """The arguments of whose templates an expression had no value."""
+    """The arguments in whose templates an expression had no value."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls) and "template_fields" not in vars(cls):
             types: dict[str, Any] = vars(cls)["__init__"].__annotations__
-            templated = [name for name, kind in types.items() if str(kind).startswith("Templated[")]
+            templated = [name for name, annotation in types.items() if str(annotation).startswith("Templated[")]
             inherited: Iterable[str] = getattr(cls, "template_fields", ())
             cls.template_fields = tuple(dict.fromkeys((*inherited, *templated)))  # type: ignore[attr-defined]
 
     def __init__(self, **kwargs: Any) -> None:
-        # Without this Airflow would give BaseOperator's signature and defaults to each base class that has none.
+        # Without it, Airflow would apply BaseOperator's signature and defaults to base classes without an `__init__`.
         self._check_names(kwargs)
         super().__init__(**kwargs)
 
@@ -124,18 +124,18 @@ class MailTaskMixin:
         """Check the values that are known when the DAG file is parsed.
 
         :param arguments: by name; not all need to be given.
-        :param mapped: whether they are those of a mapped task, which is made when it runs: another try would not help.
+        :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
         :raises ValueError: naming each argument that is wrong.
         """
         from airflow_provider_mail._task.literals import problems
 
-        found = list(problems(cls, arguments))
-        # A mapped task may give any of them to each of its instances.
+        messages = list(problems(cls, arguments))
+        # A mapped task may pass any of them to each of its instances.
         if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
             missing = [name for name in cls.required_texts if arguments.get(name, ...) in (None, "")]
-            found += [f"{name}: is missing; give it, or set allow_blank=True" for name in missing]
-        if found:
-            raise argument_error("; ".join(found), mapped=mapped)
+            messages += [f"{name}: is missing; give it, or set allow_blank=True" for name in missing]
+        if messages:
+            raise argument_error("; ".join(messages), mapped=mapped)
 
     @classmethod
     def _check_names(cls, arguments: Mapping[str, Any]) -> None:
@@ -162,10 +162,10 @@ class MailTaskMixin:
         return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
-        """The arguments that a request has fields for, by name.
+        """Return the arguments for which a request has fields, by name.
 
-        A flag that is off is left out of the request, and so is empty text for what is optional; but not a text that
-        people see, which ``allow_blank`` may make empty.
+        A flag that is off and empty text for an optional field are left out of the request. A text that recipients see
+        is never left out: ``allow_blank`` permits empty text.
         """
         from airflow_provider_mail._task.literals import is_empty_option
 
@@ -181,10 +181,10 @@ class MailTaskMixin:
             for name, value in values.items()
         }
 
-    def build_request(self, model: type[P], context: Context, **given: Any) -> P:
-        """The request that the arguments make.
+    def build_request(self, model: type[P], context: Context, **fields: Any) -> P:
+        """Build the request from the arguments.
 
-        :param given: fields that are no arguments, or whose values differ from these.
+        :param fields: fields that are not arguments, or whose values differ from the arguments.
         :raises MailValidationError: naming each field that is wrong; or ``sandbox_mode``, if the operation has none.
         """
         from airflow_provider_mail.api.errors import MailValidationError
@@ -193,7 +193,7 @@ class MailTaskMixin:
             raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
         blank = self.blank_arguments(context)
         try:
-            request = model(**self.request_fields(model, context) | given)
+            request = model(**self.request_fields(model, context) | fields)
         except MailValidationError as error:
             message = f"{blank}. {str(error).removeprefix(f'{model.__name__}: ')}" if blank else str(error)
             raise MailValidationError(message, operation=error.operation) from None
@@ -202,15 +202,17 @@ class MailTaskMixin:
         return request
 
     def blank_arguments(self, context: Context) -> str:
-        """Return what is wrong with arguments that people would see and that render to nothing; else empty text."""
+        """Return the problems of arguments that recipients would see and that render to nothing; empty without any."""
         if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
             return ""
         from airflow_provider_mail._task.blank_values import newly_blank
 
         problems = {name: "is missing" for name in self.required_texts if name not in self._written}
         for name, written in self._written.items():
-            found = dict(newly_blank(name, written, unwrap(self, getattr(self, name), context)))
-            problems |= found or ({name: INCOMPLETE} if name in self._incomplete else {})
+            blank = dict(newly_blank(name, written, unwrap(self, getattr(self, name), context)))
+            if not blank and name in self._incomplete:
+                blank = {name: INCOMPLETE}
+            problems |= blank
         if not problems:
             return ""
         return (
@@ -230,8 +232,8 @@ class MailTaskMixin:
         from airflow_provider_mail._task.exceptions import AirflowErrors
         from airflow_provider_mail.api._core.requests import SENDER_FIELDS
 
-        given = (getattr(self, name, None) for name in SENDER_FIELDS)
-        return AirflowErrors(self.mail_conn_id, senders=[address for address in given if isinstance(address, str)])
+        senders = (getattr(self, name, None) for name in SENDER_FIELDS)
+        return AirflowErrors(self.mail_conn_id, senders=[address for address in senders if isinstance(address, str)])
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
@@ -279,21 +281,24 @@ class MailTaskMixin:
         """Check the value of a rendered argument as if the DAG file had given it."""
         from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, may_be_blank, read_rendered
 
-        rendered = getattr(self, name)
-        given, written = (each.value if isinstance(each, RedactedValue) else each for each in (rendered, template))
-        value, problem = read_rendered(type(self), name, written, given)
+        rendered, written = getattr(self, name), template
+        if isinstance(rendered, RedactedValue):
+            rendered = rendered.value
+        if isinstance(written, RedactedValue):
+            written = written.value
+        value, problem = read_rendered(type(self), name, written, rendered)
         is_left_out = value is None and name not in SEEN_ARGUMENTS
         if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
             problem = (problem if isinstance(written, str) else None) or INCOMPLETE
         if problem:
             self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
-        elif value is not given:
+        elif value is not rendered:
             setattr(self, name, value)
 
     def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
         """Render a template; text stays text also with ``render_template_as_native_obj``.
 
-        There Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` be 100000.0.
+        With it, Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` 100000.0.
         """
         from jinja2.nativetypes import NativeEnvironment
 
@@ -331,7 +336,7 @@ class MailTaskMixin:
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after a deferral.
 
-        When no triggerer ran until Airflow's own deadline, what was awaited may have happened meanwhile.
+        When no triggerer ran until Airflow's own deadline, the awaited state may have been reached meanwhile.
         """
         error = (next_kwargs or {}).get("error")
         if next_method != TRIGGER_FAILED or getattr(error, "value", error) != TRIGGER_TIMEOUT:
@@ -348,7 +353,7 @@ class MailTaskMixin:
 
 
 class CheckedPartial(OperatorPartial):
-    """What ``partial`` returns: checks the values that ``expand`` and ``expand_kwargs`` are given in the DAG file."""
+    """The result of ``partial``; it checks the values that the DAG file passes to ``expand`` and ``expand_kwargs``."""
 
     operator_class: type[Any]
 
@@ -367,7 +372,7 @@ class CheckedPartial(OperatorPartial):
         """Make the mapped task, with Airflow's ``expand_kwargs``.
 
         :param kwargs: dictionaries of arguments.
-        :param strict: whether arguments of ``partial`` may not be given again.
+        :param strict: reject arguments that were passed to ``partial``.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
         self._expand_called = True
@@ -381,7 +386,7 @@ def argument_error(problem: str, *, mapped: bool) -> Exception:
     """Return the error about arguments.
 
     :param problem: beginning with the name of the argument.
-    :param mapped: whether they are those of a mapped task, which is made when it runs: another try would not help.
+    :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
     """
     if mapped:
         from airflow_provider_mail.version_compat import AirflowFailException
@@ -394,7 +399,7 @@ def from_file(content: Any) -> Any:
     """Turn the name of a file into a template that includes the file; return anything else unchanged.
 
     Airflow's own ``template_ext`` applies to every template field: a campaign called ``spring.html`` and an attachment
-    called ``terms.txt`` would be opened as files. This is for one argument, and works in mapped tasks.
+    called ``terms.txt`` would be opened as files. This function applies to one argument, and works in mapped tasks.
     """
     if not isinstance(content, str) or "\n" in content or not content.lower().endswith(CONTENT_FILES):
         return content
@@ -420,8 +425,8 @@ class RedactedValue:
 class RedactedField:
     """Template field whose value becomes a :class:`RedactedValue` when Airflow has rendered it.
 
-    Airflow stores rendered fields and shows them in its UI, where addresses do not belong. A function is wrapped from
-    the beginning: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
+    Airflow stores rendered fields and shows them in its UI, which must not show addresses. A function is wrapped
+    immediately: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
     process (3.0).
     """
 
@@ -432,7 +437,7 @@ class RedactedField:
         return self if operator is None else operator.__dict__[self._name]
 
     def __set__(self, operator: Any, value: Any) -> None:
-        # The first value is set by the initialiser, the next one by the rendering.
+        # The first value is set by `__init__`, the next one by the rendering.
         rendered = self._name in operator.__dict__
         hide = rendered or callable(value) or isinstance(value, Iterator)
         operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
@@ -442,7 +447,7 @@ def unwrap(operator: Any, value: Any, context: Any) -> Any:
     """Return the value of a template field, redacted or not."""
     if isinstance(value, RedactedValue):
         value = value.value
-    # Airflow 3.0 leaves a field unrendered whose rendering is empty.
+    # Airflow 3.0 does not replace the template if the rendered value is empty.
     return operator.render_template(value, context) if hasattr(value, "resolve") else value
 
 
@@ -462,11 +467,11 @@ def check_keep_days(task: Any) -> None:
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:
-    """Return a name made of ``[mail] name_prefix``, dag id, task id, run id and map index.
+    """Return a name composed of ``[mail] name_prefix``, dag id, task id, run id and map index.
 
     It is the same for every try, and no other task instance has it.
 
-    :param most_bytes: the length in UTF-8 from which a name is cut and ends in a hash of the whole.
+    :param most_bytes: the maximum length in UTF-8; a longer name is cut and ends in a hash of the whole name.
     """
     from airflow_provider_mail._task.name_prefix import name_prefix
 

@@ -1,7 +1,7 @@
 """Send a mailing at most once: the state is stored before and after each request.
 
-A transactional send cannot be looked up, so only the stored state shows how far an earlier try came. It holds the
-number of accepted requests, a digest of their content, and one of the request in flight.
+A transactional send cannot be looked up, so only the stored state shows what an earlier try has sent. It holds the
+number of accepted requests, a digest of their content, and a digest of the request in flight.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
-"""Words of a rejection because of a known id. The document shows neither the words nor whether ids are checked."""
+"""Words in the rejection of a repeated id. The specification shows neither the words nor whether ids are checked."""
 
 
 class MailingState(BaseModel):
     """The stored state of a mailing, over all tries.
 
-    :param version: of this format. Another one is not guessed at: that could send mail twice.
+    :param version: of the format. A record of another version is an error: interpreting it could send mail twice.
     :param requests: number of requests that the service accepted.
     :param recipients: number of recipients in them.
     :param unknown_requests: number of requests that were skipped because their outcome is unknown.
     :param unknown_recipients: number of recipients in them.
     :param digest: of all these requests.
-    :param under_way: the digest including the request in flight, while there is one.
+    :param under_way: the digest including the request in flight; ``None`` if no request is in flight.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -93,7 +93,7 @@ class Mailing:
 
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
     :param argument: the operator's argument that holds the messages, for errors.
-    :param things: what it consists of, for errors.
+    :param things: what the mailing consists of, for errors.
     :param own_ids: whether the ids of the requests are generated here, so that no other mailing can have used them.
     :param state_lost: whether earlier tries may have sent requests that the stored state does not have.
     :raises MailConflictError: the stored record is not of this version.
@@ -133,7 +133,7 @@ class Mailing:
         return self.state
 
     def _remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks to send, after verifying that earlier tries sent those before them."""
+        """Yield the chunks to send, after verifying that earlier tries sent the chunks before these."""
         iterator, digest = iter(chunks), ""
         for _ in range(self.state.done):
             chunk = next(iterator, None)
@@ -192,11 +192,11 @@ class Mailing:
         about_id = own_id in message or re.search(r"(?i)unique[ _-]?msg[ _-]?id", message) is not None
         return bool(own_id) and about_id and _USED_BEFORE.search(message.replace(own_id, "")) is not None
 
-    def _handle_unknown(self, chunk: Chunk, what: str, error: MailError | None = None) -> None:
+    def _handle_unknown(self, chunk: Chunk, problem: str, error: MailError | None = None) -> None:
         """Handle a request that may have been sent, as the user chose."""
-        which = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
-        why = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""
-        summary = f"{which} {what}{why} and may have been sent; apart from it {self.state}."
+        request = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
+        reason = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""
+        summary = f"{request} {problem}{reason} and may have been sent; apart from it {self.state}."
         if self._on_ambiguous == "fail":
             raise MailAmbiguousSendError(
                 f"{summary} Check at the service; then clear the task with on_ambiguous='resend' to send that request "
@@ -204,8 +204,8 @@ class Mailing:
                 operation=chunk.request.path,
             )
         if self._on_ambiguous == "resend":
-            again = "it" if self._task_state.durable else "everything"
-            raise MailAnswerLostError(f"{summary} The next try sends {again} again", operation=chunk.request.path)
+            resent = "it" if self._task_state.durable else "everything"
+            raise MailAnswerLostError(f"{summary} The next try sends {resent} again", operation=chunk.request.path)
         self.state.unknown_requests += 1
         self.state.unknown_recipients += chunk.recipients
         self.state.digest = _digest(self.state.digest, chunk)

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 MAX_ATTACHMENT_BYTES = 100_000_000
-"""The largest file that is read. The specification shows no limit of the service; this one protects the worker."""
+"""The largest file that is read. The specification has no limit for the service; this one protects the worker."""
 
 
 def attachment(value: Any) -> Any:
@@ -14,7 +14,7 @@ def attachment(value: Any) -> Any:
 
     :param value: a path or an ``ObjectStoragePath``; anything else is returned unchanged.
     :raises AirflowFailException: when the path is not a file, or the file is empty or too large.
-    :raises FileNotFoundError: when it does not exist, which another try may find different.
+    :raises FileNotFoundError: when it does not exist; it may exist at the next try.
     """
     if not value or not (isinstance(value, str) or hasattr(value, "fs")):
         return value
@@ -22,19 +22,19 @@ def attachment(value: Any) -> Any:
     from airflow_provider_mail.version_compat import AirflowFailException
 
     path = storage_path(value, None, "attachment")
-    shown = f"{str(path)!r}"
+    quoted_path = f"{str(path)!r}"
     try:
         size = path.fs.info(path.path)["size"]
     except FileNotFoundError:
-        raise FileNotFoundError(f"attachment: the file does not exist on this worker: {shown}") from None
+        raise FileNotFoundError(f"attachment: the file does not exist on this worker: {quoted_path}") from None
     if path.fs.isdir(path.path):
-        raise AirflowFailException(f"attachment: name one file, this is a folder: {shown}")
+        raise AirflowFailException(f"attachment: name one file, this is a folder: {quoted_path}")
     if not size:
-        raise AirflowFailException(f"attachment: the file is empty: {shown}")
+        raise AirflowFailException(f"attachment: the file is empty: {quoted_path}")
     if size > MAX_ATTACHMENT_BYTES:
         raise AirflowFailException(
             f"attachment: the file has {size} bytes, at most {MAX_ATTACHMENT_BYTES} are read. Link to it in content "
-            f"instead: {shown}"
+            f"instead: {quoted_path}"
         )
     with path.fs.open(path.path, "rb") as file:
         return {"file_name": path.name, "file_data": base64.b64encode(file.read()).decode()}

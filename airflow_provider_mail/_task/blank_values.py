@@ -1,4 +1,4 @@
-"""Detects arguments that people would see and that render to nothing."""
+"""Detects arguments that recipients would see and that render to nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TEXT_FILTERS = frozenset(
     "capitalize center e escape forceescape indent lower replace safe string striptags title trim truncate upper "  # noqa: SIM905
     "urlencode urlize wordwrap".split()
 )
-"""Jinja's filters that make the text ``None`` of a missing value."""
+"""Jinja's filters that turn a missing value into the text ``None``."""
 
 
 def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the path and the description of each value that is nothing.
+    """Yield the path and the description of each missing or blank value.
 
     :param argument: the name of the argument, at the beginning of each path.
     :param value: its value; a list or dictionary is searched.
@@ -28,7 +28,7 @@ def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key == "name" and item == "" and "email" in value:
-                continue  # Without a name, people see the address.
+                continue  # Without a name, recipients see the address.
             yield from blank_values(f"{argument}.{key}", item)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
@@ -45,11 +45,11 @@ def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[str, str]]:
-    """Yield the path and the description of each value that templates have made nothing of.
+    """Yield the path and the description of each value that rendering has made missing or blank.
 
-    ``"None"`` as the value of an argument, and an empty value in a dictionary, are intended where the DAG file itself
-    has them. Lists and dictionaries are searched only if they are written there: the output of another task may have
-    any values in it.
+    ``"None"`` as the value of an argument and an empty value in a dictionary are intended if the DAG file itself has
+    them. Lists and dictionaries are searched only if the DAG file has them: the output of another task may contain any
+    values.
 
     :param written: its value before rendering.
     :param rendered: its value after rendering.
@@ -67,7 +67,7 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
     """Return a Jinja environment that notes each expression without a value, also in the middle of a text.
 
     An expression that is not evaluated, such as one in the other branch of an ``if``, is not noted. If the DAG sets
-    ``finalize``, it decides itself what becomes of ``None``: its environment is returned unchanged.
+    ``finalize``, the DAG itself decides what ``None`` renders to: its environment is returned unchanged.
 
     :param note: called for each such expression.
     """
@@ -77,10 +77,10 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
     if environment.finalize is not None:
         return environment
 
-    # With the context, so that Jinja does not evaluate constants when it compiles a template.
+    # Takes the context so that Jinja does not evaluate constants when it compiles a template.
     @jinja2.pass_context
     def finalize(context: Any, value: Any, has_default: bool = False) -> Any:
-        # Not jinja2.DebugUndefined, which leaves tags to the service.
+        # Not for jinja2.DebugUndefined, which leaves tags to the service.
         undefined = isinstance(value, jinja2.Undefined) and not str(value) and not has_default
         if (
             value is None
@@ -91,9 +91,9 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
         return value
 
     def note_inside(expression: nodes.Expr, *, has_default: bool = False) -> None:
-        """Note the missing values that an operator or a filter makes text of, where the text is shown.
+        """Note missing values that an operator or a filter turns into text, if that text is rendered.
 
-        A condition, a comparison and an argument are not shown.
+        Conditions, comparisons and arguments are not rendered.
         """
 
         def noted(part: nodes.Expr) -> nodes.Expr:
@@ -125,12 +125,12 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
             super().visit_Output(node, frame)
 
         def visit_Assign(self, node: nodes.Assign, frame: Any) -> None:
-            # What a filter makes may be meant for a comparison.
+            # The result of a filter may be meant for a comparison.
             if isinstance(node.node, nodes.Concat):
                 note_inside(node.node)
             super().visit_Assign(node, frame)
 
-    # Code that was compiled for one environment is none for the other.
+    # Code that was compiled for one environment must not run in the other.
     noting = environment.overlay(finalize=finalize, bytecode_cache=None)
     noting.code_generator_class = Generator
     return noting

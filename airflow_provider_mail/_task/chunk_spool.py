@@ -1,4 +1,4 @@
-"""A spool of the validated requests of a mailing on disk, so that memory stays flat."""
+"""A spool of the validated requests of a mailing on disk, so that memory use stays constant."""
 
 from __future__ import annotations
 

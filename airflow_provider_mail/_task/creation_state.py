@@ -46,7 +46,7 @@ class StoredCreationState(CreationState):
 
     The next try must not treat an incomplete campaign as complete, may adopt what an earlier try has created, and must
     not create it again when it is gone. The state is written before each attempt. A failure to write does not stop this
-    try; the log says what the next one cannot know.
+    try; the log says what the next try cannot know.
 
     :param own_name: whether the campaign's name is made of the task instance's ids.
     :param send_again: whether a cleared task may create a second campaign.
@@ -60,7 +60,7 @@ class StoredCreationState(CreationState):
         self.first_try = ti.try_number <= 1
         self.own_name = own_name
         self.send_again = send_again
-        # Clearing a task sets it anew; a retry keeps it.
+        # Clearing a task changes the number; a retry keeps it.
         self._max_tries: int | None = getattr(ti, "max_tries", None)
         record = _read(self._task_state.read())
         if record is not None:

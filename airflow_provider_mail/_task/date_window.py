@@ -43,7 +43,7 @@ def window(
 def interval_days(context: Context) -> tuple[date, date]:
     """Return the first and last day of the run's data interval: ``[D, D+1)`` is day D.
 
-    A run without an interval, or with an empty one, has its own day so far and the day before.
+    For a run without an interval, or with an empty one, these are the day before the run and the day of the run.
     """
     if interval := _interval(context):
         return _utc(interval[0]).date(), (_utc(interval[1]) - timedelta(microseconds=1)).date()
@@ -94,7 +94,7 @@ def _previous_run(context: Context) -> datetime | None:
         from croniter import croniter  # type: ignore[import-untyped]
 
         zone = ZoneInfo(zone) if isinstance(zone, str) else zone
-        # In local time without a zone, so that no change of the clocks moves it.
+        # In local time without a zone, so that daylight saving time does not shift the result.
         previous: datetime = croniter(expression, moment.astimezone(zone).replace(tzinfo=None)).get_prev(datetime)
     except (ImportError, ValueError, KeyError):
         return None

@@ -20,9 +20,9 @@ _ADDRESS = re.compile(r"(?<![^\s@<>,;:\"'()\[\]])([^\s@<>,;:\"'()\[\]]++)@(?=([\
 class AirflowErrors(AbstractContextManager[None]):
     """Leave temporary errors to Airflow's retries, and fail the task at once for all others.
 
-    Airflow logs an error with all its frames and causes, in which the message that helps the user would be lost. So one
-    error is raised, with the frames from here on; its causes are logged at level debug. Addresses in the service's
-    messages and the variables of frames are removed from every error.
+    Airflow logs an error with all its frames and causes, among which the message that helps the user would be lost. So
+    a single error is raised, with the frames from here on; its causes are logged at level debug. Addresses in the
+    service's messages and the local variables of frames are removed from every error.
 
     :param mail_conn_id: the connection, named at the beginning of the message.
     :param senders: addresses that may be shown. Default: none.
@@ -30,21 +30,21 @@ class AirflowErrors(AbstractContextManager[None]):
     """
 
     def __init__(self, mail_conn_id: str, *, senders: Collection[str] = ()) -> None:
-        self._where = f"connection {mail_conn_id!r}"
+        self._connection = f"connection {mail_conn_id!r}"
         self._senders = senders
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None:
             return
         self._hide_addresses(error)
         clear_frames(error)
         if isinstance(error.__cause__, MailError):
-            error.__cause__ = None  # its message is a part of the error's own
+            error.__cause__ = None  # Its message is already a part of the error's own message.
         if not isinstance(error, MailError):
             return
-        log.debug("%s: %s", self._where, error, exc_info=error)
+        log.debug("%s: %s", self._connection, error, exc_info=error)
         message = self._message(error)
         if error.temporary:
             error.args = (message,)
@@ -52,35 +52,37 @@ class AirflowErrors(AbstractContextManager[None]):
         raise AirflowFailException(message) from None
 
     def _message(self, error: MailError) -> str:
-        """Say what to do first and the operation last: Airflow's log view cuts an exception at the right."""
+        """Return the message with the operation last: Airflow's log view cuts an exception off at the right."""
         text = str(error).removeprefix(f"{error.operation}: ")
         if isinstance(error, MailValidationError):
             # An invalid request has nothing to do with the connection.
             text = re.sub(r"^[A-Z]\w+: ", "", text)
         elif not text.startswith("connection "):
-            text = f"{self._where}: {text}"
+            text = f"{self._connection}: {text}"
         known = not error.operation or error.operation in text
         return text if known else f"{text} ({error.operation})"
 
     def _hide_addresses(self, error: BaseException) -> None:
-        """Remove addresses from an error and its causes: the service may quote what it was sent."""
+        """Remove addresses from an error and its causes: the service may quote the request."""
         for link in chain_of(error):
             if isinstance(link, MailError):
                 link.args = tuple(without_addresses(str(argument), self._senders) for argument in link.args)
 
 
-def without_addresses(text: str, but: Collection[str] = ()) -> str:
+def without_addresses(text: str, allowed: Collection[str] = ()) -> str:
     """Replace the local part of addresses, so that personal data does not reach logs.
 
-    :param but: addresses to keep, such as the sender's. Default: none.
+    :param allowed: addresses to keep, such as the sender's. Default: none.
     """
-    # Not with DAG files: this module is imported there.
+    # Not at the top of the module: DAG files import this module.
     from airflow_provider_mail.api._core.addresses import address_key
 
-    kept = {address_key(address) for address in but}
+    allowed_keys = {address_key(address) for address in allowed}
 
-    def cut(found: re.Match[str]) -> str:
-        return found[0] if kept and address_key(f"{found[1]}@{found[2]}".rstrip(".")) in kept else "***@"
+    def cut(match: re.Match[str]) -> str:
+        return (
+            match[0] if allowed_keys and address_key(f"{match[1]}@{match[2]}".rstrip(".")) in allowed_keys else "***@"
+        )
 
     return _ADDRESS.sub(cut, text)
 

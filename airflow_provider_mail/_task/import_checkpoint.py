@@ -1,4 +1,4 @@
-"""A task's checkpoint of an import, so that the next try does not send what was accepted (task state store of 3.3).
+"""A task's checkpoint of an import, so that the next try skips accepted rows (task state store of Airflow 3.3).
 
 A digest of each accepted chunk is stored. The next try reads and validates all rows again, and skips a chunk only if it
 is identical, for the same list, with the same settings, on the same account. Every other chunk is sent, which an import
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEY = "airflow_provider_mail.imported"
 
 DIGEST_BYTES = 6
-"""Length of the digest of a chunk. Digests are compared by index up to the first that differs, so this is enough."""
+"""Length of the digest of a chunk. Digests are compared by index up to the first difference, so this is enough."""
 
 MAX_CHUNKS = 4000
 MAX_REJECTED = 1000
@@ -37,7 +37,7 @@ MAX_AGE_SECONDS = 24 * 3600
 
 WRITE_INTERVAL = 2.0
 SHARE = 20
-"""Writing the record takes at most one part in this many of the time."""
+"""Writing the record takes at most this fraction of the time, given as its denominator."""
 
 _NONE = bytes(DIGEST_BYTES)
 
@@ -96,8 +96,8 @@ class StoredImportCheckpoint:
         self._settings.update(f"{plan.chunk_size} {config.sandbox}".encode())
         self._next_write = time.monotonic() + WRITE_INTERVAL
         try:
-            found = self._store.get(KEY, None)
-            record = None if found is None else AcceptedChunks.model_validate(found)
+            stored = self._store.get(KEY, None)
+            record = None if stored is None else AcceptedChunks.model_validate(stored)
         except ValidationError:
             reason = "the record of an earlier try was not written by this version of airflow-provider-mail"
         except Exception as error:
@@ -117,7 +117,7 @@ class StoredImportCheckpoint:
                 )
                 return
         self._log.warning("Everything is imported again: %s", reason)
-        # At once, not with the next write: a third try may match the first one, but this one sends newer rows.
+        # Immediately, not with the next write: a third try may match the first one, but this one sends newer rows.
         self.clear()
 
     def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
@@ -213,7 +213,7 @@ class StoredImportCheckpoint:
         self._digests = {index: digest for index, digest in self._digests.items() if index < chunk}
         self._rejected = {number for number in self._rejected if number < first_number}
         self._changed = True
-        # At once: the next try may find the rows of the first one again, which are then not the latest at the service.
+        # Immediately: the next try may read the rows of the first one, which are then not the latest at the service.
         self.save()
 
 

@@ -1,4 +1,4 @@
-"""Parses arguments that name contact lists: one name, several, or the text that a template renders of them."""
+"""Parses arguments that name contact lists: one name, several, or the text to which a template renders them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 MAX_CHARACTERS = 100_000
 
 
-def list_names(argument: str, given: Any) -> list[str] | None:
+def list_names(argument: str, value: Any) -> list[str] | None:
     """Return the names in the value of an argument.
 
     ``["a", "b"]`` is two names, ``"a"`` is one. A template such as ``"{{ params.lists }}"`` renders a list as text
@@ -18,22 +18,22 @@ def list_names(argument: str, given: Any) -> list[str] | None:
     parsed. Other text is not split, since commas and spaces may be part of a name.
 
     :param argument: the name of the argument, for error messages.
-    :param given: its rendered value.
+    :param value: its rendered value.
     :return: the names; ``None`` for ``None`` and empty text.
     :raises MailValidationError: when the value is neither text nor a list of texts.
     """
     from airflow_provider_mail.api.errors import MailValidationError
 
-    if isinstance(given, str):
-        given = _read(given.strip())
-    if given is None:
+    if isinstance(value, str):
+        value = _read(value.strip())
+    if value is None:
         return None
-    if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
-        raise MailValidationError(f"{argument}: must be a list of names or one name, not {type(given).__name__}")
-    names = list(given)
+    if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):
+        raise MailValidationError(f"{argument}: must be a list of names or one name, not {type(value).__name__}")
+    names = list(value)
     if not all(isinstance(name, str) for name in names):
-        odd = next(type(name).__name__ for name in names if not isinstance(name, str))
-        raise MailValidationError(f"{argument}: every name must be text, but one is {odd}")
+        other_type = next(type(name).__name__ for name in names if not isinstance(name, str))
+        raise MailValidationError(f"{argument}: every name must be text, but one is {other_type}")
     return names
 
 

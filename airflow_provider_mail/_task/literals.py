@@ -1,8 +1,8 @@
 """Checks arguments as soon as they are known: literal values when the DAG file is parsed, rendered ones at task start.
 
-The signature of ``__init__`` is the declaration. The type of an argument, as it is written there, is one of
-:data:`KINDS` or names its choices (``Literal``); :data:`LIMITS` and :data:`BOUNDS` say by name what else a text or a
-number must be. A type that is not in the table is an error of ours.
+The signature of ``__init__`` is the declaration. The annotation of an argument is one of :data:`KINDS` or lists its
+choices (``Literal``); :data:`LIMITS` and :data:`BOUNDS` limit texts and numbers by the name of the argument. An
+annotation that is not in the table is a programming error.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ LIMITS = {
     "trans_callback_url": "WebUrl",
     "unique_msg_id": "UniqueMsgId",
 }
-"""Texts whose limits are those of a field of the requests, by the name of its type in ``api._core.fields``."""
+"""Arguments with the limits of a request field: the name of the field's type in ``api._core.fields``."""
 
 
 class Bounds(NamedTuple):
     """The bounds of a number.
 
-    :param least: the smallest one; with ``above`` the largest one that is too small.
-    :param most: the largest one.
+    :param least: the smallest valid number; with ``above`` the largest number that is too small.
+    :param most: the largest valid number.
     :param above: whether ``least`` itself is too small.
     """
 
@@ -85,28 +85,28 @@ SEEN_ARGUMENTS = {
     **dict.fromkeys(
         ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
     ),
-    # Of a contact: tags show it.
+    # The name of a contact, which tags show.
     "name": "other",
 }
-"""The arguments whose values people see. HTML and text must not be blank, even where the DAG file says so."""
+"""The arguments whose values recipients see. HTML and text must not be blank, even if the DAG file has blank text."""
 
 ONE_OR_MORE = ("send_list_names", "repel_list_names", "service_tags")
-"""Lists that may be given as text."""
+"""Lists for which a single text may be given."""
 
 BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject", "template_subject")
 """Arguments for which empty text has a meaning, or is checked when the request is built."""
 
 BLANK_MATTERS = ("delimiter", "null_value")
-"""Texts that may be blanks."""
+"""Texts that may consist of white space."""
 
 NEVER_LEFT_OUT = ("list_name", "mail_name", "send_date", "template_name")
-"""Optional arguments that mean something else when they are left out: empty text does not leave them out."""
+"""Optional arguments whose absence has a meaning of its own: empty text does not count as absent."""
 
 _LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
 
 
 def must_be_complete(owner: type, name: str) -> bool:
-    """Whether no part of the text of an argument may be missing, when its template is rendered."""
+    """Whether every expression in the template of an argument must have a value."""
     argument = declared(owner).get(name)
     if name in SEEN_ARGUMENTS or argument is None:
         return argument is not None
@@ -119,11 +119,11 @@ def may_be_blank(owner: type, name: str) -> bool:
 
 
 def is_empty_option(owner: type, name: str, value: Any) -> bool:
-    """Whether a value is empty text for an optional argument: the request is to be built without it.
+    """Whether a value is empty text for an optional argument, so that the request is built without it.
 
-    Not for texts that people see: what is empty there is meant, as with ``allow_blank``.
+    Not for texts that recipients see: empty text is intended there, as with ``allow_blank``.
 
-    :param value: that is known: without templates.
+    :param value: a value that is known when the DAG file is parsed.
     """
     argument = declared(owner).get(name)
     is_text = SEEN_ARGUMENTS.get(name) in ("html", "text")
@@ -135,14 +135,14 @@ _PLAIN = {
     **dict.fromkeys(("Line", "MailName", "TemplateName"), re.compile(r"[A-Za-z0-9][A-Za-z0-9 .:-]{0,48}")),
     "Address": re.compile(r"[A-Za-z0-9]{1,20}([._-][A-Za-z0-9]{1,20})?@([A-Za-z0-9]{1,20}\.){1,3}[A-Za-z]{2,10}"),
 }
-"""Texts of a type that are certainly right. Most DAG files have no others, and need not wait for pydantic's types."""
+"""Patterns of texts that are certainly valid. Most DAG files have only such texts, and need not import pydantic."""
 
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
 MAX_CHARACTERS = 100_000
 
 
 def not_text(name: str, value: Any) -> str:
-    """Say how an argument that takes text is written, without showing the value."""
+    """Describe how to write an argument that takes text, without showing the value."""
     if isinstance(value, Mapping):
         key = name if name in value else "<key>"
         return (
@@ -159,13 +159,13 @@ def not_text(name: str, value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value that cannot be a person's; else its type."""
+    """Return a value that cannot be personal data; else its type."""
     harmless = value is None or isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value))
     return repr(value) if harmless else type(value).__name__
 
 
 def rows_problem(argument: str, value: object) -> str:
-    """Say how an argument that takes rows is written."""
+    """Describe how to write an argument that takes rows."""
     return (
         f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
         f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
@@ -227,16 +227,20 @@ def _mapping_of_texts(name: str, value: Any) -> str | None:
         return problem
     for key, item in value.items():
         if not isinstance(key, str) or not isinstance(item, str) or not item:
-            shown = "nothing" if item in (None, "") else type(item).__name__
-            rest = ". Leave out the columns that are not to be sent" if name == "columns" and shown == "nothing" else ""
-            return f"{key!r}: text is needed, not {shown}{rest}"
+            item_type = "nothing" if item in (None, "") else type(item).__name__
+            advice = (
+                ". Leave out the columns that are not to be sent"
+                if name == "columns" and item_type == "nothing"
+                else ""
+            )
+            return f"{key!r}: text is needed, not {item_type}{advice}"
     return None
 
 
 def _list(name: str, value: Any) -> str | None:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        given = "text" if isinstance(value, str) else type(value).__name__
-        return f"a list is needed, such as {name}=[...], not {given}"
+        value_type = "text" if isinstance(value, str) else type(value).__name__
+        return f"a list is needed, such as {name}=[...], not {value_type}"
     return None
 
 
@@ -245,7 +249,7 @@ def _list_of_texts(name: str, value: Any) -> str | None:
         return None
     if isinstance(value, Mapping) and name in ONE_OR_MORE:
         return not_text(name, value)
-    # A mapping has the names of tags as its keys.
+    # The keys of a mapping are the names of tags.
     if not (name == "known_tags" and isinstance(value, Mapping)) and (problem := _list(name, value)):
         return problem
     for number, item in enumerate(value if isinstance(value, Sequence) else ()):
@@ -281,7 +285,7 @@ def _recipients(name: str, value: Any) -> str | None:
     except MailValidationError as error:
         return str(error).removeprefix(f"{name}: ")
     for number, recipient in enumerate(recipients):
-        # One without an address is found with its other fields, when the request is built.
+        # A recipient without an address is rejected when the request is built.
         if "email" in recipient and (problem := _beyond_limit("Address", recipient["email"])):
             return f"{f'recipient {number}: ' if len(recipients) > 1 else ''}{problem}"
     return None
@@ -305,11 +309,11 @@ def _any(name: str, value: Any) -> str | None:
 
 
 class Kind(NamedTuple):
-    """What the arguments of a type take.
+    """The values that arguments of a type accept.
 
     :param check: returns what is wrong with a value of the argument of that name.
     :param text: whether a text that a template renders stays text with ``render_template_as_native_obj``. Airflow
-        evaluates it as Python: ``20260131`` would be a number, ``1e5`` be 100000.0, and ``None`` be nothing.
+        evaluates it as Python: ``20260131`` would be a number, ``1e5`` 100000.0, and ``None`` no value.
     :param text_inside: the same for templates in a list or dictionary.
     :param container: whether the value may be a list or dictionary, which a template renders as text.
     """
@@ -329,7 +333,7 @@ KINDS = {
     "Mapping[str, str] | ObjectStoragePath": Kind(_file, text=True, text_inside=True, container=True),
     "ObjectStoragePath": Kind(_path, text=True, text_inside=True),
     "Rows | Callable[[], Rows]": Kind(_rows, text_inside=True),
-    # Nothing stays text inside: the database may need the numbers.
+    # The values do not stay text: the database may need numbers.
     "Sequence[Any] | Mapping[str, Any]": Kind(_sequence_or_mapping, container=True),
     "Sequence[int]": Kind(_list_of_numbers, container=True),
     "Sequence[str]": Kind(_list_of_texts, text=True, text_inside=True, container=True),
@@ -345,14 +349,14 @@ KINDS = {
         _recipients, text=True, text_inside=True, container=True
     ),
 }
-"""By type, as it is written without ``Templated`` and ``None``."""
+"""By annotation, without ``Templated`` and ``None``."""
 
 
 class Argument(NamedTuple):
     """An argument as its class declares it.
 
     :param optional: whether ``None`` leaves it out.
-    :param choices: the values that it may have; none if it is no choice.
+    :param choices: the permitted values; empty if the type does not list them.
     :param limit: the name of the type in ``api._core.fields`` that limits it.
     """
 
@@ -369,14 +373,14 @@ class Argument(NamedTuple):
     def is_left_out(self, value: Any) -> bool:
         """Return whether a value means that the argument is not given.
 
-        :param value: that is known: without templates.
+        :param value: a value that is known when the DAG file is parsed.
         """
         return self.optional and (value is None or (value == "" and self.name not in NEVER_LEFT_OUT))
 
     def problem(self, value: Any) -> str | None:
         """Return what is wrong with a value.
 
-        :param value: that is known: without templates.
+        :param value: a value that is known when the DAG file is parsed.
         """
         if self.is_left_out(value):
             return None
@@ -393,23 +397,23 @@ class Argument(NamedTuple):
 
 @cache
 def declared(owner: type) -> dict[str, Argument]:
-    """Return the arguments that a class of ours declares, by name.
+    """Return the arguments that a class of this package declares, by name.
 
-    :param owner: the class, or a subclass that declares arguments of its own, which are not checked.
+    :param owner: the class, or a user's subclass, whose own arguments are not checked.
     :raises KeyError: when one has a type that is not in :data:`KINDS`.
     """
-    ours = next(base for base in owner.__mro__ if base.__module__.startswith(PACKAGE) and "__init__" in vars(base))
-    init = inspect.unwrap(vars(ours)["__init__"])
-    limits = LIMITS | getattr(ours, "limits", {})
+    own_class = next(base for base in owner.__mro__ if base.__module__.startswith(PACKAGE) and "__init__" in vars(base))
+    init = inspect.unwrap(vars(own_class)["__init__"])
+    limits = LIMITS | getattr(own_class, "limits", {})
     arguments = {}
     for name, annotation in init.__annotations__.items():
         if name in ("return", "kwargs"):
             continue
-        bare = _without_templated(str(annotation))
-        kind = bare.removesuffix(" | None")
-        choices = _choices(kind, init.__globals__)
-        found = Kind(_any, text=True, text_inside=True) if choices else KINDS[kind]
-        arguments[name] = Argument(name, found, kind != bare, choices, limits.get(name))
+        with_none = _without_templated(str(annotation))
+        type_name = with_none.removesuffix(" | None")
+        choices = _choices(type_name, init.__globals__)
+        kind = Kind(_any, text=True, text_inside=True) if choices else KINDS[type_name]
+        arguments[name] = Argument(name, kind, type_name != with_none, choices, limits.get(name))
     return arguments
 
 
@@ -424,10 +428,10 @@ def _without_templated(annotation: str) -> str:
     return annotation
 
 
-def _choices(kind: str, names: Mapping[str, Any]) -> tuple[Any, ...]:
-    if kind.startswith("Literal["):
-        return tuple(ast.literal_eval(f"({kind[len('Literal[') : -1]},)"))
-    alias = names.get(kind)
+def _choices(type_name: str, names: Mapping[str, Any]) -> tuple[Any, ...]:
+    if type_name.startswith("Literal["):
+        return tuple(ast.literal_eval(f"({type_name[len('Literal[') : -1]},)"))
+    alias = names.get(type_name)
     return get_args(alias) if get_origin(alias) is Literal else ()
 
 
@@ -452,14 +456,14 @@ def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
         if name not in values:
             continue
         value = values[name]
-        # Rows may be many, and are not looked into.
+        # There may be many rows: their values are not searched for templates.
         known = (argument.is_rows and isinstance(value, list | tuple)) or name not in templated or is_known(value)
         if known and (problem := argument.problem(value)):
             yield f"{name}: {problem}"
 
 
 def stays_text(owner: type, name: str, template: Any) -> bool:
-    """Whether the texts that templates render in an argument are texts, and must not become numbers or dates.
+    """Whether the texts that templates render in an argument must stay text, not become numbers or dates.
 
     :param template: its value before rendering.
     """
@@ -470,9 +474,9 @@ def stays_text(owner: type, name: str, template: Any) -> bool:
 
 
 def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[Any, str | None]:
-    """Return the value of a rendered argument, and what is wrong with it or ``None``.
+    """Return the value of a rendered argument, and what is wrong with it (``None``: nothing).
 
-    A list or dictionary that a template has rendered as text is read.
+    A list or dictionary that a template has rendered as text is parsed.
 
     :param template: its value before rendering.
     :param value: its value after rendering.
@@ -483,8 +487,8 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
     from airflow_provider_mail.api._core.blank import is_nothing
 
     blank_is_checked = may_be_blank(owner, name)
-    if not blank_is_checked and (where := _missing(argument, template, value)) is not None:
-        return value, f"{where}{': ' if where else ''}its template rendered to None: the value that it names is missing"
+    if not blank_is_checked and (path := _missing(argument, template, value)) is not None:
+        return value, f"{path}{': ' if path else ''}its template rendered to None: the value that it names is missing"
     if name in _LISTS_TO_MAIL and is_nothing(value):
         return value, "its template rendered to nothing: the value that it names is missing. No list is []"
     if blank_is_checked and value in (None, "", "None"):
@@ -495,7 +499,7 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
 
 
 def _missing(argument: Argument, template: Any, value: Any) -> str | None:
-    """The path in the argument of what rendered to nothing; ``None`` if there is none."""
+    """Return the path in the argument of a value that rendered to nothing; ``None`` if there is none."""
     if value is None:
         return "" if not argument.optional or argument.name in NEVER_LEFT_OUT else None
     if isinstance(template, str):
@@ -506,13 +510,13 @@ def _missing(argument: Argument, template: Any, value: Any) -> str | None:
     elif isinstance(template, list | tuple) and isinstance(value, list | tuple):
         inside = ((index, *items) for index, items in enumerate(zip(template, value, strict=False)))
     for key, item, rendered in inside:
-        if rendered is not None and (found := _missing(argument, item, rendered)) is not None:
-            return f"[{key!r}]{found}"
+        if rendered is not None and (path := _missing(argument, item, rendered)) is not None:
+            return f"[{key!r}]{path}"
     return None
 
 
-def _beyond_limit(kind: str, value: Any) -> str | None:
-    if kind in _PLAIN and isinstance(value, str) and _PLAIN[kind].fullmatch(value):
+def _beyond_limit(type_name: str, value: Any) -> str | None:
+    if type_name in _PLAIN and isinstance(value, str) and _PLAIN[type_name].fullmatch(value):
         return None
     from pydantic import ValidationError
 
@@ -520,23 +524,23 @@ def _beyond_limit(kind: str, value: Any) -> str | None:
     from airflow_provider_mail.api.errors import describe_validation_error
 
     try:
-        _validator(kind).validate_python(value)
+        _validator(type_name).validate_python(value)
     except ValidationError as error:
         return describe_validation_error(error, PATTERN_MESSAGES)
     return None
 
 
 @cache
-def _validator(kind: str) -> Any:
+def _validator(type_name: str) -> Any:
     from pydantic import ConfigDict, TypeAdapter
 
     from airflow_provider_mail.api._core import fields
 
-    return TypeAdapter(getattr(fields, kind), config=ConfigDict(hide_input_in_errors=True))
+    return TypeAdapter(getattr(fields, type_name), config=ConfigDict(hide_input_in_errors=True))
 
 
 def _read(argument: Argument, text: str) -> Any:
-    """What a template has rendered as text for an argument; the text itself where that is not to be seen."""
+    """Parse what a template has rendered as text for an argument; return the text itself if it cannot be parsed."""
     if argument.kind.check in (number_problem, _whole_number):
         try:
             return float(text) if argument.kind.check is number_problem else int(text)
@@ -554,13 +558,13 @@ def _read(argument: Argument, text: str) -> Any:
 
 
 def _result_of_a_task(text: str) -> Any:
-    """The dictionary, or list of texts or dictionaries, that a text shows; ``[20260131]`` may be meant as text."""
+    """Parse a dictionary, or a list of texts or dictionaries; ``[20260131]`` may be meant as text."""
     value = _container(text)
     return value if value and all(isinstance(item, str | Mapping) for item in value) else None
 
 
 def _container(text: str) -> Any:
-    """The dictionary or list that a text shows, as a template writes the whole output of a task."""
+    """Parse a dictionary or list, as which a template renders the whole output of a task."""
     if len(text) > MAX_CHARACTERS or not _LITERAL.fullmatch(text):
         return None
     for read in (ast.literal_eval, json.loads):

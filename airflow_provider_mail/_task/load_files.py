@@ -1,4 +1,4 @@
-"""Write the rows of a load as files in a folder of their own, and its manifest last: without it, there is no load."""
+"""Write the rows of a load as files in a folder of their own, then the manifest: without it, the load is invalid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
 ROWS_PER_FILE = 20_000
-"""Rows of a file: what is in memory at once."""
+"""Rows per file, which are in memory at the same time."""
 
 
 def write_load(
@@ -38,14 +38,14 @@ def write_load(
 
     When anything fails, the files are removed. The files of a killed process stay, without a manifest.
 
-    :param parent: the folder in which that of the load is created.
-    :param rows: its rows, each key once.
+    :param parent: the folder in which the load's folder is created.
+    :param rows: the rows of the table, each key once.
     :param file_format: ``parquet`` or ``jsonl``.
     :param describe: returns the further fields of the manifest; called when all rows have been read.
     :param on_unstorable: receives rows that cannot be stored. The others are written, and merging them deletes nothing
         and marks nothing as gone. Default: the first such row is an error.
     """
-    # A name of its own for each try: a worker that is believed dead may still write.
+    # Each try has a name of its own: a worker that is believed dead may still write.
     load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
     folder = parent / load_id
     stamp = TaskRun.current().values(table, datetime.now(UTC))
@@ -59,7 +59,7 @@ def write_load(
             put(file, content)
             files.append(DataFile(file_url(file), count, len(content), hashlib.sha256(content).hexdigest()))
         described = describe()
-        if source.rejected:  # a rejected row may be in the table
+        if source.rejected:  # A rejected row may be in the table.
             described |= {"replace_where": None, "mark_gone": ()}
         manifest = Manifest(
             load_id=load_id,
@@ -79,9 +79,9 @@ def write_load(
 
 
 def conditions(covers: Coverage | None, mark_gone: MarkGone | None, replace_where: Any | None = None) -> dict[str, Any]:
-    """Return the fields of a manifest that say what the load is complete for.
+    """Return the fields of a manifest that say for which parts of the table the load is complete.
 
-    :param covers: the parts of the table for which it is complete.
+    :param covers: the parts of the table for which the load is complete.
     :param mark_gone: the windows whose other rows are gone; all rows must have been read.
     :param replace_where: the rows that are deleted unless the load has them. Default: none.
     """
@@ -97,5 +97,5 @@ def file_url(path: ObjectStoragePath) -> str:
     """Return the URL of a file, without a connection."""
     if path.protocol in ("", "file", "local"):
         return f"file://{path.path}"
-    bucket = path.bucket.rpartition("@")[2]  # on Airflow 3.0 it has the connection id
+    bucket = path.bucket.rpartition("@")[2]  # On Airflow 3.0, the bucket contains the connection id.
     return f"{path.protocol}://{bucket}/{path.key.lstrip('/')}"

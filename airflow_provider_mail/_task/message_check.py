@@ -1,4 +1,4 @@
-"""Checks what the messages of a mailing would show: texts that are blank, and tags that nothing fills."""
+"""Checks what the messages of a mailing would show: texts that are blank, and tags without a value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_NAMED = 20
 
 
 class MessageCheck:
-    """The check of one mailing. It counts, so memory is constant.
+    """The check of one mailing. It only counts problems, so memory use is constant.
 
     :param common: the fields that all messages share.
     :param things: what the mailing consists of, for errors.
@@ -70,7 +70,7 @@ class MessageCheck:
                     self._first.setdefault((tag, field), number)
         if len(filled) == len(params):
             return version
-        # JSON's null is not text. Blank text is left out only where there is other text in its place.
+        # JSON's null is not text. Blank text is left out only if a common value replaces it.
         kept = {
             tag: value for tag, value in params.items() if tag in filled or not (value is None or tag in self._defaults)
         }
@@ -90,7 +90,7 @@ class MessageCheck:
         return ", ".join([*self._given, *sorted(self._defaults - self._given.keys())]) or "no tag"
 
     def _texts(self, number: int, version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the texts that the message may show: where the specification leaves it open, all of them."""
+        """Yield the texts that the message may show: if the specification leaves open which, all of them."""
         place = f"messages[{number}]"
         own = {name: version[name] for name in ("subject", "content", "template_name") if name in version}
         if not self._allow_blank:
@@ -116,11 +116,11 @@ class MessageCheck:
             yield f"subject of template {template_name!r}", self._cached(template.template_subject)
 
     def _cached(self, text: Any) -> str:
-        """Return the text of many messages, with its tags remembered."""
-        known: str = text if isinstance(text, str) else ""
-        if known not in self._tags:
-            self._tags[known] = tags_of(known)
-        return known
+        """Return a text that many messages share, and cache its tags."""
+        shared_text: str = text if isinstance(text, str) else ""
+        if shared_text not in self._tags:
+            self._tags[shared_text] = tags_of(shared_text)
+        return shared_text
 
     def _template(self, name: Any, place: str) -> Template | None:
         if not isinstance(name, str) or not name:

@@ -1,4 +1,4 @@
-"""What tells the default names of two Airflow deployments on one account apart.
+"""The prefix that distinguishes the default names of two Airflow deployments on one account.
 
 The provider information imports this module: keep it cheap.
 """

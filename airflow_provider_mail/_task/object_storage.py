@@ -1,4 +1,4 @@
-"""Writes files with `ObjectStoragePath`, so that readers never see a part of one."""
+"""Writes files with `ObjectStoragePath`, so that readers never see an incomplete file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "wasb", "wasbs", "oci", "oss"})
 """Protocols of stores in which an object appears only when it is complete, and which cannot rename.
 
-A temporary object has no advantage there, and stores may notify loaders of it.
+A temporary object has no advantage there, and a store may notify loaders of it.
 """
 
 
 def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: str) -> ObjectStoragePath:
     """Resolve a path and its file system.
 
-    :param conn_id: the connection of a path given as text. It may be a part of the path, too:
+    :param conn_id: the connection of a path given as text. The path may contain the connection, too:
         ``s3://aws@bucket/folder``.
     :param argument: the operator's argument, for error messages.
     :raises AirflowFailException: when no installed package knows the path's scheme.
@@ -30,20 +30,22 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
 
     try:
         # On Airflow 3.0 a `conn_id` of None overrides the one in the path.
-        found = ObjectStoragePath(path, **({"conn_id": conn_id} if conn_id else {})) if isinstance(path, str) else path
-        _ = found.fs
+        resolved = (
+            ObjectStoragePath(path, **({"conn_id": conn_id} if conn_id else {})) if isinstance(path, str) else path
+        )
+        _ = resolved.fs
     except (ValueError, ImportError) as error:
         raise AirflowFailException(
             f"{argument}: install the provider of that storage with its file system, for instance "
             f"apache-airflow-providers-amazon[s3fs]: {error}: {str(path)!r}"
         ) from error
-    return found
+    return resolved
 
 
 def put(path: ObjectStoragePath, content: bytes) -> None:
     """Write a file, or replace it atomically: a concurrent reader sees the old or the new one.
 
-    In a file system it is written in the same folder, under a name that begins with a dot, and then moved.
+    In a file system, it is written to the same folder under a name that begins with a dot, and then renamed.
     """
     fs = path.fs
     if path.protocol in OBJECT_STORES:

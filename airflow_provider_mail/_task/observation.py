@@ -1,4 +1,4 @@
-"""The time of observation: by a clock that all workers share, not by that of one worker."""
+"""The time of observation, by a clock that all workers share instead of the clock of one worker."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ CLOCK_TOLERANCE = 60.0
 """Difference in seconds between the clocks of worker and service above which a warning is logged."""
 
 LONGEST_ZONE = timedelta(hours=14)
-"""A clock that is up to so far behind may show the time of a wrong zone."""
+"""A clock that is behind by up to this much may show the time of a wrong zone."""
 
 _log = logging.getLogger(__name__)
 
 
 class Observation:
-    """One reading of the service; to be created before the first request is sent.
+    """One reading of data from the service; to be created before the first request is sent.
 
-    Its time is that of sending the request by the service's clock (the ``Date`` header of its responses), so the data
-    is never older; by the database's clock if the service's is wrong. For a retried request it is that of the last
+    Its time is when the request was sent, by the service's clock (the ``Date`` header of its responses), so the data is
+    never older; by the database's clock if the service's is wrong. For a retried request, it is the time of the last
     attempt.
 
     :param client: the client that sends the requests, and no others meanwhile.
-    :param sql_hook: the hook of the database, if any, whose clock the service's is compared with.
+    :param sql_hook: the hook of a database, if any, with whose clock the service's is compared.
     """
 
     def __init__(self, client: MailClient, sql_hook: DbApiHook | None = None) -> None:
@@ -42,11 +42,11 @@ class Observation:
 
     @cached_property
     def at(self) -> datetime:
-        """The time at which the service was asked, in UTC; to be read after the first response.
+        """The time at which the request was sent, in UTC; to be read after the first response.
 
         If the service's clock differs from the database's, it is the time of the database, which all loads of a table
-        share: a row with a wrong time would hide newer ones. A service that is more than 14 hours behind keeps its
-        time, which still orders its answers: its clock was set so.
+        share: a row with a wrong time would hide newer ones. The time of a service that is more than 14 hours behind is
+        used nevertheless, since it still orders the responses: such a clock was set on purpose.
         """
         from airflow_provider_mail.warehouse.load import FUTURE_TOLERANCE, database_time
 
@@ -76,7 +76,7 @@ class Observation:
         return asked_at
 
     def now(self) -> datetime:
-        """The present time, by the later of the two clocks: nothing that was observed can be later."""
+        """Return the present time, by the later of the two clocks: no observation can be later."""
         now = self.at + timedelta(seconds=max(time.time() - self._began, 0.0))
-        # Without a database's clock the worker's: a service that is behind does not make right times wrong.
+        # Without a database, use the worker's clock: a service that is behind must not make correct times wrong.
         return max(now, self._database_now or datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Find out whether a killed task was ended, or only its process, and cancel its campaign."""
+"""Determine whether a killed task has ended, or only its process, and cancel its campaign."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARE = 0.8
 
 
 class TaskInstance(Protocol):
-    """What identifies a task instance."""
+    """The attributes that identify a task instance."""
 
     dag_id: str
     run_id: str

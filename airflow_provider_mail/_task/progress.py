@@ -13,21 +13,21 @@ LOG_INTERVAL = 10.0
 """Seconds between two lines of the log."""
 
 STORE_INTERVAL, STORE_SHARE = 30.0, 20
-"""Seconds between two writes to the task state store; a slow store gets at most a twentieth of the time."""
+"""Seconds between two writes to the task state store; a slow store takes at most a twentieth of the time."""
 
 STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
 
 
 class TaskProgress(NamedTuple):
-    """How far a task is.
+    """The progress of a task.
 
-    :param done: rows that are done with, also those of earlier tries.
+    :param done: processed rows, including those of earlier tries.
     :param seconds: since its start.
     :param total: the number of rows, if it is known.
-    :param earlier: rows done in earlier tries: they are only read, so they do not count for the rate.
+    :param earlier: rows processed in earlier tries: they are only read, so the rate does not include them.
     :param rejected: rows among ``done`` that were rejected; ``None`` where rows are not checked.
-    :param beside: what else was counted, as text.
+    :param beside: further counts, as text.
     """
 
     done: int
@@ -49,7 +49,7 @@ class TaskProgress(NamedTuple):
 
     @property
     def seconds_left(self) -> float | None:
-        """The time that the rest takes at this rate, if the total is known."""
+        """The seconds that the rest takes at this rate, if the total is known."""
         return max(self.total - self.done, 0) / self.rate if self.total and self.rate > 0 else None
 
     def line(self, things: str) -> str:
@@ -85,7 +85,7 @@ class TaskProgress(NamedTuple):
 class ProgressLog:
     """Logs rows, rate, share and time left every ten seconds, and stores them every thirty.
 
-    A task that takes less has no line and no record.
+    A task that takes less time has no line and no record.
 
     :param things: what is counted. Default: ``rows``.
     """
@@ -110,10 +110,10 @@ class ProgressLog:
     def update(self, done: int, *, earlier: int = 0, rejected: int | None = None, beside: str = "") -> bool:
         """Log and store the progress, if that is due; return whether it was logged.
 
-        :param done: rows that are done with, also those of earlier tries.
+        :param done: processed rows, including those of earlier tries.
         :param earlier: those of earlier tries. Default: none.
         :param rejected: those that were rejected. Default: rows are not checked.
-        :param beside: what else was counted, for the log. Default: nothing.
+        :param beside: further counts, as text for the log. Default: none.
         """
         now = time.monotonic()
         if now < self._next_line:
@@ -126,7 +126,7 @@ class ProgressLog:
         return True
 
     def close(self) -> None:
-        """Delete the record: what it says is over."""
+        """Delete the record, which is outdated once the task ends."""
         if self._written:
             self._written = False
             self._attempt(lambda: self._store.delete(STATE_KEY))
@@ -142,5 +142,5 @@ class ProgressLog:
         try:
             call()
         except Exception as error:
-            # Nothing depends on it.
+            # The stored progress is only informational.
             self._log.debug("The progress could not be stored: %s", error)

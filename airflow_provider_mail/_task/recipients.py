@@ -16,17 +16,17 @@ from airflow_provider_mail.api.errors import MailValidationError
 MAX_NAMED = 10
 
 MAX_UNUSUAL = 50_000
-"""How many addresses that are not in their usual spelling an import compares, so that memory is bounded."""
+"""Maximum number of addresses in an unusual spelling that an import compares, so that memory use is bounded."""
 
 
 class Recipients:
     """The recipients of one mailing, to detect duplicates.
 
-    A duplicate is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one; `address_key` tells
-    which addresses are the same. The same ``cc`` or ``bcc`` in several messages is intended: an archive, a manager.
+    A duplicate is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one; addresses are the same
+    if their `address_key` is. The same ``cc`` or ``bcc`` in several messages is intended: an archive, a manager.
 
     A digest of each address under a random key is stored in a private SQLite database, which moves from memory to a
-    temporary file when it grows. So memory stays flat, and no address is stored.
+    temporary file when it grows. So memory use stays constant, and no address is stored.
 
     :param on_duplicate: ``fail``: collect all duplicates for :meth:`check`; ``skip``: remove them except for the first
         occurrence; ``allow``: count them.
@@ -53,11 +53,11 @@ class Recipients:
         :param number: index of the message, from 0.
         :param version: the message, with lists of dictionaries as ``to``, ``cc`` and ``bcc``; it is not validated.
         """
-        here: set[bytes] = set()
+        in_message: set[bytes] = set()
         kept = dict(version)
         for part in ("to", "cc", "bcc"):
             if people := version.get(part):
-                new = [person for person in people if not self._seen(person, number, part, here)]
+                new = [person for person in people if not self._seen(person, number, part, in_message)]
                 if self._skip and len(new) < len(people):
                     kept[part] = new
         return kept if kept.get("to") or not version.get("to") else None
@@ -78,23 +78,23 @@ class Recipients:
         """Remove the database."""
         self._database.close()
 
-    def _seen(self, person: Any, number: int, part: str, here: set[bytes]) -> bool:
-        """Whether the recipient is a duplicate, which is counted; ``here``: digests of the same message."""
+    def _seen(self, person: Any, number: int, part: str, in_message: set[bytes]) -> bool:
+        """Return whether the recipient is a duplicate, and count it; ``in_message``: digests of the same message."""
         email = person.get("email") if isinstance(person, Mapping) else None
         if not isinstance(email, str):
             return False
         name = address_key(email).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name, digest_size=16, key=self._key).digest()
         first = number
-        if digest not in here:
-            here.add(digest)
+        if digest not in in_message:
+            in_message.add(digest)
             if part != "to" or self._is_new(digest, number):
                 return False
             ((first,),) = self._database.execute("SELECT message FROM seen WHERE digest = ?", (digest,))
         self.count += 1
         if len(self._named) < MAX_NAMED:
-            where = "twice in this message" if first == number else f"the same recipient as messages[{first}]"
-            self._named.append(f"messages[{number}].{part}: {where}")
+            reason = "twice in this message" if first == number else f"the same recipient as messages[{first}]"
+            self._named.append(f"messages[{number}].{part}: {reason}")
         return True
 
     def _is_new(self, digest: bytes, number: int) -> bool:
@@ -102,12 +102,12 @@ class Recipients:
 
 
 class Spellings:
-    """The addresses of one import, to detect those that two rows spell differently, in flat memory.
+    """The addresses of one import, to detect those that two rows spell differently, in constant memory.
 
-    The same spelling twice is one contact to the service; the document does not say which other spellings are. The
-    usual spelling is that of `address_key`, and nearly all addresses have it: their hashes go to a temporary file. Of
-    two spellings at least one is unusual, and those are compared with all others at the end. Python's hash of a text
-    differs in every process, and no address is stored.
+    To the service, the same spelling twice is one contact; the specification does not say which other spellings are.
+    The usual spelling is that of `address_key`. Nearly all addresses have it: their hashes are written to a temporary
+    file. Of two spellings of an address, at least one is unusual; the unusual ones are compared with all others at the
+    end. Python's hash of a text differs in every process, and no address is stored.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Spellings:
             yield batch
 
     def several(self) -> list[int]:
-        """Return the numbers of rows, from 1, each with an address of which another row has another spelling."""
+        """Return the numbers of rows, from 1, whose address another row spells differently."""
         if self._unusual:
             self._usual.seek(0)
             while block := self._usual.read(1 << 19):
@@ -162,7 +162,7 @@ class Spellings:
 
 
 def _all_usual(addresses: list[Any]) -> bool:
-    """Whether all addresses have their usual spelling: as one text, since this is the hot path of an import."""
+    """Return whether all addresses have their usual spelling; as one text, since this is the hot path of an import."""
     try:
         text = "\n".join(addresses)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Rejected rows of an import, kept on disk until they are stored where the user wants them."""
+"""Rejected rows of an import, kept on disk until they are stored in the table or file that the user chose."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 1_000_000
 
 FIRST_ROWS = 10
-"""How many row numbers, or lines of a file, the summary has: enough to find the error in the source."""
+"""Number of row numbers, or lines of a file, in the summary: enough to find the error in the source."""
 
 
 class RejectSpool:
-    """Collects rejected rows; beyond a megabyte in a temporary file.
+    """Collects rejected rows, in a temporary file if they exceed a megabyte.
 
     They cannot be stored immediately: the source is still being read, and SQLite has either one writer or readers.
     """
@@ -42,10 +42,10 @@ class RejectSpool:
         row = [_plain(value) for value in reject.row]
         record = [reject.row_number, reject.field, reject.reason, row, reject.line]
         self._file.write(json.dumps(record) + "\n")
-        # The service's message may quote a row, so only our reasons are logged.
+        # The service's message may quote a row, so only the reasons of this package are logged.
         self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
         self.count += 1
-        # Not in the order of the rows: the service rejects later than the checks.
+        # Rejects do not come in the order of the rows: those of the service come later than those of the checks.
         self._place = "row" if reject.line is None else "line"
         self._first_rows = sorted({*self._first_rows, reject.line or reject.row_number})[:FIRST_ROWS]
 
@@ -58,14 +58,14 @@ class RejectSpool:
     def reasons(self, most: int) -> list[tuple[str, str, int]]:
         """Return the most frequent reasons, without values: field, reason and number of rows.
 
-        :param most: number of reasons.
+        :param most: maximum number of reasons.
         """
         return [(field, reason, count) for (field, reason), count in self._reasons.most_common(most)]
 
     def summary(self, most: int = 5) -> str:
         """Summarize the most frequent reasons and the first row numbers, without values.
 
-        :param most: number of reasons.
+        :param most: maximum number of reasons.
         """
         listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(most)]
         reasons = ", ".join(listed) + (", ..." if len(self._reasons) > most else "")
@@ -99,7 +99,7 @@ class RejectSpool:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._file.close()
 
@@ -107,7 +107,7 @@ class RejectSpool:
 def _private(path: str) -> IO[bytes]:
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        with suppress(PermissionError):  # another user's file
+        with suppress(PermissionError):  # The file belongs to another user.
             os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "wb")
 
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
         return value
     try:
         text = str(value)
-    except ValueError:  # Python does not format whole numbers of thousands of digits, in a list neither
+    except ValueError:  # Python does not format integers of thousands of digits, not even within a list.
         return f"a value of type {type(value).__name__} with a number of thousands of digits"
     return value if isinstance(value, int) else text
 
@@ -129,8 +129,8 @@ def store_rejects(
 
     :param table: the table; created when missing.
     :param import_id: identifies the task instance in the table.
-    :param keep_days: rows of any task that were rejected more than so many days ago are deleted in the same
-        transaction. ``None``: none.
+    :param keep_days: rows of any task that were rejected more than this many days ago are deleted in the same
+        transaction. ``None``: no rows are deleted.
     """
     from airflow_provider_mail.warehouse.load import load
     from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row

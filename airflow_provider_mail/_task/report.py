@@ -68,7 +68,7 @@ def check_report_path(task: Any) -> None:
         except AirflowFailException:
             raise
         except Exception as error:
-            # It may be over when the report is written, and an earlier try may have sent mail already.
+            # The error may be temporary, and an earlier try may have sent mail already.
             task.log.warning("report_path: %s: %s", type(error).__name__, error)
 
 
@@ -108,7 +108,7 @@ def _template() -> Template:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        # What every expression of the template passes through.
+        # Every expression of the template passes through this function.
         finalize=_shown,
     )
     return environment.get_template("report.html.jinja2")
@@ -126,7 +126,7 @@ def import_report(
     """Return the report of an import.
 
     :param max_reject_fraction: the largest share of rejected rows with which the task succeeds.
-    :param kept: where the rejected rows are.
+    :param kept: the files and tables that hold the rejected rows.
     """
     share = progress.rejected / progress.read if progress.read else 0.0
     level: Level = "ok" if not (progress.rejected or progress.remarks) else "warning"
@@ -160,17 +160,17 @@ def preflight_report(mail_name: str, recipients: int | None, findings: Sequence[
     :param recipients: contacts in its target lists, if the service reports it.
     :param findings: each with ``check``, ``level`` and ``text``.
     """
-    levels = [each["level"] for each in findings]
+    levels = [finding["level"] for finding in findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     worst: tuple[Level, ...] = ("error", "warning", "ok")
-    ordered = sorted(findings, key=lambda each: worst.index(each["level"]))
+    ordered = sorted(findings, key=lambda finding: worst.index(finding["level"]))
     return Report(
         title=f"Preflight of {mail_name}",
         level=next(level for level in worst if level in levels or level == "ok"),
         summary=f"Errors: {errors}, warnings: {warnings}. Nothing was changed.",
         facts={"Contacts in the target lists": "not known" if recipients is None else recipients},
         columns=("Level", "Check", "Finding"),
-        rows=[Row((each["level"], each["check"], each["text"]), each["level"]) for each in ordered],  # type: ignore[arg-type]
+        rows=[Row((finding["level"], finding["check"], finding["text"]), finding["level"]) for finding in ordered],  # type: ignore[arg-type]
     )
 
 
@@ -178,7 +178,7 @@ def campaign_report(message: str, counts: Mapping[str, Any]) -> Report:
     """Return the report of a campaign that was waited for.
 
     :param message: how the wait ended, with the name of the campaign.
-    :param counts: what the service counts, by the names of ``MailStats``.
+    :param counts: the service's counts, by the names of ``MailStats``.
     """
     from airflow_provider_mail.api.campaigns import MailStats
 

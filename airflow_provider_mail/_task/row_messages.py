@@ -1,4 +1,4 @@
-"""Builds personalized messages from the rows of a query (document, "Transactional email", batch form)."""
+"""Builds personalized messages from the rows of a query (specification, "Transactional email", batch form)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class RowMessages:
         bcc: str | None,
         tags: Mapping[str, str] | None,
     ) -> None:
-        people = {"to": to, "name": name, "cc": cc, "bcc": bcc}
-        self._named = {part: column for part, column in people.items() if column}
+        roles = {"to": to, "name": name, "cc": cc, "bcc": bcc}
+        self._named = {part: column for part, column in roles.items() if column}
         addresses = {self._named.get(part) for part in ("to", "cc", "bcc")}
         tags = {column: column for column in names if column not in addresses} if tags is None else tags
         for argument, columns in {
@@ -42,9 +42,9 @@ class RowMessages:
             "columns": list(tags),
         }.items():
             for column in columns:
-                if (found := names.count(column)) != 1:
-                    problem = "more than one" if found else "no"
-                    has = "" if found else f"; it has {', '.join(names)}"
+                if (occurrences := names.count(column)) != 1:
+                    problem = "more than one" if occurrences else "no"
+                    has = "" if occurrences else f"; it has {', '.join(names)}"
                     raise MailValidationError(f"{argument}: the query has {problem} {column!r}{has}")
         twice = sorted({tag for tag in tags.values() if list(tags.values()).count(tag) > 1})
         if twice:
@@ -58,7 +58,7 @@ class RowMessages:
 
         :raises MailValidationError: for an invalid row, naming its number, from 1, and its column.
         """
-        # The rule for contacts: every value with one obvious form as text is sent as text.
+        # As for contacts, every value that has one obvious form as text is sent as text.
         checker = RowChecker([f"params.{tag}" for tag in self._tags])
         first = 1
         for rows in batches:
@@ -77,10 +77,10 @@ class RowMessages:
         :param error_message: the message of an error, with messages by position, such as ``messages[0].to``.
         """
 
-        def place(found: re.Match[str]) -> str:
-            part = "name" if found[3] == "name" else found[2]
+        def place(match: re.Match[str]) -> str:
+            part = "name" if match[3] == "name" else match[2]
             column = self._named.get(part or "")
-            return f"row {int(found[1]) + 1}" + (f", column {column!r}" if column else f".{part}" if part else "")
+            return f"row {int(match[1]) + 1}" + (f", column {column!r}" if column else f".{part}" if part else "")
 
         translated = re.sub(r"\bmessages\[(\d+)\](?:\.(\w+))?(?:\[\d+\])?(?:\.(email|name))?", place, error_message)
         return re.sub(r"^SendBatch: (?=row )", "sql: ", translated)

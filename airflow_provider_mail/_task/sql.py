@@ -57,23 +57,23 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
     from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, BaseHook
 
     connection = BaseHook.get_connection(sql_conn_id)
-    where = f"sql_conn_id: connection {sql_conn_id!r}"
+    connection_name = f"sql_conn_id: connection {sql_conn_id!r}"
     try:
         hook = _databricks(sql_conn_id) if connection.conn_type == "databricks" else connection.get_hook()
     except (AirflowException, ImportError) as error:
-        why = f"{where} of type {connection.conn_type!r} has no hook: {error}"
-        raise AirflowFailException(f"{why}. {_advice(connection.conn_type or '')}") from None
+        problem = f"{connection_name} of type {connection.conn_type!r} has no hook: {error}"
+        raise AirflowFailException(f"{problem}. {_advice(connection.conn_type or '')}") from None
     if not isinstance(hook, DbApiHook):
-        raise AirflowFailException(f"{where} is not a database with a DbApiHook ({type(hook).__name__})")
+        raise AirflowFailException(f"{connection_name} is not a database with a DbApiHook ({type(hook).__name__})")
     if hasattr(hook, "use_legacy_sql") and not any(name.endswith("use_legacy_sql") for name in connection.extra_dejson):
-        hook.use_legacy_sql = False  # by default, Airflow's hook uses BigQuery's own, older language
+        hook.use_legacy_sql = False  # By default, Airflow's hook uses BigQuery's legacy SQL.
     return hook
 
 
 def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, TableName]:
-    """Check, before anything is sent, a database and the tables of a task, which must be different ones.
+    """Check a database and the tables of a task, which must all be different, before anything is sent.
 
-    :param names: the names of the tables, by argument; ``None`` for a table that is not wanted.
+    :param names: the names of the tables, by argument; ``None`` for a table that is not used.
     :raises AirflowFailException: naming the argument that is wrong, or the connection.
     """
     from airflow_provider_mail.version_compat import AirflowFailException
@@ -100,7 +100,7 @@ def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, 
 
 
 def _databricks(sql_conn_id: str) -> DbApiHook:
-    # The hook of the type starts jobs.
+    # The connection type's own hook starts jobs.
     from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
 
     hook: DbApiHook = DatabricksSqlHook(databricks_conn_id=sql_conn_id)

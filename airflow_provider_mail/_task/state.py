@@ -1,6 +1,6 @@
 """A record that outlives a try, in Airflow's task state store (since 3.3).
 
-Stored under one key, as one small record: it must stay far below the store's limit whatever the task does.
+Stored under one key, as one small record, which must stay far below the store's size limit in every case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TaskState(Protocol):
     """The interface of a record that outlives a try."""
 
     durable: bool
-    """Whether the next try finds what is written."""
+    """Whether the next try can read the record."""
 
     def read(self) -> Any:
         """Read the record; ``None`` if nothing was written."""
@@ -39,8 +39,8 @@ class TaskState(Protocol):
 class StoredTaskState:
     """A record in Airflow's task state store: survives retries, a killed worker, and a cleared task.
 
-    A write fails in a process whose try Airflow has replaced by another one: so a process that writes before each step
-    takes none that the other try does not know of.
+    A write fails in a process whose try Airflow has replaced by another one. So a process that writes before each step
+    takes no step that is unknown to the other try.
 
     :param store: ``context["task_state_store"]``.
     """

@@ -32,7 +32,7 @@ class Statistics:
     :param rows: returns the rows; may be called repeatedly.
     :param covers: the parts of the table for which the rows are complete.
     :param mark_gone: the windows whose other rows are gone.
-    :param missing_days: days that the response leaves out.
+    :param missing_days: days that are missing in the response.
     :param read_again: reads a second time, and yields the rows that the first reading lacks; from then on, ``rows``
         has them, too.
     """
@@ -62,15 +62,15 @@ def read_campaign_stats(
     fields: dict[str, Any] = {"mail_name": mail_name or None, "type": type or None}
     request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
     records = hook.run(campaign_stats(request, compact=True))
-    where_from: dict[str, Any] = {
+    origin: dict[str, Any] = {
         "mail_conn_id": hook.mail_conn_id,
         "team": hook.team_name,
         "observed_at": observation.at,
     }
 
-    def rows(some: Sequence[Any] = records) -> Iterator[tuple[Any, ...]]:
-        for record in some:
-            yield campaign_stats_row(record, **where_from)
+    def rows(selected: Sequence[Any] = records) -> Iterator[tuple[Any, ...]]:
+        for record in selected:
+            yield campaign_stats_row(record, **origin)
 
     def read_again() -> Iterator[tuple[Any, ...]]:
         known = {record.mail_name for record in records}
@@ -103,7 +103,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
     """
     request = GetTransactionalStats(start_date=start_day, end_date=end_day)
     records = hook.run(transactional_stats(request))
-    where_from: dict[str, Any] = {
+    origin: dict[str, Any] = {
         "mail_conn_id": hook.mail_conn_id,
         "team": hook.team_name,
         "observed_at": observation.at,
@@ -118,7 +118,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
     )
     return Statistics(
         TRANSACTIONAL_STATS,
-        lambda: (transactional_stats_row(record, **where_from) for record in records),
+        lambda: (transactional_stats_row(record, **origin) for record in records),
         covers,
         missing_days=tuple(missing_days(request, records, today())),
     )

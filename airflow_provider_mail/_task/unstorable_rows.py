@@ -30,9 +30,9 @@ class UnstorableRecords:
     :param reject: whether they are rejected instead of failing the load.
     :param table: the table that stores rejected records, if any.
     :param path: the file that stores rejected records, if any.
-    :param keep_days: how many days the table keeps them; ``None``: without limit.
+    :param keep_days: number of days for which the table keeps them; ``None``: without limit.
     :param lock_timeout: seconds that the load waits for a lock.
-    :param consequence: what follows for the rows that are stored, for the log.
+    :param consequence: the effect of rejected records on the stored rows, for the log.
     """
 
     hook: DbApiHook | None
@@ -58,12 +58,12 @@ class UnstorableRecords:
         return load(self.hook, table, name, rows, on_unstorable=self.begin(), **options)
 
     def begin(self) -> OnUnstorable | None:
-        """Forget what an earlier load rejected; return what receives the rejected rows of the next one, if wanted."""
+        """Clear the rejects of an earlier load; return the receiver of the next load's; ``None`` fails the load."""
         self._rejects = []
         return self._add if self.reject else None
 
     def keep(self, context: Context, log: Any) -> dict[str, int]:
-        """Store what the last load rejected, replacing that of an earlier try; return the count for XCom."""
+        """Store the rejects of the last load, replacing those of an earlier try; return the count for XCom."""
         if not self.reject:
             return {}
         from airflow_provider_mail._task.rejected_rows import RejectSpool, store_rejects

@@ -1,4 +1,4 @@
-"""Campaign send tasks and their statistics (document, "Campaign send tasks")."""
+"""Campaign send tasks and their statistics (specification, "Campaign send tasks")."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ TaskType = Literal["MailList", "ABTest"]
 
 _MAX_LOOKUPS = 20
 _CONFIRM_PAUSES = (0.5, 1.0, 2.0)
-"""Seconds between the questions whether a campaign that shows as a draft is scheduled: a rejection may be temporary."""
+"""Seconds between the checks whether a campaign that shows as a draft is scheduled: a rejection may be temporary."""
 
 
 class MailStatus(IntEnum):
-    """The states of a campaign. The document does not show those of a scheduled or cancelled one."""
+    """The states of a campaign. The specification does not show those of a scheduled or cancelled campaign."""
 
     DRAFT = -1
     SENDING = 1
@@ -99,7 +99,7 @@ class CreateCampaignResponse(MailResponse):
 
 
 class CreateCampaign(MailRequest[CreateCampaignResponse], Sandboxed):
-    """Create a campaign that is sent to contact lists (document, "Campaign send tasks").
+    """Create a campaign that is sent to contact lists (specification, "Campaign send tasks").
 
     :param mail_name: its name: one line, at most 200 bytes, unique within the team.
     :param sender_mail: address of a verified sender.
@@ -160,7 +160,7 @@ class MailStats(OpenResource):
 
 
 class Campaign(OpenResource):
-    """A campaign send task as the service returns it (document, "Campaign send task")."""
+    """A campaign send task as the service returns it (specification, "Campaign send task")."""
 
     mail_name: str
     subject: str | None = None
@@ -205,10 +205,10 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
 
     def took_effect(self, clock: ServiceClock) -> Flow[bool]:
         if self.sandbox_mode:
-            return False  # nothing was changed
-        found, sent = yield from state_after_rejection(self.mail_name, clock)
+            return False  # Nothing was changed.
+        campaign, sent = yield from state_after_rejection(self.mail_name, clock)
         if sent is None:
-            raise not_known(found, self.path)
+            raise not_known(campaign, self.path)
         return not sent
 
 
@@ -261,14 +261,14 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
 
     def exists(self) -> Flow[bool]:
         """Look up whether the campaign exists."""
-        found = yield from find_campaign(self.mail_name)
-        return found is not None
+        campaign = yield from find_campaign(self.mail_name)
+        return campaign is not None
 
 
 class CampaignStats(OpenResource):
     """The counts of one campaign; ``open_count`` and ``click_count`` count recipients, not events.
 
-    Further counters that the service adds are declared here; the compact form is derived from these fields.
+    Counters that the service adds are to be declared here; the compact form is derived from these fields.
     """
 
     mail_name: str
@@ -314,27 +314,27 @@ def find_campaign(mail_name: str) -> Flow[Campaign | None]:
 
 
 def existing_campaigns(mail_names: Collection[str]) -> Flow[set[str]]:
-    """Return those of these names that a campaign of the own team has.
+    """Return those of the names that a campaign of the own team has.
 
-    :raises MailIncompleteError: the service's answer does not show whether there are such campaigns.
+    :raises MailIncompleteError: the response does not show whether there are such campaigns.
     """
     if len(mail_names) <= _MAX_LOOKUPS:
-        found = set[str]()
+        existing = set[str]()
         for mail_name in mail_names:
             if (yield from find_campaign(mail_name)) is not None:
-                found.add(mail_name)
-        return found
-    found = set[str]()
+                existing.add(mail_name)
+        return existing
+    existing = set[str]()
     pager = Pager(GetCampaigns(page_size=100))
     while pager.next_request is not None:
-        found.update(campaign.mail_name for campaign in (yield from next_page(pager)))
-    return found.intersection(mail_names)
+        existing.update(campaign.mail_name for campaign in (yield from next_page(pager)))
+    return existing.intersection(mail_names)
 
 
 def is_scheduled(mail_name: str) -> Flow[bool]:
     """Return whether the service would cancel a campaign, that is, whether its send time is ahead.
 
-    The document shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
+    The specification shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
     draft. A cancellation in sandbox mode distinguishes them and changes nothing.
     """
     try:
@@ -345,57 +345,56 @@ def is_scheduled(mail_name: str) -> Flow[bool]:
 
 
 def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None, bool | None]]:
-    """Find out whether a campaign is or will be sent although the service rejects its cancellation.
+    """Determine whether a campaign is or will be sent although the service rejects its cancellation.
 
-    A rejection may be temporary, the effect of an earlier cancellation, or too late.
+    A rejection may be temporary, caused by an earlier cancellation, or because the cancellation is too late.
 
-    :return: the campaign as the service shows it, and whether it is sent: ``None`` when what the service shows does not
-        tell.
+    :return: the campaign as the service shows it, and whether it is sent: ``None`` if the service does not show it.
     """
     for seconds in (*_CONFIRM_PAUSES, None):
         scheduled = yield from is_scheduled(mail_name)
-        found: Campaign | None = yield from find_campaign(mail_name)
+        campaign: Campaign | None = yield from find_campaign(mail_name)
         if scheduled:
-            return found, True
-        if found is None:
-            return found, False
-        ahead = found.send_time_is_ahead(latest(clock))
-        if found.mail_status == MailStatus.FAILED:
+            return campaign, True
+        if campaign is None:
+            return campaign, False
+        ahead = campaign.send_time_is_ahead(latest(clock))
+        if campaign.mail_status == MailStatus.FAILED:
             # It may have reached some recipients, unless it was cancelled before.
-            return found, not ahead
-        if found.mail_status != MailStatus.DRAFT:
-            return found, None if ahead else True
-        new = is_new(found, clock)
+            return campaign, not ahead
+        if campaign.mail_status != MailStatus.DRAFT:
+            return campaign, None if ahead else True
+        new = is_new(campaign, clock)
         if seconds is None or not (ahead or new):
             break
         yield Pause(seconds)
     # A campaign whose send time has just passed may still show as a draft.
-    return found, None if new else False
+    return campaign, None if new else False
 
 
-def not_known(found: Campaign | None, operation: str, advice: str = "") -> MailPendingCampaignError:
-    """Return the error for a campaign of which the service does not show whether it is sent.
+def not_known(campaign: Campaign | None, operation: str, advice: str = "") -> MailPendingCampaignError:
+    """Return the error for a campaign if the service does not show whether it is sent.
 
     :param operation: the path of the operation that failed.
     :param advice: a sentence to add.
     """
-    assert found is not None
-    sent = found.send_by_date_time
+    assert campaign is not None
+    sent = campaign.send_by_date_time
     when = f", send time {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else ""
     return MailPendingCampaignError(
-        f"mail_name: it is not known whether campaign {found.mail_name!r} is sent: look at the service, or try again. "
-        f"The service rejects its cancellation, and shows mailStatus {found.mail_status}{when}"
+        f"mail_name: it is not known whether campaign {campaign.mail_name!r} is sent: look at the service, or try "
+        f"again. The service rejects its cancellation, and shows mailStatus {campaign.mail_status}{when}"
         f"{advice and f'. {advice}'}",
         operation=operation,
     )
 
 
 def latest(clock: ServiceClock) -> datetime:
-    """Return the latest time that it can be at the service: its clock is known to the second."""
+    """Return the latest possible time of the service: its clock is known with a resolution of one second."""
     return clock.now() + timedelta(seconds=RESOLUTION)
 
 
-def is_new(found: Campaign, clock: ServiceClock) -> bool:
-    """Return whether the send time passed so recently that what the campaign shows may not be final."""
-    sent = found.send_by_date_time
+def is_new(campaign: Campaign, clock: ServiceClock) -> bool:
+    """Return whether the send time passed so recently that the state of the campaign may not be final."""
+    sent = campaign.send_by_date_time
     return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)

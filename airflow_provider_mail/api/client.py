@@ -1,6 +1,6 @@
-"""The two clients, for threads and for asyncio: they carry out the steps that `_core.exchange` decides on.
+"""The two clients, for threads and for asyncio: they execute the steps that `_core.exchange` determines.
 
-``send`` carries out one request; ``pages`` and ``run`` are built on it.
+``send`` sends one request; ``pages`` and ``run`` are built on it.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class _Client(Generic[Http]):
         return self._https[os.getpid()]
 
     def _url(self, path: str) -> httpx.URL:
-        # Parsing the address again for each request would be a tenth of its cost.
+        # Parsing the address for each request would take a tenth of the request's CPU time.
         return self._urls.get(path) or self._urls.setdefault(path, httpx.URL(self.config.base_url + path))
 
     def _enter_process(self) -> None:
-        """Use no connection and no lock of the parent process after a fork.
+        """Replace the connections and locks of the parent process after a fork.
 
         On a shared connection, each process would read responses of the other; a lock may be held by a thread that does
         not exist in this process.
@@ -76,7 +76,7 @@ class _Client(Generic[Http]):
             self._exchange.after_fork()
             self._https.setdefault(process, self._create_http(self.config))
             for other in self._https.keys() - {process}:
-                # Do not close it: that needs its locks.
+                # Do not close it: closing needs the client's locks.
                 self._https.pop(other, None)
 
 
@@ -84,8 +84,8 @@ class MailClient(_Client[httpx.Client]):
     """A client for threads; several threads may share one.
 
     :param config: the client's settings.
-    :param on_request: called before each HTTP request with the path of its operation, whether it repeats one that
-        failed, and the seconds that it was held back; must not raise or block. Default: nothing is called.
+    :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
+        failed, and the seconds that it was delayed; must not raise or block. Default: nothing is called.
     """
 
     def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
@@ -110,7 +110,7 @@ class MailClient(_Client[httpx.Client]):
         return result
 
     def pages(self, request: PagedRequest[PageResponse[Item]]) -> Iterator[list[Item]]:
-        """The records of a list, page by page, complete or ending in an error.
+        """Yield the records of a list page by page; the list is complete, or the iterator raises an error.
 
         :param request: the request of the first page.
         :raises MailIncompleteError: after the last page, when records are missing.
@@ -146,10 +146,10 @@ class MailClient(_Client[httpx.Client]):
     def _send_all(self, requests: Sequence[MailRequest[Any]]) -> list[MailResponse | MailError]:
         threads = min(len(requests), self.config.max_in_flight)
         with interrupt.Workers[MailResponse | MailError](threads, "mail-requests") as workers:
-            results = [workers.submit(self._result, request) for request in requests]
-            while pending := [each for each in results if not each.done()]:
+            futures = [workers.submit(self._result, request) for request in requests]
+            while pending := [future for future in futures if not future.done()]:
                 workers.first_done(pending)
-            return [each.result() for each in results]
+            return [future.result() for future in futures]
 
     def _result(self, request: MailRequest[Any]) -> MailResponse | MailError:
         try:
@@ -200,8 +200,8 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
     """A client for one event loop.
 
     :param config: the client's settings.
-    :param on_request: called before each HTTP request with the path of its operation, whether it repeats one that
-        failed, and the seconds that it was held back; must not raise or block. Default: nothing is called.
+    :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
+        failed, and the seconds that it was delayed; must not raise or block. Default: nothing is called.
     """
 
     def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
@@ -226,7 +226,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         return result
 
     async def pages(self, request: PagedRequest[PageResponse[Item]]) -> AsyncIterator[list[Item]]:
-        """The records of a list, page by page, complete or ending in an error.
+        """Yield the records of a list page by page; the list is complete, or the iterator raises an error.
 
         :param request: the request of the first page.
         :raises MailIncompleteError: after the last page, when records are missing.

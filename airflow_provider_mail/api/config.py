@@ -35,7 +35,7 @@ from airflow_provider_mail.api.errors import (
 __all__ = ["ClientConfig", "RetryRule"]
 
 MAX_TOKEN_BYTES = 512
-"""Maximum length of an access token (document, "Limits")."""
+"""Maximum length of an access token (specification, "Limits")."""
 
 
 def _url(value: str, example: str) -> str:
@@ -44,7 +44,7 @@ def _url(value: str, example: str) -> str:
         raise ValueError("is empty")
     try:
         url = httpx.URL(value)
-        url.raw_host.decode().encode("idna")  # as the resolver does, which would raise UnicodeError
+        url.raw_host.decode().encode("idna")  # As in the resolver, which would raise UnicodeError.
     except (httpx.InvalidURL, UnicodeError):
         raise ValueError("is not a URL") from None
     if url.scheme not in ("http", "https") or not url.host or re.search(r"\s", value):
@@ -68,12 +68,12 @@ class RetryRule:
     """Limits for repeating one request inside a client.
 
     :param attempts: the maximum number of times that a request is sent; 1 never repeats. With more than 1, a response
-        with 429 does not count: the request was not carried out. ``total_seconds`` limits those.
+        with 429 does not count: the request was not carried out. ``total_seconds`` limits these repetitions.
     :param total_seconds: no further attempt begins later than this many seconds after the first.
     :param base_seconds: the longest pause after the first failure, in seconds; it doubles with each failure.
-    :param cap_seconds: the longest pause of all, in seconds.
-    :param retry_after_cap_seconds: the longest ``Retry-After`` that is honoured, in seconds. A response that asks for
-        more is a final error.
+    :param cap_seconds: the longest pause in seconds.
+    :param retry_after_cap_seconds: the longest ``Retry-After`` that is honored, in seconds. A response with a longer
+        one is a final error.
     """
 
     attempts: int = 5
@@ -107,7 +107,7 @@ class RetryRule:
         retry_after = error.retry_after if isinstance(error, MailServiceError) else None
         if retry_after is not None and retry_after > self.retry_after_cap_seconds:
             return None
-        # On top of Retry-After, too: clients that were given the same value must not return together.
+        # Also in addition to Retry-After: clients that received the same value must not return together.
         jitter = draw() * min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt - 1, 64))
         pause = (retry_after or 0.0) + jitter
         return pause if elapsed + pause <= self.total_seconds else None
@@ -125,14 +125,14 @@ class ClientConfig(BaseModel):
     :param timeout: seconds for connecting and for each read and write. A whole request may take four times as long.
         Default: 30; at most 3,600.
     :param requests_per_second: maximum number of requests per second of this client. Default: ``None``, no limit.
-    :param max_in_flight: maximum number of concurrent connections, and so of concurrent requests, from 1 to 1,000.
-        Default: 16.
+    :param max_in_flight: maximum number of concurrent connections, and therefore of concurrent requests, from 1 to
+        1,000. Default: 16.
     :param ca_bundle: file with certificates (PEM) that are trusted in addition to the default ones. Default: none.
     :param proxy: URL of a proxy, without a password. Default: the proxy that the environment names, if any.
     :param max_answer_bytes: maximum size of a response body in bytes, compressed or decompressed. Default: 64 MiB; at
         least 1,024. Decoded, a response may take four times as much memory.
     :param retry: when and how often requests are repeated; see :class:`RetryRule`.
-    :raises MailConfigError: a setting is missing or wrong; the message names it.
+    :raises MailConfigError: a setting is missing or invalid; the message names it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -181,7 +181,7 @@ class ClientConfig(BaseModel):
         return path
 
     def credentials(self) -> dict[str, str]:
-        """Return the header that authenticates a request (document, "Authentication")."""
+        """Return the header that authenticates a request (specification, "Authentication")."""
         if self.auth_type == "oauth":
             assert self.access_token is not None
             return {"OAuth": self.access_token.get_secret_value()}

@@ -1,4 +1,4 @@
-"""Contacts (document, "Contacts"): upsert, import, read, delete."""
+"""Contacts (specification, "Contacts"): upsert, import, read, delete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TEXTS = frozenset({str, type(None)})
 
 def _text_values(value: Any) -> Any:
     if not isinstance(value, dict):
-        return {} if value is None else value  # what is not an object fails validation
+        return {} if value is None else value  # A value that is not an object fails validation.
     if _TEXTS.issuperset(map(type, value.values())):
         return value
     return {key: item if type(item) in _TEXTS else _as_json(item) for key, item in value.items()}
@@ -148,7 +148,7 @@ class ImportContacts(MailRequest[MailResponse], Sandboxed):
 
 
 def check_mapping(properties: list[str]) -> None:
-    """Check the properties of a mapping: one that identifies a contact, none twice.
+    """Check that the properties of a mapping identify a contact, and that none is repeated.
 
     :raises ValueError: the check fails; the message names the properties.
     """
@@ -216,7 +216,7 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
     path = "/v5/contacts/delete"
     effect = Effect.DELETE
 
-    # Contacts are looked up one by one, and the document does not show the response for an unknown address.
+    # Contacts are looked up individually, and the specification does not show the response for an unknown address.
     lookup_is_authoritative: ClassVar[bool] = False
 
     email: Text
@@ -227,6 +227,6 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
             response = yield GetContact(email=self.email)
         except MailRejectedError as rejection:
             if rejection.code is None:
-                raise  # A proxy's response says nothing about the contact.
+                raise  # A proxy's response does not show whether the contact exists.
             return False
         return response.contact is not None

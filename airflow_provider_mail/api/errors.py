@@ -38,15 +38,15 @@ __all__ = [
 
 
 class PicklableError(Exception):
-    """An exception that survives pickling also when its class requires keyword arguments."""
+    """An exception that can be pickled even if its class requires keyword arguments."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default calls the class with ``args`` alone.
+        # The default implementation calls the class with ``args`` only.
         return _restore, (type(self), self.args, self.__dict__)
 
 
-def _restore(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
-    error = kind.__new__(kind, *args)
+def _restore(error_type: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    error = error_type.__new__(error_type, *args)
     error.__dict__.update(state)
     return error
 
@@ -62,7 +62,7 @@ class MailError(PicklableError):
     """
 
     temporary: ClassVar[bool] = False
-    """Whether the same call may succeed later without a fix."""
+    """Whether the same call may succeed later without changes."""
 
     may_have_taken_effect: bool = False
     """Whether the service may have carried out the request although it reported no success."""
@@ -84,7 +84,7 @@ class MailError(PicklableError):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the service's response said, as arguments of another error about it."""
+        """The details of the service's response, as arguments of another error about it."""
         return {"status": self.status, "code": self.code, "service_message": self.service_message}
 
 
@@ -144,7 +144,7 @@ class MailServiceError(MailError):
     :param status: the HTTP status.
     :param code: the ``code`` of the response body, if it could be read.
     :param service_message: the ``message`` of the response body, with secrets and personal data masked.
-    :param retry_after: the seconds that ``Retry-After`` asks to wait, if it was sent.
+    :param retry_after: the seconds in the response's ``Retry-After`` header, if it has one.
     """
 
     def __init__(
@@ -176,14 +176,14 @@ class MailRateLimitError(MailServiceError):
 
 
 class MailServerError(MailServiceError):
-    """The service failed (5xx, or a ``code`` that the document does not list)."""
+    """The service failed (5xx, or a ``code`` that the specification does not list)."""
 
     temporary = True
     may_have_taken_effect = True
 
 
 class MailIncompleteError(MailError):
-    """A list was read to its end and has fewer records than ``totalRecords``, or no valid one; or it has changed.
+    """A list was read to its end and has fewer records than ``totalRecords`` or no valid total; or it has changed.
 
     :param text: what happened.
     :param got: number of distinct records received.
@@ -230,7 +230,7 @@ class MailPendingCampaignError(MailError):
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and all errors in its chain, suppressed ones included."""
+    """Yield an error and all errors in its chain, including suppressed ones."""
     known: dict[int, BaseException] = {}
     pending: list[BaseException | None] = [error]
     while pending:
@@ -268,9 +268,9 @@ def describe_validation_error(
 ) -> str:
     """Describe what is wrong with which field, without the values.
 
-    :param pattern_messages: what it means that a value does not match a pattern, by pattern: a text, or a function that
-        makes it from the value.
-    :param max_problems: how many problems are described; further ones are only counted.
+    :param pattern_messages: the message for a value that does not match a pattern, by pattern: a text, or a function
+        that creates it from the value.
+    :param max_problems: maximum number of problems that are described; further ones are only counted.
     """
     problems = error.errors(include_url=False)
     described = [

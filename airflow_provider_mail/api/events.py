@@ -1,4 +1,4 @@
-"""Events that the service pushes to a callback URL (document, "Events")."""
+"""Events that the service pushes to a callback URL (specification, "Events")."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from airflow_provider_mail.api.errors import MailValidationError
 __all__ = ["EventCode", "MailEvent", "parse_push"]
 
 USER_AGENT = "ServiceWebhooks"
-"""The ``User-Agent`` of pushes, the only source check that the document describes."""
+"""The ``User-Agent`` of pushes, the only check of their origin that the specification describes."""
 
 MAX_EVENTS_PER_PUSH = 1000
 
 
 class EventCode(StrEnum):
-    """The event types of the document. `MailEvent.event_code` is text, so unknown codes are kept."""
+    """The event types of the specification. `MailEvent.event_code` is text, so unknown codes are kept."""
 
     DROPPED = "Dropped"
     BOUNCED = "Bounced"
@@ -33,7 +33,7 @@ class EventCode(StrEnum):
 
 
 class MailEvent(Resource):
-    """One event. The document mostly does not show which fields an event type has: all but the code are optional."""
+    """One event. The specification mostly does not show the fields of an event type: all but the code are optional."""
 
     model_config = ConfigDict(alias_generator=to_pascal, extra="allow")
 

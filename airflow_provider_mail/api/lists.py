@@ -1,4 +1,4 @@
-"""Contact lists (document, "Contact lists")."""
+"""Contact lists (specification, "Contact lists")."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ListType = Literal[0, 1]
 
 
 class ContactList(OpenResource):
-    """A contact list. The document shows its keys in Pascal case and in camel case: both are accepted."""
+    """A contact list. The specification shows its keys in Pascal case and in camel case: both are accepted."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(
@@ -64,9 +64,9 @@ class AddList(MailRequest[MailResponse], Sandboxed):
         """Look up the list of this name."""
         return find_list(self.list_name)
 
-    def differences(self, found: ContactList) -> list[str]:
+    def differences(self, existing: ContactList) -> list[str]:
         """Return how an existing list differs; the service does not return descriptions."""
-        return ["list_type: it is a dynamic list"] if found.list_type == 0 else []
+        return ["list_type: it is a dynamic list"] if existing.list_type == 0 else []
 
 
 class ListsPage(PageResponse[ContactList]):
@@ -112,8 +112,8 @@ class DeleteList(MailRequest[MailResponse], Sandboxed):
 
     def exists(self) -> Flow[bool]:
         """Look up whether the list exists."""
-        found = yield from find_list(self.list_name)
-        return found is not None
+        existing = yield from find_list(self.list_name)
+        return existing is not None
 
 
 def find_list(list_name: str) -> Flow[ContactList | None]:

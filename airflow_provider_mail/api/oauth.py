@@ -1,4 +1,4 @@
-"""OAuth 2.0, authorization-code flow (document, "OAuth" and "Authentication")."""
+"""OAuth 2.0, authorization-code flow (specification, "OAuth" and "Authentication")."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def authorize_url(base_url: str, *, client_id: str, redirect_uri: str, state: st
     :param base_url: the service's base address.
     :param client_id: the OAuth application's id.
     :param redirect_uri: exactly as registered on the platform.
-    :param state: protection against forged redirects (RFC 6749). The document does not mention it, so the service may
-        not return it. PKCE is not supported by the document.
+    :param state: protection against forged redirects (RFC 6749). The specification does not mention it, so the service
+        may not return it. The specification does not support PKCE.
     """
     query = {"client_id": client_id, "response_type": "code", "redirect_uri": redirect_uri, "scope": "All"}
     if state is not None:

@@ -1,4 +1,4 @@
-"""Verified senders (document, "Verified senders")."""
+"""Verified senders (specification, "Verified senders")."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class AddSender(MailRequest[MailResponse], Sandboxed):
         """Look up the sender of this entry and type; the other type is a different entry."""
         return find_sender(self.sender_email, int(self.sender_type))
 
-    def differences(self, found: Sender) -> list[str]:
+    def differences(self, existing: Sender) -> list[str]:
         """Return nothing: a sender has no other fields."""
         return []
 
@@ -118,7 +118,7 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
 def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sender | None]:
     """Return the sender with this entry, compared by `address_key`, or ``None``.
 
-    Reads all senders: the document does not show what else ``senderEmail`` finds.
+    Reads all senders: the specification does not show what else ``senderEmail`` finds.
 
     :param sender_email: the sender entry.
     :param sender_type: only this type: 1 marketing, 2 transactional. Default: any.

@@ -1,4 +1,4 @@
-"""Email templates (document, "Templates"). None of these operations has a sandbox mode."""
+"""Email templates (specification, "Templates"). None of these operations has a sandbox mode."""
 
 from __future__ import annotations
 
@@ -54,13 +54,17 @@ class AddTemplate(MailRequest[MailResponse]):
         """Look up the template of this name."""
         return find_template(self.template_name)
 
-    def differences(self, found: Template) -> list[str]:
+    def differences(self, existing: Template) -> list[str]:
         """Return the fields in which an existing template differs; the service does not return the editor."""
         pairs = {
-            "template_content": (self.template_content, found.template_content),
-            "template_subject": (self.template_subject, found.template_subject),
+            "template_content": (self.template_content, existing.template_content),
+            "template_subject": (self.template_subject, existing.template_subject),
         }
-        return [name for name, (wanted, existing) in pairs.items() if existing is not None and wanted != existing]
+        return [
+            name
+            for name, (value, existing_value) in pairs.items()
+            if existing_value is not None and value != existing_value
+        ]
 
 
 class TemplatesPage(PageResponse[Template]):
@@ -102,8 +106,8 @@ class DeleteTemplate(MailRequest[MailResponse]):
 
     def exists(self) -> Flow[bool]:
         """Look up whether the template exists."""
-        found = yield from find_template(self.template_name)
-        return found is not None
+        existing = yield from find_template(self.template_name)
+        return existing is not None
 
 
 def find_template(template_name: str) -> Flow[Template | None]:

@@ -1,4 +1,4 @@
-"""Transactional mail and its daily statistics (document, "Transactional email")."""
+"""Transactional mail and its daily statistics (specification, "Transactional email")."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class MessageVersion(RequestModel):
     """One personalized message; its values take precedence over those of the batch.
 
     :param to: 1 to 20 recipients.
-    :param cc: up to 20 recipients. Always sent, since the document lists it as required.
+    :param cc: up to 20 recipients. Always sent, since the specification lists it as required.
     :param bcc: up to 20 recipients. Always sent, like ``cc``.
     :param subject: subject, one line.
     :param content: HTML; may contain ``{{tags}}``.

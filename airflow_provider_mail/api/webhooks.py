@@ -1,4 +1,4 @@
-"""Webhook configuration (document, "Webhook configuration"); the events are in `events`."""
+"""Webhook configuration (specification, "Webhook configuration"); the events are in `events`."""
 
 from __future__ import annotations
 
@@ -93,28 +93,28 @@ class SaveWebhook(MailRequest[MailResponse]):
         """Return the fields that would change the configuration, as arguments of a new request."""
         changes: dict[str, Any] = {}
         toggles = saved.trans_event or SavedToggles()
-        wanted = self.trans_event.model_dump(exclude_none=True) if self.trans_event else {}
-        if events := {name: value for name, value in wanted.items() if getattr(toggles, name) is not value}:
+        requested = self.trans_event.model_dump(exclude_none=True) if self.trans_event else {}
+        if events := {name: value for name, value in requested.items() if getattr(toggles, name) is not value}:
             changes["trans_event"] = events
         for name in ("trans_callback_url", "trans_enable"):
             value = getattr(self, name)
             if value is not None and value != getattr(saved, name):
                 changes[name] = value
         if self.trans_callback_url_extra is not None:
-            changes |= self._callback_changes({each.sender: each.url or "" for each in saved.callbacks})
+            changes |= self._callback_changes({callback.sender: callback.url or "" for callback in saved.callbacks})
         return changes
 
     def _callback_changes(self, saved: dict[str, str]) -> dict[str, Any]:
         replace = self.trans_callback_url_extra_update_mode == "replace"
-        wanted = {each.sender: each.url or "" for each in self.trans_callback_url_extra or []}
-        changed = {sender: url for sender, url in wanted.items() if url != saved.get(sender, "")}
-        if not changed and not (replace and saved.keys() - wanted.keys()):
+        requested = {callback.sender: callback.url or "" for callback in self.trans_callback_url_extra or []}
+        changed = {sender: url for sender, url in requested.items() if url != saved.get(sender, "")}
+        if not changed and not (replace and saved.keys() - requested.keys()):
             return {}
         return {
-            # Replacing sends the whole list; empty URLs have nothing to remove.
+            # Replacing sends the whole list, in which empty URLs are not needed.
             "trans_callback_url_extra": [
                 {"sender": sender, "url": url}
-                for sender, url in (wanted if replace else changed).items()
+                for sender, url in (requested if replace else changed).items()
                 if url or not replace
             ],
             "trans_callback_url_extra_update_mode": "replace" if replace else "save",

@@ -113,7 +113,7 @@ def conn_fields() -> dict[str, Any]:
 def form_widgets() -> dict[str, Any]:
     """Return the form for Airflow 3.0 and 3.1 (``get_connection_form_widgets``).
 
-    These versions reject a hook with any other kind of field, so decimal numbers are string fields.
+    These versions reject a hook with other field types, so decimal numbers are string fields.
     """
     from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
     from flask_babel import lazy_gettext
@@ -127,13 +127,13 @@ def form_widgets() -> dict[str, Any]:
         if "enum" in item.schema:
             options["validators"].append(any_of(item.schema["enum"]))
         if item.kind == "boolean":
-            kind = BooleanField
+            field_type = BooleanField
         elif item.secret:
-            kind, options["widget"] = PasswordField, BS3PasswordFieldWidget()
+            field_type, options["widget"] = PasswordField, BS3PasswordFieldWidget()
         else:
-            kind = IntegerField if item.kind == "integer" else StringField
+            field_type = IntegerField if item.kind == "integer" else StringField
             options["widget"] = BS3TextFieldWidget()
-        widgets[name] = kind(lazy_gettext(item.label), **options)
+        widgets[name] = field_type(lazy_gettext(item.label), **options)
     return widgets
 
 
@@ -155,7 +155,7 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
     A saved form has null for each untouched field and "" for an emptied one; both count as not set.
 
     :raises MailConfigError: when the connection has another type, or ``extra`` is not a JSON object or has an unknown
-        field: a misspelt ``sandbox`` must not send real mail.
+        field: a misspelled ``sandbox`` must not send real mail.
     """
     if connection.conn_type not in (CONN_TYPE, "", None):
         # Never send the password of another service.
@@ -166,11 +166,11 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
         extra = json.loads(connection.extra or "{}")
     except ValueError:
         extra = None
-    where = f"connection {connection.conn_id!r}: extra"
+    prefix = f"connection {connection.conn_id!r}: extra"
     if not isinstance(extra, dict):
-        raise MailConfigError(f"{where}: is not a JSON object")
+        raise MailConfigError(f"{prefix}: is not a JSON object")
     if unknown := extra.keys() - FIELDS.keys():
-        raise MailConfigError(f"{where}: unknown field {', '.join(sorted(unknown))}; known are {', '.join(FIELDS)}")
+        raise MailConfigError(f"{prefix}: unknown field {', '.join(sorted(unknown))}; known are {', '.join(FIELDS)}")
     return {name: value for name, value in extra.items() if value is not None and value != ""}
 
 
@@ -187,19 +187,20 @@ def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
     try:
         if template := fields.get("campaign_url"):
             placeholders_of(str(template))
-        given = {"base_url": base_url(connection), "api_key": connection.password, **settings, **overrides}
-        config = ClientConfig(**given)
+        arguments = {"base_url": base_url(connection), "api_key": connection.password, **settings, **overrides}
+        config = ClientConfig(**arguments)
         config.ssl_context()
     except MailConfigError as error:
         message = str(error)
-        for ours, theirs in {"base_url": "host (base URL)", "api_key": "password (API key)"}.items():
-            message = message.replace(f"{ours}:", f"{theirs}:")
+        for name, label in {"base_url": "host (base URL)", "api_key": "password (API key)"}.items():
+            message = message.replace(f"{name}:", f"{label}:")
         raise MailConfigError(f"connection {connection.conn_id!r}: {message}") from None
     return config
 
 
 RENEWAL_SECONDS = 300
-"""With less time left the service issues a new token; both are valid until then (document, "OAuth access token")."""
+"""With less time left, the service issues a new token; both are valid until the old one expires (specification, "OAuth
+access token")."""
 
 
 def token_expiry_warning(connection: ConnectionLike) -> str:
@@ -207,9 +208,9 @@ def token_expiry_warning(connection: ConnectionLike) -> str:
     left = seconds_left(fields_of(connection))
     if left is None or left >= RENEWAL_SECONDS:
         return ""
-    when = f"expires in {left:.0f} s" if left > 0 else "has expired"
+    state = f"expires in {left:.0f} s" if left > 0 else "has expired"
     return (
-        f"the OAuth access token {when}; renew it with: airflow mail oauth login --conn-id {connection.conn_id} "
+        f"the OAuth access token {state}; renew it with: airflow mail oauth login --conn-id {connection.conn_id} "
         "(before Airflow 3.2: python -m airflow_provider_mail oauth login ...)"
     )
 
@@ -273,8 +274,8 @@ def base_url(connection: ConnectionLike) -> str:
         return ""
     if "://" not in host:
         host = f"{connection.schema or 'https'}://{host}"
-    scheme, _, rest = host.partition("://")
-    authority, slash, path = rest.partition("/")
+    scheme, _, remainder = host.partition("://")
+    authority, slash, path = remainder.partition("/")
     default_port = {"https": 443, "http": 80}.get(scheme)
     if connection.port and connection.port != default_port and ":" not in authority.rpartition("]")[2]:
         authority = f"{authority}:{connection.port}"

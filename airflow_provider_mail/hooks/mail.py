@@ -1,7 +1,7 @@
 """The hook: a client with the settings of an Airflow connection.
 
-Every operation of the service is a request class in :mod:`airflow_provider_mail.api` that ``hook.send(request)``
-performs, typed. What needs more than one request has a method of its own.
+Every operation of the service is a request class in :mod:`airflow_provider_mail.api`; ``hook.send(request)`` performs
+it and returns a typed response. Operations that need several requests have methods of their own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _ConnectionHolder:
-    """Holds a connection without showing its secrets where the hook's attributes are shown."""
+    """Holds a connection, so that displaying the hook's attributes does not show its secrets."""
 
     connection: Connection = field(repr=False)
 
@@ -76,7 +76,7 @@ class MailHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the behaviour of the connection form's standard fields, for Airflow 3.0 and 3.1."""
+        """Return the behavior of the connection form's standard fields, for Airflow 3.0 and 3.1."""
         return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}
 
     @property
@@ -144,8 +144,9 @@ class MailHook(BaseHook):
     async def get_async_conn(self) -> AsyncMailClient:
         """Return a new client for the running event loop; the caller closes it."""
         # Airflow reads the connection and masks its secrets through a channel that cannot be used synchronously inside
-        # the loop. It can be used from asgiref's threads; on Airflow 3.0 and 3.1 only from those. There the
-        # response to a cancelled call is read by the next call, which ends the triggerer. So it is never cancelled.
+        # the loop. It can be used from asgiref's threads; on Airflow 3.0 and 3.1 only from those. In these versions,
+        # the next call reads the response to a cancelled call, which ends the triggerer. So the call is never
+        # cancelled.
         from asgiref.sync import sync_to_async
 
         from airflow_provider_mail.api.client import AsyncMailClient
@@ -155,7 +156,7 @@ class MailHook(BaseHook):
         return AsyncMailClient(config, on_request=on_request)
 
     def _on_request(self) -> OnRequest | None:
-        """Return what counts each request; ``None`` while Airflow sends no metrics."""
+        """Return the function that counts each request; ``None`` if Airflow does not send metrics."""
         from airflow_provider_mail._metrics import prepare
 
         return self._count_request if prepare() else None
@@ -193,7 +194,7 @@ class MailHook(BaseHook):
         return self._client.run(flow)
 
     def find_campaign(self, mail_name: str) -> Campaign | None:
-        """Look a campaign up by its exact name; the service's own filter finds names that contain the text.
+        """Look up a campaign by its exact name; the service's own filter finds names that contain the text.
 
         :param mail_name: the exact name.
         :return: the campaign, or ``None`` if there is none.
@@ -206,7 +207,7 @@ class MailHook(BaseHook):
     def iter_contacts(
         self, list_name: str, *, page_size: int = 1000, team_name: str | None = None
     ) -> Iterator[Contact]:
-        """Iterate over the contacts of a list, page by page in flat memory.
+        """Iterate over the contacts of a list, page by page, in constant memory.
 
         :param list_name: the name of the list.
         :param page_size: contacts in a page, at most 1,000. Default: 1,000.
@@ -228,15 +229,15 @@ class MailHook(BaseHook):
         on_progress: Callable[[Progress], None] = lambda progress: None,
         progress: Progress | None = None,
     ) -> Progress:
-        """Import any number of contacts in flat memory.
+        """Import any number of contacts in constant memory.
 
         :param batches: the rows, in lists; each list becomes one request, so it should hold ``plan.chunk_size`` rows.
-        :param plan: the properties of the rows, the target list, and how many rows are sent at once.
+        :param plan: the properties of the rows, the target list, and the number of rows per request.
         :param on_reject: called with each row that is not imported, from this thread.
-        :param on_progress: called with the counts so far after requests were answered, from this thread. Default: none.
-        :param progress: the counts to update, so that you have them when an error ends the import. Default: new ones.
+        :param on_progress: called with the current counts after responses, from this thread. Default: not called.
+        :param progress: the counts to update, so that you have them when an error ends the import. Default: new counts.
         :return: the counts.
-        :raises MailError: see :mod:`airflow_provider_mail.api.errors`; what was accepted before stays imported.
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`; rows that were accepted before stay imported.
         """
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 

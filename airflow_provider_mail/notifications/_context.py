@@ -1,7 +1,7 @@
 """The content of a notification, read from Airflow's context: its reason, the task or run, and the error.
 
-Contexts differ. A worker's is complete; the dag-processor's has no exception and sometimes no run; that of a missed
-deadline has only the run, as a dictionary, and the deadline. Missing values are ``None``.
+Contexts differ. A worker's is complete; the dag-processor's has no exception and sometimes no run; the context of a
+missed deadline has only the run, as a dictionary, and the deadline. Missing values are ``None``.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class NotificationContext:
     :param task_id: id of the task; ``None`` for a run.
     :param map_index: index of a mapped task; -1 for any other.
     :param try_number: number of the try, from 1.
-    :param max_tries: number of tries that the task has in all.
-    :param run_date: logical date of the run, or the time after which it was to run.
+    :param max_tries: total number of tries of the task.
+    :param run_date: logical date of the run, or the time after which it was due to run.
     :param seconds: duration of the task.
     :param error: the error in a few lines, without secrets and email addresses.
-    :param deadline: the time by which the run was to be finished.
+    :param deadline: the time by which the run should have finished.
     :param occurrence: what distinguishes this try, run or deadline from others of the same name, such as the run after
         it was cleared; ``None`` when it is not known.
-    :param question: subject and body of what a person is asked to decide.
+    :param question: subject and body of the decision that a person is asked for.
     :param log_url: URL of the task instance.
     :param decision_url: URL of the form in which a person decides.
     """
@@ -89,30 +89,30 @@ class NotificationContext:
         """
         ti = context.get("ti") or context.get("task_instance")
         run, deadline = context.get("dag_run"), context.get("deadline")
-        kind = _kind(context)
+        reason = _kind(context)
         dag_id = _first(_get(ti, "dag_id"), _get(run, "dag_id"), _get(context.get("dag"), "dag_id"))
         run_id = _first(_get(ti, "run_id"), _get(run, "run_id"), _get(run, "dag_run_id"), context.get("run_id"))
         task_id, map_index = _get(ti, "task_id"), _get(ti, "map_index")
         map_index = -1 if map_index is None else map_index
-        try_number, max_tries = (None, None) if kind.is_about_run else (_get(ti, "try_number"), _get(ti, "max_tries"))
+        try_number, max_tries = (None, None) if reason.is_about_run else (_get(ti, "try_number"), _get(ti, "max_tries"))
         urls = _urls(conf.get("api", "base_url", fallback=None), dag_id, run_id, task_id, map_index, try_number)
         return cls(
-            kind=kind,
+            kind=reason,
             dag_id=dag_id,
-            task_id=None if kind is Kind.RUN_SUCCEEDED else task_id,
+            task_id=None if reason is Kind.RUN_SUCCEEDED else task_id,
             run_id=run_id,
             map_index=map_index,
             try_number=try_number,
             max_tries=None if max_tries is None else max_tries + 1,
             run_date=_moment(_first(_get(run, "logical_date"), _get(run, "run_after"))),
-            seconds=None if kind.is_about_run else _seconds(ti),
+            seconds=None if reason.is_about_run else _seconds(ti),
             error=_error(context),
             deadline=_moment(_get(deadline, "deadline_time")),
-            occurrence=_occurrence(kind, ti, run, deadline),
-            question=_question(context) if kind is Kind.DECISION else None,
-            log_url=None if kind is Kind.RUN_SUCCEEDED else urls.get("task"),
+            occurrence=_occurrence(reason, ti, run, deadline),
+            question=_question(context) if reason is Kind.DECISION else None,
+            log_url=None if reason is Kind.RUN_SUCCEEDED else urls.get("task"),
             run_url=urls.get("run"),
-            decision_url=urls.get("decision") if kind is Kind.DECISION else None,
+            decision_url=urls.get("decision") if reason is Kind.DECISION else None,
         )
 
     @property
@@ -124,10 +124,10 @@ class NotificationContext:
 
     @property
     def key(self) -> str | None:
-        """Identifier of this event, equal when its callback runs again; ``None`` when too little is known for one."""
+        """Identifier of this event, equal when its callback runs again; ``None`` if too little is known."""
         if not (self.dag_id and self.run_id and self.occurrence):
             return None
-        # As a list: ids may hold any separator.
+        # As a list: ids may contain any separator.
         names = [name_prefix(), self.dag_id, self.task_id, self.run_id, self.map_index]
         return json.dumps([self.kind.value, *names, self.occurrence])
 
@@ -150,11 +150,11 @@ def _kind(context: Mapping[str, Any]) -> Kind:
     return Kind.RETRY if try_number and max_tries and try_number <= max_tries else Kind.FAILED
 
 
-def _occurrence(kind: Kind, ti: Any, run: Any, deadline: Any) -> str | None:
-    if kind is Kind.DEADLINE:
+def _occurrence(reason: Kind, ti: Any, run: Any, deadline: Any) -> str | None:
+    if reason is Kind.DEADLINE:
         parts = [_get(deadline, "id"), _get(deadline, "deadline_time")]
-    elif kind.is_about_run:
-        # A run that is cleared keeps its id. Airflow 3.0 passes nothing of the run to a DAG's callback.
+    elif reason.is_about_run:
+        # A run that is cleared keeps its id. Airflow 3.0 does not pass the run to a DAG's callback.
         parts = [_get(run, name) for name in ("clear_number", "start_date", "end_date")]
     else:
         parts = [_get(ti, "id"), _get(ti, "try_number")]
@@ -162,7 +162,7 @@ def _occurrence(kind: Kind, ti: Any, run: Any, deadline: Any) -> str | None:
 
 
 def _is_executing() -> bool:
-    """Whether this process is executing a task, which has not ended then."""
+    """Whether this process is executing a task, which means that the task has not ended."""
     try:
         get_current_context()
     except RuntimeError:
@@ -171,7 +171,7 @@ def _is_executing() -> bool:
 
 
 def _question(context: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Subject and body of a human-in-the-loop operator."""
+    """Return the subject and body of a human-in-the-loop operator; ``None`` for any other task."""
     task = context.get("task")
     if not (_get(task, "options") and _get(task, "subject")):
         return None
@@ -187,7 +187,7 @@ def _error(context: Mapping[str, Any]) -> str:
         text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     else:
         text = str(error).replace("_", " ") if error is context.get("reason") else str(error)
-    # Redact before cutting: half a secret would not be recognised.
+    # Redact before cutting: half a secret would not be recognized.
     text = without_addresses(str(redact(text[:100_000]))[:MAX_ERROR_CHARACTERS_READ]).strip()
     lines = text.splitlines()
     short = "\n".join(lines[:MAX_ERROR_LINES])[:MAX_ERROR_CHARACTERS].rstrip()
@@ -197,7 +197,7 @@ def _error(context: Mapping[str, Any]) -> str:
 def _urls(
     base_url: str | None, dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int, try_: int | None
 ) -> dict[str, str]:
-    """URLs in Airflow's user interface."""
+    """Return URLs in Airflow's user interface."""
     if not (base_url and dag_id and run_id):
         return {}
     run = f"{base_url.rstrip('/')}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
@@ -229,7 +229,7 @@ def _get(source: Any, name: str) -> Any:
     """Return an item of a mapping or an attribute of any other object; ``None`` when there is none."""
     if isinstance(source, Mapping):
         return source.get(name)
-    # The task instance that the dag-processor rebuilds has properties that raise anysource.
+    # The task instance that the dag-processor rebuilds has properties that raise exceptions.
     with suppress(Exception):
         return getattr(source, name, None)
     return None

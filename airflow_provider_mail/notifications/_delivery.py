@@ -19,19 +19,19 @@ from airflow_provider_mail.notifications._message import OutgoingMessage
 log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT = 20.0
-"""Seconds for one message in all. The dag-processor allows 50 seconds for a file, callbacks included."""
+"""Total seconds for one message. The dag-processor allows 50 seconds for a file, including callbacks."""
 
 MAX_ERROR_CHARACTERS = 500
-"""Length of an error in the log."""
+"""Maximum length of an error in the log."""
 
 MAX_CHARACTERS_READ = 10_000
-"""Characters of an error that are searched for addresses; only the first 500 are shown."""
+"""Number of characters of an error that are searched for addresses; only the first 500 are shown."""
 
 
 class DeadlineMailHook(MailHook):
     """A hook whose client gives up after a deadline.
 
-    :param seconds: time for one message in all.
+    :param seconds: total time for one message.
     """
 
     def __init__(self, mail_conn_id: str, seconds: float) -> None:
@@ -40,7 +40,7 @@ class DeadlineMailHook(MailHook):
 
     @cached_property
     def config(self) -> ClientConfig:
-        """The connection's settings with shorter timeouts; what never reached the service has 3 attempts."""
+        """The connection's settings with shorter timeouts; a request that did not reach the service has 3 attempts."""
         config = super().config
         half = self.seconds / 2
         rule = RetryRule(attempts=3, total_seconds=half, cap_seconds=half / 4, retry_after_cap_seconds=half / 2)
@@ -53,7 +53,7 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     :raises MailAmbiguousSendError: on a timeout or a lost response: the message may have been sent.
     :raises MailError: when it was not sent.
     """
-    # Look the connection up here: no other thread may do so in every process of Airflow.
+    # Look up the connection here: not every process of Airflow permits that in other threads.
     client = hook.get_conn()
     done: Future[None] = Future()
 
@@ -67,8 +67,8 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
         finally:
             hook.close()
 
-    # A daemon thread, abandoned on a timeout: nothing else bounds a host name lookup or a response that arrives byte by
-    # byte.
+    # A daemon thread, abandoned on a timeout: nothing else limits a host name lookup, or a response that arrives byte
+    # by byte.
     threading.Thread(target=work, name="mail notification", daemon=True).start()
     try:
         done.result(hook.seconds)
@@ -110,7 +110,7 @@ def log_skipped(message: OutgoingMessage) -> None:
 def summarize(error: Exception) -> str:
     """Return one line about an error, without recipients' addresses."""
     if isinstance(error, MailServiceError | MailAmbiguousSendError):
-        # Their messages contain nothing of the request but the sender.
+        # Of the request, their messages contain only the sender.
         return " ".join(str(error).split())[:MAX_ERROR_CHARACTERS]
     text = str(error) if isinstance(error, MailError) else f"{type(error).__name__}: {error}"
     return without_addresses(" ".join(text[:MAX_CHARACTERS_READ].split()))[:MAX_ERROR_CHARACTERS]

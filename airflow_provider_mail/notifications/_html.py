@@ -8,20 +8,20 @@ from jinja2 import Environment, PackageLoader
 
 from airflow_provider_mail.notifications._context import Kind, NotificationContext
 
-_RED, _AMBER, _GREEN, _BLUE, _GREY = "#b3261e", "#8a5a00", "#1b6e3c", "#1257a6", "#4a5560"
+_RED, _AMBER, _GREEN, _BLUE, _GRAY = "#b3261e", "#8a5a00", "#1b6e3c", "#1257a6", "#4a5560"
 
 _STYLES = {
     Kind.FAILED: ("Failed", _RED),
     Kind.RETRY: ("Failed, will retry", _AMBER),
     Kind.SUCCEEDED: ("Succeeded", _GREEN),
-    Kind.SKIPPED: ("Skipped", _GREY),
-    Kind.RUNNING: ("Running", _GREY),
+    Kind.SKIPPED: ("Skipped", _GRAY),
+    Kind.RUNNING: ("Running", _GRAY),
     Kind.RUN_FAILED: ("Run failed", _RED),
     Kind.RUN_SUCCEEDED: ("Run succeeded", _GREEN),
     Kind.DEADLINE: ("Deadline missed", _RED),
     Kind.DECISION: ("Waiting for a decision", _BLUE),
 }
-"""Headline and color of each kind."""
+"""Headline and color for each reason."""
 
 _MAX_QUESTION_CHARACTERS = 2000
 
@@ -90,8 +90,8 @@ def _time(moment: datetime | None) -> str | None:
 def _duration(seconds: float | None) -> str | None:
     if seconds is None:
         return None
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, left_seconds = divmod(round(seconds), 60)
     if not minutes:
-        return f"{rest} s"
+        return f"{left_seconds} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left_seconds} s"

@@ -1,9 +1,9 @@
-"""Build the request that sends one message (document, "Transactional email").
+"""Build the request that sends one message (specification, "Transactional email").
 
-One recipient uses the single-message form. Several recipients share one message, as with SMTP, in the batch form, which
-alone has ``cc`` and ``bcc``; each further 20 recipients are another version in the same request.
+A message to one recipient uses the single-message form. Several recipients share one message, as with SMTP, in the
+batch form, the only one with ``cc`` and ``bcc``; every further 20 recipients are another version in the same request.
 
-An alert must arrive: whatever part of it cannot be used is left out, and the message and the log say so.
+An alert must arrive: parts of it that cannot be used are left out, and the message and the log report them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_NAME_BYTES = 100
 MAX_SENDER_NAME_BYTES = 200
 
 MAX_CHARACTERS_READ = 10_000
-"""Characters of a subject that are read: a subject of a megabyte must not block an event loop."""
+"""Number of characters of a subject that are read: a subject of a megabyte must not block an event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def build_message(
     default_content: str = "&nbsp;",
     skipped: Iterable[str] = (),
 ) -> OutgoingMessage:
-    """Build a message. An address that comes more than once receives it once.
+    """Build a message. A repeated address receives it once.
 
     :param to: addresses, plain or ``Name <address>``: a list, or a string separated by commas or semicolons.
     :param subject: subject; line breaks are removed, and it is cut after 150 characters.
@@ -90,9 +90,9 @@ def build_message(
     :param files: paths of files to attach. The service takes one file; several are sent as one ZIP archive.
     :param event_key: identifier of the reported event. Messages with the same key that are equal have the same
         ``uniqueMsgID``. Default: a random key.
-    :param default_subject: sent where there is no ``subject``, or a template rendered it to nothing.
-    :param default_content: likewise.
-    :param skipped: parts that are missing already.
+    :param default_subject: sent if there is no ``subject``, or a template rendered it to nothing.
+    :param default_content: sent if there is no ``content``, or a template rendered it to nothing.
+    :param skipped: parts that were already left out.
     :raises MailConfigError: when there is no sender.
     :raises MailValidationError: when there is no valid recipient in ``to``.
     """
@@ -121,9 +121,12 @@ def build_message(
         "category": _usable("category", Label, _given("category", category, skipped), skipped),
         "attachment": _attachment(files, skipped),
     }
-    # Last: it lists what is left out.
+    # Built last, because the content lists the parts that are left out.
     shared["content"] = _with_note(_escape_tags(content, "&#123;&#123;"), skipped)
-    people = {name: sorted((address_key(each.email), each.name) for each in recipients[name]) for name in recipients}
+    people = {
+        name: sorted((address_key(recipient.email), recipient.name) for recipient in recipients[name])
+        for name in recipients
+    }
     key = json.dumps([str(uuid4()) if event_key is None else event_key, shared, people], default=str)
     shared["unique_msg_id"] = unique_msg_id(key, 0)
     if len(recipients["to"]) == 1 and not recipients["cc"] and not recipients["bcc"]:
@@ -133,27 +136,27 @@ def build_message(
     return OutgoingMessage(request, sum(map(len, recipients.values())), skipped)
 
 
-def _given(where: str, value: Any, skipped: list[str]) -> str | None:
+def _given(path: str, value: Any, skipped: list[str]) -> str | None:
     if is_nothing(value):
         if value and not is_blank(value):
-            skipped.append(f"{where}: is {value.strip()}")
+            skipped.append(f"{path}: is {value.strip()}")
         return None
     # Half a surrogate pair cannot be encoded.
     return str(value).encode(errors="replace").decode()
 
 
-def _required(where: str, value: Any, skipped: list[str]) -> str | None:
+def _required(path: str, value: Any, skipped: list[str]) -> str | None:
     if isinstance(value, str) and not value.strip():
-        skipped.append(f"{where}: is blank")
-    return _given(where, value, skipped)
+        skipped.append(f"{path}: is blank")
+    return _given(path, value, skipped)
 
 
-def _usable(where: str, form: Any, value: Any, skipped: list[str]) -> Any:
-    """Return the value; ``None`` when it does not have the form of the field."""
+def _usable(path: str, field_type: Any, value: Any, skipped: list[str]) -> Any:
+    """Return the value; ``None`` if it is not valid for the field."""
     try:
-        return value and TypeAdapter(form).validate_python(value)
+        return value and TypeAdapter(field_type).validate_python(value)
     except ValidationError as error:
-        skipped.append(f"{where}: {describe(error)}")
+        skipped.append(f"{path}: {describe(error)}")
         return None
 
 
@@ -166,11 +169,11 @@ def _with_note(content: str, skipped: Sequence[str]) -> str:
 
 
 def _escape_tags(text: str, replacement: str) -> str:
-    """Replace what the service could read as the start of a tag."""
+    """Replace text that the service could read as the start of a tag."""
     return text.replace("{{", replacement)
 
 
-def _recipients(where: str, addresses: Any, known: set[str], skipped: list[str]) -> list[Recipient]:
+def _recipients(path: str, addresses: Any, known: set[str], skipped: list[str]) -> list[Recipient]:
     """Parse the recipients of one field. An invalid address is skipped; the others receive the message."""
     if isinstance(addresses, str):
         texts: list[Any] = [addresses]
@@ -180,22 +183,22 @@ def _recipients(where: str, addresses: Any, known: set[str], skipped: list[str])
     recipients = []
     for number, part in enumerate(parts):
         if not isinstance(part, str):
-            skipped.append(f"{where}[{number}]: addresses must be text")
+            skipped.append(f"{path}[{number}]: addresses must be text")
             continue
-        address, name = mailbox(f"{where}[{number}]", part, skipped)
+        address, name = mailbox(f"{path}[{number}]", part, skipped)
         if (key := address_key(address)) in known:
             continue
         try:
             recipients.append(Recipient(email=address, name=_cut(name, MAX_NAME_BYTES) or None))
         except ValidationError as error:
-            skipped.append(f"{where}[{number}].{describe(error)}")
+            skipped.append(f"{path}[{number}].{describe(error)}")
         else:
             known.add(key)
     return recipients
 
 
-def _cut(name: str, most: int) -> str:
-    return name.encode()[:most].decode(errors="ignore")
+def _cut(name: str, max_bytes: int) -> str:
+    return name.encode()[:max_bytes].decode(errors="ignore")
 
 
 def _reply_to(value: str | None, skipped: list[str]) -> str | None:
@@ -206,7 +209,7 @@ def _reply_to(value: str | None, skipped: list[str]) -> str | None:
 
 
 def _versions(to: list[Recipient], cc: list[Recipient], bcc: list[Recipient]) -> list[MessageVersion]:
-    """Make a version for each 20 recipients; only the first has ``cc`` and ``bcc``, so that each gets one copy."""
+    """Create a version per 20 recipients; only the first one has ``cc`` and ``bcc``, so that each gets one copy."""
     return [
         MessageVersion(
             to=to[start : start + MAX_RECIPIENTS_PER_VERSION], cc=[] if start else cc, bcc=[] if start else bcc
@@ -239,19 +242,19 @@ def _one_line(subject: str) -> str:
 
 def _task_subject(subject: str) -> str | None:
     """Shorten Airflow's own ``Airflow alert: {{ti}}`` to the names of the DAG and the task, and the try."""
-    found = {name: re.search(rf"\b{name}='?([^',)\s]+)", subject) for name in ("dag_id", "task_id", "try_number")}
+    matches = {name: re.search(rf"\b{name}='?([^',)\s]+)", subject) for name in ("dag_id", "task_id", "try_number")}
     id_at = re.search(r"\bid=", subject)
-    if not (id_at and found["dag_id"] and found["task_id"]):
+    if not (id_at and matches["dag_id"] and matches["task_id"]):
         return None
     start = subject[: id_at.start()]
-    if start.endswith("("):  # of the class's name
+    if start.endswith("("):  # The parenthesis after the name of the class.
         start = start[:-1].rstrip(f"{ascii_letters}{digits}_")
-    tries = f", try {found['try_number'][1]}" if found["try_number"] else ""
-    return f"{start}{found['dag_id'][1]}.{found['task_id'][1]}{tries}"[:MAX_SUBJECT_CHARACTERS]
+    tries = f", try {matches['try_number'][1]}" if matches["try_number"] else ""
+    return f"{start}{matches['dag_id'][1]}.{matches['task_id'][1]}{tries}"[:MAX_SUBJECT_CHARACTERS]
 
 
 def _attachment(files: Any, skipped: list[str]) -> dict[str, str] | None:
-    """Attach the files as one. A file that cannot be read is skipped."""
+    """Return the files as one attachment. A file that cannot be read is skipped."""
     contents: dict[str, bytes] = {}
     paths = [files] if isinstance(files, str | Path) else files if isinstance(files, Iterable) else [files]
     for number, path in enumerate([] if is_nothing(files) else paths):
@@ -275,7 +278,7 @@ def _archive(contents: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in contents.items():
-            # The same bytes whenever it is packed, unlike with the time of day: the id of the message depends on them.
+            # Without the time of day, so that the bytes are always the same: the id of the message depends on them.
             entry = zipfile.ZipInfo(name)
             entry.external_attr = 0o600 << 16
             archive.writestr(entry, data, zipfile.ZIP_DEFLATED)

@@ -31,9 +31,9 @@ class MailNotifier(BaseNotifier):
     ``AsyncCallback`` or a ``SyncCallback``), and for the ``notifiers`` of human-in-the-loop operators.
 
     An error is one line in the log: it neither fails the task nor delays it beyond ``timeout``. A part that cannot be
-    used, such as an invalid address, is left out; the message and the log say so. A message is sent at most once. Its
-    ``uniqueMsgID`` is derived from the event (the task instance and its try, or the run and how often it was cleared)
-    and from everything that is sent, so that a callback that Airflow runs twice can be recognized.
+    used, such as an invalid address, is left out; the message and the log report it. A message is sent at most once.
+    Its ``uniqueMsgID`` is derived from the event (the task instance and its try, or the run and the number of times it
+    was cleared) and from the whole message, so that a callback that Airflow runs twice can be recognized.
 
     .. seealso::
         For more information on how to use this notifier, see the guide
@@ -43,8 +43,8 @@ class MailNotifier(BaseNotifier):
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param to: the recipients: addresses, plain or ``Name <address>``, in a list or separated by commas. All of them see
         each other. (templated)
-    :param subject: the subject. Default, also where it renders to nothing or ``None``: the event and its subject,
-        such as the failed task. (templated)
+    :param subject: the subject. Default, also if it renders to nothing or ``None``: the event and its subject, such as
+        the failed task. (templated)
     :param content: HTML. Default, likewise: the event, the error without secrets and addresses, and links to Airflow,
         laid out for phones. (templated)
     :param sender_mail: a sender of the account, plain or ``Name <address>``. Default: ``[email] from_email``.
@@ -56,7 +56,7 @@ class MailNotifier(BaseNotifier):
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param files: the paths of files to attach; several are sent as one archive. Default: none. (templated)
     :param timeout: seconds for the whole delivery. Default: 20.
-    :param kwargs: Airflow's own: the context of a notifier that is awaited (3.1 and later).
+    :param kwargs: Airflow's own arguments: the context of a notifier that is awaited (3.1 and later).
     """
 
     template_fields: Sequence[str] = (
@@ -108,7 +108,7 @@ class MailNotifier(BaseNotifier):
     def __call__(self, *args: Any) -> None:
         from airflow_provider_mail.notifications._delivery import log_errors
 
-        # Rendering writes into the fields: render a copy, since tasks may share this notifier.
+        # Rendering changes the fields: render a copy, since tasks may share this notifier.
         with log_errors(self.mail_conn_id):
             super(MailNotifier, copy.copy(self)).__call__(*args)
 
@@ -130,8 +130,8 @@ class MailNotifier(BaseNotifier):
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
         """Render the template fields. An undefined name renders as empty with a warning.
 
-        A field that cannot be rendered, or renders to nothing or ``None``, takes its default, and the message says
-        so: a plain message is better than none. Of a text in which an expression is ``None`` it says so, too.
+        A field that cannot be rendered, or renders to nothing or ``None``, gets its default, and the message reports
+        it: a plain message is better than none. The message also reports a text in which an expression is ``None``.
 
         :param jinja_env: the environment to render with. Default: the DAG's.
         """
@@ -148,11 +148,11 @@ class MailNotifier(BaseNotifier):
         )
         self._skipped = []
         for name in self.template_fields:
-            given = getattr(self, name)
+            template = getattr(self, name)
             missing: set[str] = set()
             try:
                 noting = noting_environment(environment, partial(missing.add, name))
-                value = self.render_template(given, known, noting, set())
+                value = self.render_template(template, known, noting, set())
             except Exception as error:
                 from airflow_provider_mail.notifications._delivery import summarize
 
@@ -160,7 +160,7 @@ class MailNotifier(BaseNotifier):
                 self._skipped.append(f"{name}: cannot be rendered")
                 value = None
             else:
-                if is_nothing(value) and not is_nothing(given):
+                if is_nothing(value) and not is_nothing(template):
                     self._skipped.append(f"{name}: renders to nothing")
                     value = None
                 elif missing:

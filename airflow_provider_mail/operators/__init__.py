@@ -1,1 +1,1 @@
-"""Operators, one module a resource."""
+"""Operators, one module per resource."""

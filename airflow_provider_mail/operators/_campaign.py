@@ -26,7 +26,7 @@ KILL_POLL_SECONDS = 0.5
 
 
 class BaseCampaignOperator(MailTaskMixin, BaseOperator):
-    """Take the arguments of a campaign (document, ``/v5/campaign/mail/sends``), by the names of ``CreateCampaign``."""
+    """Has the arguments of a campaign (specification, ``/v5/campaign/mail/sends``), named as in ``CreateCampaign``."""
 
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
@@ -49,7 +49,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
         super().check_arguments(arguments, mapped=mapped)
         lists, only_save = arguments.get("send_list_names", ...), arguments.get("only_save", ...)
-        # A mapped task may give either of them to each of its instances.
+        # A mapped task may pass either of them to each of its instances.
         if only_save is False and (lists is None or (isinstance(lists, str | list | tuple) and not lists)):
             problem = "send_list_names: required unless only_save is true; name at least one list"
             raise argument_error(problem, mapped=mapped)
@@ -66,22 +66,22 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(unknown)}")
         lists = ("send_list_names", "repel_list_names")
-        given: dict[str, Any] = {name: list_names(name, unwrap(self, getattr(self, name), context)) for name in lists}
+        fields: dict[str, Any] = {name: list_names(name, unwrap(self, getattr(self, name), context)) for name in lists}
         if self.mail_name is None:
-            given["mail_name"] = default_mail_name(context)
-        return self.build_request(CreateCampaign, context, **given)
+            fields["mail_name"] = default_mail_name(context)
+        return self.build_request(CreateCampaign, context, **fields)
 
     def not_older_than(self, context: Context) -> datetime | None:
         """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any."""
-        # The default name is made of the run's id.
+        # The default name contains the run's id.
         return None if self.adopt_older or self.mail_name is None else run_began(context)
 
 
 class WaitForCampaignMixin(MailTaskMixin):
     """Mixin for operators that wait for their campaign, and cancel it when the task is marked failed or successful.
 
-    Airflow sends a signal, at any point of the work, and also when only the process ends: when a worker is drained or a
-    task is cleared. So the signal is recorded, and handled between two requests or during a sleep.
+    Airflow sends a signal at any time, also if only the process ends: when a worker is drained or a task is cleared. So
+    the signal is recorded, and handled between two requests or during a sleep.
     """
 
     deferrable: bool
@@ -105,7 +105,7 @@ class WaitForCampaignMixin(MailTaskMixin):
             time.sleep(min(left, KILL_POLL_SECONDS))
 
     def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
-        """Run the flow; between two steps, check whether the task was killed, so that nothing is created afterwards."""
+        """Run the flow; check between two steps whether the task was killed, so that nothing is created afterwards."""
         from airflow_provider_mail.api._core.exchange import FlowRunner
         from airflow_provider_mail.api.errors import MailError
 
@@ -123,9 +123,9 @@ class WaitForCampaignMixin(MailTaskMixin):
         return result
 
     def check_kill(self, mail_name: str, context: Context) -> Flow[None]:
-        """Handle the signal, if there was one.
+        """Handle the signal, if one was received.
 
-        :raises AirflowFailException: when the task was ended; the campaign is then cancelled.
+        :raises AirflowFailException: when the task was ended, after cancelling the campaign.
         """
         if self._killed:
             self._killed = False
@@ -147,9 +147,9 @@ class WaitForCampaignMixin(MailTaskMixin):
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
         """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
 
-        :param request: that has created the campaign.
+        :param request: the request that created the campaign.
         :raises AirflowFailException: when the campaign will not be sent.
-        :raises AirflowException: when the polls failed for too long, or the time is up.
+        :raises AirflowException: when the polls failed for too long, or the wait timed out.
         """
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
@@ -164,7 +164,7 @@ class WaitForCampaignMixin(MailTaskMixin):
         from airflow_provider_mail.triggers._base import end_wait
 
         mail_name, send_date = request.mail_name, request.send_date
-        # The send date is the service's time.
+        # The send date is in the service's time.
         self.clock_offset = self.hook.get_conn().service_clock.offset
         send_time = send_date.timestamp() - self.clock_offset if send_date else 0.0
         end_time = max(time.time(), send_time) + self.timeout
@@ -185,7 +185,7 @@ class WaitForCampaignMixin(MailTaskMixin):
             if left <= 0:
                 decision = PollDecision(WaitStatus.TIMEOUT, f"the wait timed out: {decision.message}")
                 break
-            # The task holds its worker slot anyway, so only failed polls are repeated more slowly.
+            # The task occupies its worker slot anyway, so only failed polls are repeated more slowly.
             pause = decision.pause if isinstance(result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
@@ -206,7 +206,7 @@ class WaitForCampaignMixin(MailTaskMixin):
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
         if self.cancel_on_kill:
-            # Airflow tells a process late that its task was ended; the process may be gone by then.
+            # Airflow informs a process late that its task was ended; by then, the process may have exited.
             self.hook.run(self.cancel_if_task_ended(mail_name, context))
             if not AIRFLOW_V_3_3_PLUS:
                 self.log.warning(
@@ -231,17 +231,17 @@ class WaitForCampaignMixin(MailTaskMixin):
 
 
 def run_began(context: Context) -> datetime:
-    """Return the latest time at which no try of the DAG run can have sent anything yet.
+    """Return the latest time before which no try of the DAG run can have sent anything.
 
     ``start_date`` is when the scheduler started the run, also for backfill and catch-up runs, whose ``run_after`` lies
-    far in the past. Retries and deferral keep it, and clearing sets it anew. A cleared run has sent nothing before
-    ``run_after``; for a backfill, that would include the campaigns of the other runs.
+    far in the past. Retries and deferral do not change it, but clearing does. A cleared run has sent nothing before
+    ``run_after``; for a backfill, the time since then would include the campaigns of other runs.
     """
     dag_run = context["dag_run"]
-    began = dag_run.start_date or dag_run.run_after
+    started = dag_run.start_date or dag_run.run_after
     if dag_run.clear_number and dag_run.run_type != "backfill":
-        began = min(began, dag_run.run_after)
-    return began
+        started = min(started, dag_run.run_after)
+    return started
 
 
 def default_mail_name(context: Context) -> str:

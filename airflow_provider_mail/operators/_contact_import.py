@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
-"""Columns that need no mapping: their names, without underscores and in small letters, and the properties."""
+"""Columns that need no mapping: their names, without underscores and in lower case, and the properties."""
 
 UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only"]
-"""What an import does with contacts that do not exist yet, or exist already."""
+"""Whether an import creates contacts, updates existing ones, or both."""
 
 MAX_IMPORT_ID_BYTES = 250
-"""Bytes in the ``import_id`` of a table of rejected rows."""
+"""Maximum bytes in the ``import_id`` of a table of rejected rows."""
 
 
 class Source(NamedTuple):
     """Rows to import.
 
-    :param columns: their names, by position.
-    :param total: how many rows there will be, if that is known.
+    :param columns: the names of the columns, by position.
+    :param total: the number of rows, if it is known.
     """
 
     columns: Sequence[str]
@@ -50,10 +50,10 @@ class Source(NamedTuple):
 
 
 class BaseContactImportOperator(MailTaskMixin, BaseOperator):
-    """Import contacts; a subclass says where the rows come from.
+    """Import contacts; a subclass defines the source of the rows.
 
-    An import can be repeated: the service identifies contacts. Where Airflow has a task state store (3.3), a retried
-    task reads all rows again and sends only those that earlier tries did not get accepted.
+    An import can be repeated: the service identifies contacts. If Airflow has a task state store (3.3), a retried task
+    reads all rows again and sends only those that were not accepted in earlier tries.
     """
 
     ui_color = "#e6f1f2"
@@ -76,9 +76,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
         super().check_arguments(arguments, mapped=mapped)
         columns = arguments.get("columns")
-        # The service's side checks more, but a DAG file need not wait for its import.
-        named = set(columns.values()) if isinstance(columns, Mapping) else {"email"}
-        if not named & {"email", "phoneNumber"} and all(isinstance(name, str) and "{" not in name for name in named):
+        # `ImportPlan` checks more, but importing it would slow down the parsing of DAG files.
+        properties = set(columns.values()) if isinstance(columns, Mapping) else {"email"}
+        if not properties & {"email", "phoneNumber"} and all(
+            isinstance(name, str) and "{" not in name for name in properties
+        ):
             raise argument_error("columns: neither email nor phoneNumber is among the properties", mapped=mapped)
 
     @abstractmethod
@@ -86,7 +88,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         """Open the rows."""
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store the rejected rows where the user wants them, in place of what an earlier try stored.
+        """Store the rejected rows in the file or table that the user chose, replacing those of an earlier try.
 
         :param import_id: identifies the task instance, the same in every try.
         """
@@ -94,7 +96,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             spool.write(self.rejects_path)
 
     def reject_places(self) -> dict[str, str]:
-        """Where it was stored, for XCom."""
+        """Return where the rejected rows are stored, for XCom."""
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -123,9 +125,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                     kept = tuple(self.reject_places().values()) if spool.count else ()
                     report = import_report(self.list_name, progress, spool, self.max_reject_fraction, kept)
                     write_report(self, context, report)
-                self._judge(progress, spool, sandbox)
+                self._check_result(progress, spool, sandbox)
                 if checkpoint is not None:
-                    # A successful task that is cleared is to import everything again.
+                    # If a successful task is cleared, it must import everything again.
                     checkpoint.clear()
                 if not progress.read:
                     self._on_nothing()
@@ -145,11 +147,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
         self._interrupt = Interrupt()
-        places, plan = self._plan(source.columns)
+        positions, plan = self._plan(source.columns)
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
-        shown = ImportProgress(self, context, source.total)
-        rows = _pick(source.batches, places, len(source.columns))
+        import_progress = ImportProgress(self, context, source.total)
+        rows = _pick(source.batches, positions, len(source.columns))
         spellings = Spellings()
         if "email" in plan.properties:
             rows = spellings.watch(rows, plan.properties.index("email"))
@@ -159,7 +161,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 rows,
                 plan,
                 on_reject=spool.add,
-                on_progress=shown,
+                on_progress=import_progress,
                 progress=progress,
                 memory=checkpoint,
                 interrupt=self._interrupt,
@@ -174,13 +176,13 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             raise
         finally:
             spellings.close()
-            shown.close(progress)
+            import_progress.close(progress)
             if checkpoint is not None:
-                # Also when all is accepted: what remains to be done may fail.
+                # Also when all rows are accepted: the rest of the task may fail.
                 checkpoint.save()
 
     def _warn_of_spellings(self, spellings: Spellings) -> None:
-        """Warn that a person may have become two contacts, and be mailed twice."""
+        """Warn that a person may have become two contacts, and may be mailed twice."""
         if rows := spellings.several():
             self.log.warning(
                 "Keep one spelling of each address: %s addresses of these rows are spelled in two ways, such as those "
@@ -191,12 +193,12 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             self.log.warning("Too many addresses are not in small letters to compare the spelling of all.")
 
     def on_kill(self) -> None:
-        """Let the import end: nothing more is sent, and what is under way gets two seconds."""
+        """End the import: nothing more is sent, and running requests get two seconds."""
         if self._interrupt is not None:
             self._interrupt.stop()
 
     def _rescue_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store the rejected rows of an import that failed; its own error is the one that counts."""
+        """Store the rejected rows of a failed import; a failure to do so must not hide the import's own error."""
         if not spool.count:
             return
         try:
@@ -205,7 +207,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             self.log.exception("%s rejected rows could not be stored", spool.count)
 
     def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
-        """Which positions of a row are sent, and as what."""
+        """Return the positions of the values that are sent, and the plan with their properties."""
         from airflow_provider_mail.api.contacts import check_mapping
         from airflow_provider_mail.api.flows.import_plan import ImportPlan
 
@@ -232,13 +234,15 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     def _check_delimiter(self, columns: Sequence[str]) -> None:
         """Name the delimiter of a file whose rows are read as one column."""
-        found = next((mark for mark in ";\t|," if len(columns) == 1 and mark in columns[0]), None)
-        if found and hasattr(self, "delimiter") and self.delimiter != found:
-            # Without the line: in a file without a header it is a person's.
-            raise AirflowFailException(f"delimiter: set delimiter={found!r}, which separates values in the first line")
+        delimiter = next((mark for mark in ";\t|," if len(columns) == 1 and mark in columns[0]), None)
+        if delimiter and hasattr(self, "delimiter") and self.delimiter != delimiter:
+            # Without the line: in a file without a header, it is personal data.
+            raise AirflowFailException(
+                f"delimiter: set delimiter={delimiter!r}, which separates values in the first line"
+            )
 
     def _log_properties(self, properties: Collection[str]) -> None:
-        """Log the properties that the specification does not show: which ones the service knows cannot be asked."""
+        """Log the properties that the specification does not list: the service cannot be asked which ones it knows."""
         from difflib import get_close_matches
 
         new = [name for name in properties if name not in PROPERTIES.values()]
@@ -262,14 +266,14 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                     f"columns: the source has no {', '.join(map(repr, unknown))}; it has {', '.join(columns)}"
                 )
             return self.columns
-        named = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in columns if column}
-        unmapped = [column for column, name in named.items() if name is None]
+        properties = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in columns if column}
+        unmapped = [column for column, name in properties.items() if name is None]
         if unmapped:
             raise AirflowFailException(
                 f"columns: which property do {', '.join(map(repr, unmapped))} belong to? Say it with "
                 'columns={"<column>": "<property>"}; columns left out there are not sent'
             )
-        return {column: name for column, name in named.items() if name is not None}
+        return {column: name for column, name in properties.items() if name is not None}
 
     def _on_nothing(self) -> None:
         if self.on_empty == "error":
@@ -277,8 +281,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if self.on_empty == "skip":
             raise AirflowSkipException("there was no row to import")
 
-    def _judge(self, progress: Progress, spool: RejectSpool, sandbox: bool) -> None:
-        """Say what was done, and whether too much was rejected."""
+    def _check_result(self, progress: Progress, spool: RejectSpool, sandbox: bool) -> None:
+        """Log the result, and fail the task if too many rows were rejected."""
         if not progress.read:
             return
         earlier = f" ({progress.accepted_earlier} of them in earlier tries)" if progress.accepted_earlier else ""
@@ -295,15 +299,15 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if not progress.rejected:
             return
         kept = ", ".join(self.reject_places().values())
-        told = f"{progress.rejected} of {progress.read} rows were rejected: {spool.summary()}. " + (
+        message = f"{progress.rejected} of {progress.read} rows were rejected: {spool.summary()}. " + (
             f"They are kept in {kept}" if kept else "Set rejects_path to keep them with all reasons"
         )
         if progress.rejected / progress.read > self.max_reject_fraction:
             raise AirflowFailException(
-                f"{told}. That is more than max_reject_fraction={self.max_reject_fraction} allows; "
+                f"{message}. That is more than max_reject_fraction={self.max_reject_fraction} allows; "
                 f"the other {progress.accepted} rows were accepted"
             )
-        self.log.warning("%s", told)
+        self.log.warning("%s", message)
 
     def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
         return {
@@ -320,19 +324,19 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
 
 def _pick(
-    batches: Iterable[Sequence[Sequence[Any]]], places: Sequence[int], width: int
+    batches: Iterable[Sequence[Sequence[Any]]], positions: Sequence[int], width: int
 ) -> Iterable[Sequence[Sequence[Any]]]:
-    """The mapped values of each row, in the mapping's order; rows are passed on as they are when that is all."""
-    if list(places) == list(range(width)):
+    """Return the mapped values of each row, in the mapping's order; if that changes nothing, the rows themselves."""
+    if list(positions) == list(range(width)):
         return batches
 
     from airflow_provider_mail.warehouse.read_files import FileBatch, WrongWidth
 
     def picked(row: Sequence[Any]) -> Sequence[Any]:
         if len(row) == width:
-            return [row[place] for place in places]
-        # A width that the check rejects, also when it happens to be that of what is picked.
+            return [row[place] for place in positions]
+        # The check rejects by width, so a row that happens to have as many values as are mapped gets one more.
         problem = getattr(row, "problem", f"has {len(row)} values instead of {width}")
-        return WrongWidth.of(row if len(row) != len(places) else [*row, None], problem)
+        return WrongWidth.of(row if len(row) != len(positions) else [*row, None], problem)
 
     return (FileBatch([picked(row) for row in batch], getattr(batch, "lines", ())) for batch in batches)

@@ -25,41 +25,41 @@ class BaseNamedOperator(MailTaskMixin, BaseOperator):
     """The kind of resource, for the log."""
 
     identified_by: ClassVar[tuple[str, ...]]
-    """The arguments that the result and the log show; empty where the name is a person's address."""
+    """The arguments that the result and the log show; empty if the name is a person's address."""
 
     def _result(self, done: str, changed: bool) -> dict[str, Any]:
         sandbox = self.sandbox_mode or self.hook.config.sandbox
         identity = {name: str(getattr(self, name)) for name in self.identified_by}
-        named = " ".join([self.thing, *map(repr, identity.values())])
+        name_text = " ".join([self.thing, *map(repr, identity.values())])
         if not changed:
-            found = f"{named} exists" if done == "created" else f"there is no {named} to be {done}"
-            self.log.info("Nothing to do: %s.", found)
+            reason = f"{name_text} exists" if done == "created" else f"there is no {name_text} to be {done}"
+            self.log.info("Nothing to do: %s.", reason)
         elif sandbox:
-            self.log.info("Sandbox: %s would be %s; nothing was changed.", named, done)
+            self.log.info("Sandbox: %s would be %s; nothing was changed.", name_text, done)
         else:
-            self.log.info("%s was %s.", named.capitalize(), done)
+            self.log.info("%s was %s.", name_text.capitalize(), done)
         return {**identity, done: changed and not sandbox, "sandbox": sandbox}
 
 
 class BaseCreateOperator(BaseNamedOperator):
-    """Create the resource, unless an equal one exists. A different one of that name fails the task and is described.
+    """Create the resource, unless an equal one exists. If a different one has that name, fail and name the differences.
 
     Returns the name, ``created`` and ``sandbox``.
     """
 
     if_different: ClassVar[str] = "choose another name, or delete it"
-    """What to do about a different one of that name."""
+    """What to do about a different resource of that name."""
 
     @abstractmethod
     def creation(self, context: Context) -> Creatable:
-        """Build the request that creates it."""
+        """Build the request that creates the resource."""
 
     def replacement(self, context: Context) -> Deletable | None:
-        """Build the request that deletes an existing, different one first; ``None`` where it is kept."""
+        """Build the request that deletes an existing, different resource first; ``None`` to keep it."""
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look the name up; create the resource when there is none."""
+        """Look up the name; create the resource if it does not exist."""
         from airflow_provider_mail.api.flows.ensure import create
 
         with self.mail_errors():
@@ -74,20 +74,20 @@ class BaseRemoveOperator(BaseNamedOperator):
 
     ignore_if_missing: bool
     done: ClassVar[str]
-    """What has then happened to it, and the key of the result that says whether it has."""
+    """The participle for the log, such as ``deleted``; also the key of the result that shows whether it was done."""
 
     @abstractmethod
     def removal(self, context: Context) -> Flow[bool]:
-        """Remove it; return whether there was anything to remove."""
+        """Remove the resource; return whether it existed."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look the name up; remove the resource when it exists."""
+        """Look up the name; remove the resource if it exists."""
         with self.mail_errors():
             return self._result(self.done, self.hook.run(self.removal(context)))
 
 
 class BaseDeleteOperator(BaseRemoveOperator):
-    """Delete the resource for good.
+    """Delete the resource permanently.
 
     Returns the name, ``deleted`` and ``sandbox``.
     """
@@ -96,7 +96,7 @@ class BaseDeleteOperator(BaseRemoveOperator):
 
     @abstractmethod
     def deletion(self, context: Context) -> Deletable:
-        """Build the request that deletes it."""
+        """Build the request that deletes the resource."""
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.flows.ensure import delete

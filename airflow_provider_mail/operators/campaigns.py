@@ -1,4 +1,4 @@
-"""Campaigns: create one, exactly once; cancel or delete one."""
+"""Campaigns: create exactly once, cancel, delete."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
 
 CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
-"""What a task pushes to XCom of the campaign that it has created or adopted."""
+"""The values of a created or adopted campaign that a task pushes to XCom."""
 
 
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
 class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
-    """Create a campaign to contact lists, exactly once however often the task is tried.
+    """Create a campaign to contact lists, exactly once, regardless of the number of tries.
 
-    ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first: a campaign of
+    ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first. A campaign of
     that name with equal content is adopted; a different one fails the task, naming the differences, and so does one
-    that another run or task created (``adopt_older``); only when there is none is one created, unless an earlier try
+    that another run or task created (``adopt_older``). If there is none, the campaign is created, unless an earlier try
     created one that is gone. So clearing the task does not send again, unless ``send_again``.
 
     Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
@@ -59,8 +59,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
         or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
-    :param allow_blank: send it although an argument that people see, such as ``subject`` or ``content``, is missing or
-        blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
+    :param allow_blank: send it although an argument that recipients see, such as ``subject`` or ``content``, is missing
+        or blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
         false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
@@ -80,7 +80,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param sandbox_mode: let the service check the request and create nothing. Default: false.
     :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
         ``["content"]`` where the service rewrites it. Default: none.
-    :param adopt_older: adopt an equal campaign of that name also when another run or task created it, whether it is
+    :param adopt_older: adopt an equal campaign of that name even if another run or task created it, whether it is
         scheduled or sent. Default: false, the task fails; with a constant ``mail_name`` every run but the first would
         succeed and mail nobody.
     :param send_again: let a cleared task create a campaign although an earlier try created one that was sent and is
@@ -88,17 +88,17 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
         at once. Default: false.
     :param on_incomplete: what to do when the service responds with code 500 and keeps the campaign (adding the
-        attachment or the service's check failed): ``fail`` (default) says what is left behind, ``cancel`` cancels the
-        campaign and fails, ``keep`` continues with it and succeeds if it goes out (needs ``wait_for_completion`` or
-        ``only_save``).
-    :param wait_for_completion: wait until the campaign has gone out (``mailStatus`` 2). Default: false. The arguments
-        below are used only while waiting.
+        attachment or the service's check failed): ``fail`` (default) fails and describes the campaign, ``cancel``
+        cancels the campaign and fails, ``keep`` continues with it and succeeds if it is sent (needs
+        ``wait_for_completion`` or ``only_save``).
+    :param wait_for_completion: wait until the campaign was sent (``mailStatus`` 2). Default: false. The arguments below
+        are used only while waiting.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 60 seconds.
-    :param poll_error_timeout: how long polls may fail in a row before the wait ends and the task is retried according
-        to its ``retries``; seconds or a timedelta. Default: 600 seconds.
-    :param timeout: how long to wait for completion, counted from the creation or, when that is later, from
-        ``send_date``; seconds or a timedelta. Default: a day.
+    :param poke_interval: the time between polls; seconds or a timedelta. Default: 60 seconds.
+    :param poll_error_timeout: the time for which consecutive polls may fail before the wait ends and the task is
+        retried according to its ``retries``; seconds or a timedelta. Default: 600 seconds.
+    :param timeout: the maximum time to wait for completion, from the creation or, if later, from ``send_date``; seconds
+        or a timedelta. Default: a day.
     :param cancel_on_kill: cancel the campaign, as long as its send time is ahead, when the waiting task is marked
         failed or successful; not when it is cleared, retried or moved to another process. While the task is deferred
         this needs Airflow 3.3. Default: false.
@@ -160,7 +160,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
                 "an incomplete campaign goes out"
             )
-        # The configuration's default and that of the DAG may be true for tasks that do not wait.
+        # The defaults of the configuration and of the DAG may be true for tasks that do not wait.
         explicit = deferrable and not DEFERRABLE and not (kwargs.get("default_args") or {}).get("deferrable")
         if explicit and not wait_for_completion:
             raise self.argument_error("deferrable: needs wait_for_completion=True: else the task waits for nothing")
@@ -261,8 +261,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 class MailCancelCampaignOperator(BaseRemoveOperator):
     """Cancel a campaign that waits for its send time.
 
-    A campaign whose send time has passed fails the task, and so does one of which the service does not show whether it
-    is cancelled: it shows as a draft, and its cancellation is rejected (``ignore_draft``).
+    A campaign whose send time has passed fails the task. So does a campaign that shows as a draft and whose
+    cancellation is rejected, since the service does not show whether it is cancelled (``ignore_draft``).
 
     Returns ``mail_name``, ``cancelled`` and ``sandbox``.
 
@@ -273,8 +273,8 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the exact name of the campaign. (templated)
-    :param ignore_if_missing: succeed when there is no such campaign, which is also what a second try finds. If false,
-        the task fails. Default: true.
+    :param ignore_if_missing: succeed when there is no such campaign, as in a second try after a success. If false, the
+        task fails. Default: true.
     :param ignore_draft: succeed when the campaign shows as a draft and the service rejects its cancellation: it was
         only saved, or cancelled before. Default: false, the task fails: a scheduled one may show as a draft, too.
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
@@ -312,7 +312,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
 
 
 class MailDeleteCampaignOperator(BaseDeleteOperator):
-    """Delete a campaign for good, and its statistics as far as the service deletes them.
+    """Delete a campaign permanently, and its statistics as far as the service deletes them.
 
     Returns ``mail_name``, ``deleted`` and ``sandbox``.
 
@@ -323,8 +323,8 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the exact name of the campaign. (templated)
-    :param ignore_if_missing: succeed when there is no such campaign, which is also what a second try finds. If false,
-        the task fails. Default: true.
+    :param ignore_if_missing: succeed when there is no such campaign, as in a second try after a success. If false, the
+        task fails. Default: true.
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 

@@ -32,13 +32,13 @@ Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
 class MailImportContactsOperator(BaseContactImportOperator):
     """Import contacts that another task returned, or that a function yields.
 
-    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
-    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. A
-    retried task does not send again what earlier tries got accepted (Airflow 3.3).
+    Rows stream through checks into several concurrent requests, in constant memory. Invalid rows are rejected with row
+    number, field and reason; all others are imported, and then the task fails if too many were rejected. A retried task
+    does not send rows again that were accepted in earlier tries (Airflow 3.3).
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
-    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
+    message, which is logged as a warning), ``sandbox`` and the places of the rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -58,21 +58,22 @@ class MailImportContactsOperator(BaseContactImportOperator):
     :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
         (templated)
     :param chunk_size: rows in one request. Default: 5,000.
-    :param max_in_flight: the largest number of concurrent requests, at most the connection's own limit. Default: 16.
+    :param max_in_flight: the maximum number of concurrent requests; the connection's own limit also applies. Default:
+        16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
-        document does not describe. (templated)
+        specification does not describe. (templated)
     :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
         0.
     :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
         ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
-    :param report_path: an HTML file for a report: the counts, and how many rows were rejected for which reason, without
-        personal data. Likewise a path or URL, and replaced by another try. A report that cannot be written is logged,
-        and does not fail the task. Default: none. (templated)
+    :param report_path: an HTML file for a report: the counts, and the number of rejected rows by reason, without
+        personal data. Also a path or URL, and replaced by another try. A report that cannot be written is logged, and
+        does not fail the task. Default: none. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
         zeros. Default: ``error``.
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
-    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago.
-        If false, every try sends everything. Default: true.
+    :param resume: let a retried task skip chunks of unchanged rows that were accepted less than a day ago. If false,
+        every try sends everything. Default: true.
     """
 
     contacts = RedactedField()
@@ -112,7 +113,8 @@ class MailImportContactsOperator(BaseContactImportOperator):
         if first is None:
             yield Source(self.column_names or list(self.columns or PROPERTIES.values()), iter(()), 0)
             return
-        names, values = self._names(first), _values if isinstance(first, Mapping) else _lists
+        names = self._names(first)
+        values = _values if isinstance(first, Mapping) else _lists
         total = len(contacts) if isinstance(contacts, Sized) else None
         in_order = values(chain([first], rows), names, self.columns is None)
         yield Source(names, batches(in_order, self.chunk_size), total)
@@ -136,7 +138,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
 
 def _values(rows: Iterable[Any], names: Sequence[str], all_named: bool) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of dictionaries in the order of the names; a row may lack some."""
+    """Yield the values of dictionaries in the order of the names; a row may lack some of them."""
     known = set(names)
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
@@ -214,7 +216,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
 
         with self.mail_errors():
             fields = self.request_fields(UpsertContact, context) | {"email": unwrap(self, self.contact_email, context)}
-            # A template of a missing value renders as empty text.
+            # The template of a missing value renders as empty text.
             self.hook.send(UpsertContact(**{name: value or None for name, value in fields.items()}))
             sandbox = self.sandbox_mode or self.hook.config.sandbox
         self.log.info("Sandbox: the contact would be saved." if sandbox else "The contact was saved.")
@@ -222,10 +224,10 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
 
 
 class MailDeleteContactOperator(BaseDeleteOperator):
-    """Delete a contact for good and return a receipt, for instance for a request for erasure.
+    """Delete a contact permanently and return a receipt, for instance for an erasure request.
 
-    Returns ``deleted``, ``gone`` (whether the service, asked afterwards, does not know the address), ``at`` (ISO 8601,
-    UTC), ``reference`` and ``sandbox``; never the address.
+    Returns ``deleted``, ``gone`` (whether a lookup afterwards does not find the address), ``at`` (ISO 8601, UTC),
+    ``reference`` and ``sandbox``; never the address.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -237,8 +239,8 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         Airflow's own argument: the recipient of alerts about the task.) (templated)
     :param reference: a text that is returned with the receipt, such as the number of the request. Default: none.
         (templated)
-    :param ignore_if_missing: succeed when there is no such contact, which is also what a second try finds. If false,
-        the task fails. Default: true.
+    :param ignore_if_missing: succeed when there is no such contact, as in a second try after a success. If false, the
+        task fails. Default: true.
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
@@ -266,7 +268,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         return self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
 
     def _deletions(self, context: Context) -> list[DeleteContact]:
-        # A lookup finds one spelling, and a person may have been imported in several.
+        # A lookup finds one spelling, and a person may have been imported with several.
         from airflow_provider_mail.api._core.addresses import spellings
 
         request = self.deletion(context)

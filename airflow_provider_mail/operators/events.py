@@ -34,13 +34,13 @@ SHOWN = 20
 class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
     """Compare the received events of transactional mail with the daily statistics of the service.
 
-    A lost push, a switched-off event or a wrong key shows up as a difference. Each day and counter is a row of
-    ``table``, also when nothing differs; comparing a day again replaces its rows. Without ``start_day`` and ``end_day``
-    the days are those of the run's data interval that are over; for a run without an interval, the day before it.
+    A lost push, a disabled event or a wrong key shows as a difference. Each day and counter is a row of ``table``, even
+    if nothing differs; comparing a day again replaces its rows. Without ``start_day`` and ``end_day``, the past days of
+    the run's data interval are compared; for a run without an interval, the day before it.
 
     The task fails when the difference of a counter on a day is larger than ``tolerance`` and larger than
-    ``tolerance_fraction`` of the service's count. The rows are stored before. A retry asks the service and counts the
-    events again, since both grow.
+    ``tolerance_fraction`` of the service's count. The rows are stored before. A retry reads the statistics and counts
+    the events again, since both grow.
 
     Nothing is sent or changed at the service, so a connection in sandbox mode makes no difference.
 
@@ -60,18 +60,19 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         ``mail_event_differences``. (templated)
     :param start_day: the first day, ``YYYY-MM-DD``. Default: ``lookback_days`` before the first day of the run's data
         interval. (templated)
-    :param end_day: the last day, included. Default: its last day that is over. (templated)
+    :param end_day: the last day, included. Default: the last past day of the data interval. (templated)
     :param lookback_days: days before the data interval that are compared again; not applied to a given ``start_day``.
         Default: 0.
     :param counters: the counters to compare, of ``sent_count``, ``open_count``, ``click_count``, ``bounce_count``,
         ``unsent_count`` and ``unsubscribe_count``. Default: all. (templated)
     :param tolerance: the largest difference of one counter on one day that does not fail the task. Default: 0.
-    :param tolerance_fraction: the largest ratio of the difference to the service's count that does not either, such as
-        ``0.001``. Default: 0.
-    :param edge_hours: an event this many hours after midnight may belong to the day before, if no event tells when its
-        mail was sent, as for most bounces; so it counts to the day that agrees. At most 24. Default: 24.
-    :param counted_on: the day to which the service counts opens, clicks and the like: that on which the mail was sent
-        (``send``), or that of the ``event``; the specification does not show it. Default: ``send``. (templated)
+    :param tolerance_fraction: the largest ratio of the difference to the service's count that does not fail the task,
+        such as ``0.001``. Default: 0.
+    :param edge_hours: an event within this many hours after midnight may belong to the day before, if no event shows
+        when its mail was sent, as for most bounces; it counts for the day whose counts then agree. At most 24. Default:
+        24.
+    :param counted_on: the day for which the service counts opens, clicks and the like: the day on which the mail was
+        sent (``send``), or that of the ``event``; the specification does not show it. Default: ``send``. (templated)
     :param time_zone: the time zone in which the service's days begin, such as ``Asia/Tokyo``; the specification does
         not show it. Default: ``UTC``. (templated)
     :param event_types: count only events with these values of ``EventType``. Default: events without the ``Guid`` of a
@@ -140,12 +141,14 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         differences = SqlTable(self.sql_hook, self.table)
         for source in ("transactional/stats", events):
             self.moved(source, differences, table=EVENT_DIFFERENCES, rows=len(compared))
-        differing = [each for each in compared if each.difference or not self._is_tolerated(each)]
+        differing = [
+            difference for difference in compared if difference.difference or not self._is_tolerated(difference)
+        ]
         self.log.info("%s to %s: %s of %s counts differ", start_day, end_day, len(differing), len(compared))
-        for each in differing:
-            self.log.info("%s%s", each, " is tolerated" if self._is_tolerated(each) else "")
-        if bad := [each for each in differing if not self._is_tolerated(each)]:
-            raise AirflowException(self._message(bad))
+        for difference in differing:
+            self.log.info("%s%s", difference, " is tolerated" if self._is_tolerated(difference) else "")
+        if not_tolerated := [difference for difference in differing if not self._is_tolerated(difference)]:
+            raise AirflowException(self._message(not_tolerated))
         return {
             "table": self.table,
             "start_day": start_day.isoformat(),
@@ -154,17 +157,17 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
             "differing": len(differing),
             "differences": [
                 {
-                    "stats_date": each.stats_date.isoformat(),
-                    "counter": each.counter,
-                    "service_count": each.service_count,
-                    "difference": each.difference,
+                    "stats_date": difference.stats_date.isoformat(),
+                    "counter": difference.counter,
+                    "service_count": difference.service_count,
+                    "difference": difference.difference,
                 }
-                for each in differing[:SHOWN]
+                for difference in differing[:SHOWN]
             ],
         }
 
     def _check(self) -> None:
-        """Check the arguments and the database, before the first request."""
+        """Check the arguments and the database before the first request."""
         from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.tables.event_differences import RULES
 
@@ -191,17 +194,19 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         records = {record.stats_date: record for record in self.hook.run(transactional_stats(request))}
         days = [start_day + timedelta(days=number) for number in range((end_day - start_day).days + 1)]
-        compared = [each for day in days for each in self._differences(day, records.get(day), self.counted_on)]
+        compared = [
+            difference for day in days for difference in self._differences(day, records.get(day), self.counted_on)
+        ]
         rows = [
             difference_row(
-                each,
+                difference,
                 mail_conn_id=self.mail_conn_id,
-                tolerated=self._is_tolerated(each),
+                tolerated=self._is_tolerated(difference),
                 counted_on=self.counted_on,
                 time_zone=self.time_zone,
                 observed_at=observation.at,
             )
-            for each in compared
+            for difference in compared
         ]
         load(self.sql_hook, EVENT_DIFFERENCES, self.table, rows, now=observation.now())
         return compared
@@ -237,23 +242,25 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         by_event = by_send if counted_on == "send" else [counts(begin, end, "event")]
         differences = []
         for counter in self.counters or RULES:
-            # Mails are sent on the day of their sending, wherever the rest counts.
-            found = DayCounts(*(each[counter] for each in (by_send if counter == "sent_count" else by_event)))
-            spans = RULES[counter].spans(found)
-            at_edges = found.maybe_earlier.mails + found.maybe_later.mails
+            # Sent mails always count on the day on which they were sent.
+            counts_by_span = by_send if counter == "sent_count" else by_event
+            day_counts = DayCounts(*(counts_of_span[counter] for counts_of_span in counts_by_span))
+            spans = RULES[counter].spans(day_counts)
+            at_edges = day_counts.maybe_earlier.mails + day_counts.maybe_later.mails
             differences.append(Difference(day, counter, getattr(record, counter, None), spans, at_edges))
         return differences
 
     def _is_tolerated(self, difference: Difference) -> bool:
         return difference.is_tolerated(self.tolerance, self.tolerance_fraction)
 
-    def _message(self, bad: Sequence[Difference]) -> str:
-        """Say what differs, and what may explain it."""
-        some = "; ".join(map(str, bad[:SHOWN])) + (" ..." if len(bad) > SHOWN else "")
-        return f"{len(bad)} counts of events and statistics differ: {some}. {self.table} has all{self._disabled(bad)}"
+    def _message(self, differences: Sequence[Difference]) -> str:
+        """Return the error message: the differences, and a possible explanation."""
+        shown = "; ".join(map(str, differences[:SHOWN])) + (" ..." if len(differences) > SHOWN else "")
+        disabled = self._disabled(differences)
+        return f"{len(differences)} counts of events and statistics differ: {shown}. {self.table} has all{disabled}"
 
-    def _disabled(self, bad: Sequence[Difference]) -> str:
-        """Say which of the events that differ are not pushed."""
+    def _disabled(self, differences: Sequence[Difference]) -> str:
+        """Return which of the events that differ are not pushed, as text to append."""
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.webhooks import GetWebhook
         from airflow_provider_mail.warehouse.tables.event_differences import RULES
@@ -264,6 +271,6 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
             return ""
         if not saved.trans_enable:
             return "; transEnable is off: the service pushes no events"
-        toggles = {code.lower() for each in bad for code in RULES[each.counter].codes}
+        toggles = {code.lower() for difference in differences for code in RULES[difference.counter].codes}
         off = sorted(name for name in toggles if not getattr(saved.trans_event, name, None))
         return f"; the service does not push these events (transEvent): {', '.join(off)}" if off else ""

@@ -70,8 +70,8 @@ class MailDeleteListOperator(BaseDeleteOperator):
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param list_name: the name of the list. (templated)
-    :param ignore_if_missing: succeed when there is no such list, which is also what a second try finds. If false, the
-        task fails. Default: true.
+    :param ignore_if_missing: succeed when there is no such list, as in a second try after a success. If false, the task
+        fails. Default: true.
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 

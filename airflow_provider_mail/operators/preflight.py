@@ -30,12 +30,12 @@ FAIL_ON: dict[FailOn, tuple[str, ...]] = {"error": ("error",), "warning": ("erro
 class MailPreflightOperator(BaseCampaignOperator):
     """Check a campaign before it is created: with read-only requests and the service's own check. Nothing changes.
 
-    Takes the arguments with which
-    :class:`~airflow_provider_mail.operators.campaigns.MailCreateCampaignOperator` will create it; give both the same
-    ``mail_name``, or that name is not checked. Arguments that are invalid there fail the task here as well.
+    Has the arguments with which :class:`~airflow_provider_mail.operators.campaigns.MailCreateCampaignOperator` will
+    create it; give both the same ``mail_name``, or the name is not checked. Arguments that are invalid there also fail
+    this task.
 
-    Returns ``mail_name``, ``errors``, ``warnings``, ``recipients`` (contacts in the target lists; null where the
-    service does not say), ``findings`` (each with ``check``, ``level`` and ``text``) and ``table``, the findings as a
+    Returns ``mail_name``, ``errors``, ``warnings``, ``recipients`` (contacts in the target lists; null if the service
+    does not report it), ``findings`` (each with ``check``, ``level`` and ``text``) and ``table``, the findings as a
     Markdown table for a person who decides. Addresses are reduced to their domains.
 
     .. seealso::
@@ -52,8 +52,8 @@ class MailPreflightOperator(BaseCampaignOperator):
         ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
         or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
-    :param allow_blank: send it although an argument that people see, such as ``subject`` or ``content``, is missing or
-        blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
+    :param allow_blank: send it although an argument that recipients see, such as ``subject`` or ``content``, is missing
+        or blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
         false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
@@ -73,17 +73,17 @@ class MailPreflightOperator(BaseCampaignOperator):
     :param sandbox_mode: let the service check the request and create nothing. Default: false.
     :param ignore_differences: names of fields that are not compared when an existing campaign is adopted, such as
         ``["content"]`` where the service rewrites it. Default: none.
-    :param adopt_older: adopt an equal campaign of that name also when another run or task created it, whether it is
+    :param adopt_older: adopt an equal campaign of that name even if another run or task created it, whether it is
         scheduled or sent. Default: false, the task fails; with a constant ``mail_name`` every run but the first would
         succeed and mail nobody.
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
         at once. Default: false.
-    :param max_recipients: the largest number of contacts in the target lists that is no error. Default: not checked.
+    :param max_recipients: the maximum number of contacts in the target lists; more are an error. Default: not checked.
         (templated)
-    :param max_growth: the largest ratio of these contacts to the recipients of the last campaign that is no error, such
-        as ``1.5``; needs ``compare_with``. Default: not checked. (templated)
-    :param compare_with: part of the names of the campaigns of which the last one is used for ``max_growth``. Default:
-        none. (templated)
+    :param max_growth: the maximum ratio of these contacts to the recipients of the last campaign, such as ``1.5``; a
+        larger one is an error. Needs ``compare_with``. Default: not checked. (templated)
+    :param compare_with: part of the names of earlier campaigns; ``max_growth`` compares with the last of these.
+        Default: none. (templated)
     :param known_tags: the tags that the service can fill in, or a mapping with these as keys, in addition to those that
         the connection names; others are an error. Default: tags that are not known to be properties of contacts are a
         warning. (templated)
@@ -92,8 +92,8 @@ class MailPreflightOperator(BaseCampaignOperator):
         Default: ``(?i)unsubscri``. (templated)
     :param max_content_bytes: content of more bytes is a warning. Default: 100,000.
     :param max_attachment_bytes: an attachment of more bytes is a warning. Default: 10,000,000.
-    :param fail_on: fail the task when there is an ``error`` (default), also when there is a ``warning``, or ``never``:
-        then a later task decides.
+    :param fail_on: fail the task when there is an ``error`` (default), also when there is a ``warning``, or ``never``,
+        so that a later task decides.
     :param report_path: an HTML file for the findings, without addresses: a path or URL as Airflow's
         ``ObjectStoragePath`` takes it. Written also when the task fails because of them; another try replaces it. A
         report that cannot be written is logged, and does not fail the task. Default: none. (templated)
@@ -161,7 +161,7 @@ class MailPreflightOperator(BaseCampaignOperator):
             )
             report: Report = self.hook.run(checks)
         sender = [request.sender_mail]
-        findings = [asdict(each) | {"text": without_addresses(each.text, sender)} for each in report.findings]
+        findings = [asdict(finding) | {"text": without_addresses(finding.text, sender)} for finding in report.findings]
         table = without_addresses(report.table(), sender)
         errors, warnings = report.count("error"), report.count("warning")
         self.log.info(
@@ -169,11 +169,11 @@ class MailPreflightOperator(BaseCampaignOperator):
         )
         if self.report_path:
             write_report(self, context, preflight_report(request.mail_name, report.recipients, findings))
-        bad = [each for each in findings if each["level"] in FAIL_ON[self.fail_on]]
-        if bad:
+        blocking = [finding for finding in findings if finding["level"] in FAIL_ON[self.fail_on]]
+        if blocking:
             raise AirflowFailException(
                 f"campaign {request.mail_name!r} should not go out: "
-                + "; ".join(f"{each['check']}: {each['text']}" for each in bad)
+                + "; ".join(f"{finding['check']}: {finding['text']}" for finding in blocking)
             )
         return {
             "mail_name": request.mail_name,

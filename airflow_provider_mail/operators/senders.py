@@ -61,9 +61,9 @@ class MailAddSenderOperator(BaseCreateOperator):
 
 
 class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
-    """Make the service check a sender's DNS entries now.
+    """Let the service check a sender's DNS entries now.
 
-    Fails when a check is not good, to be retried: DNS changes take time. ``MailSenderSensor`` waits for them.
+    Fails when a check is not good, and can be retried: DNS changes take time. ``MailSenderSensor`` waits for them.
 
     Returns ``valid``, ``good_mx``, ``good_spf``, ``good_dkim`` and ``good_dmarc``.
 
@@ -101,20 +101,20 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail.api.senders import VerifySender
 
         with self.mail_errors():
-            answer = self.hook.send(self.build_request(VerifySender, context))
-        checks: dict[str, bool] = answer.model_dump(exclude={"code", "message"})
-        bad = [name.removeprefix("good_").upper() for name, good in checks.items() if name != "valid" and not good]
-        if answer.valid and not bad:
+            response = self.hook.send(self.build_request(VerifySender, context))
+        checks: dict[str, bool] = response.model_dump(exclude={"code", "message"})
+        failed = [name.removeprefix("good_").upper() for name, good in checks.items() if name != "valid" and not good]
+        if response.valid and not failed:
             self.log.info("All four checks of sender %r are good.", self.from_domain)
         elif self.fail_if_invalid:
-            raise AirflowException(f"from_domain: sender {self.from_domain!r} is not valid: {self._advice(bad)}")
+            raise AirflowException(f"from_domain: sender {self.from_domain!r} is not valid: {self._advice(failed)}")
         else:
-            self.log.warning("Sender %r is not valid: %s.", self.from_domain, self._advice(bad))
+            self.log.warning("Sender %r is not valid: %s.", self.from_domain, self._advice(failed))
         return checks
 
     @staticmethod
-    def _advice(bad: Sequence[str]) -> str:
-        return f"check its DNS entries for {', '.join(bad)}" if bad else "the service does not say why"
+    def _advice(failed: Sequence[str]) -> str:
+        return f"check its DNS entries for {', '.join(failed)}" if failed else "the service does not say why"
 
 
 class MailDeleteSenderOperator(BaseDeleteOperator):
@@ -129,7 +129,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_email: the sender, as it is registered. (templated)
-    :param ignore_if_missing: succeed when there is no such sender, which is also what a second try finds. If false, the
+    :param ignore_if_missing: succeed when there is no such sender, as in a second try after a success. If false, the
         task fails. Default: true.
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """

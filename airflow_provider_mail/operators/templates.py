@@ -31,7 +31,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
-    :param template_name: the name of the template, 250 bytes at most. (templated)
+    :param template_name: the name of the template, 250 characters at most. (templated)
     :param template_content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
         ``template_searchpath``. Airflow renders both, so write the service's tags as
         ``{% raw %}{{tag}}{% endraw %}``. (templated)
@@ -40,8 +40,8 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         compared with an existing template's. Default: the service's, ``DRAG``. (templated)
     :param allow_blank: store it although subject or content is blank, or a template rendered it to nothing or to the
         text ``None``. Default: false, the task fails before anything is stored.
-    :param replace: when a different template of that name exists, delete it and store this one; for a moment there is
-        none. Default: false, the task fails.
+    :param replace: when a different template of that name exists, delete it and store this one; between the two
+        requests, there is none. Default: false, the task fails.
     :param sandbox_mode: true fails the task before anything is sent, since templates have no sandbox mode. Default:
         false.
     """
@@ -81,7 +81,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
 
 
 class MailDeleteTemplateOperator(BaseDeleteOperator):
-    """Delete an email template for good; campaigns made from it are not affected.
+    """Delete an email template permanently; campaigns that were created from it are not affected.
 
     Templates have no sandbox mode: on a connection in sandbox mode nothing is deleted, and the task fails.
 
@@ -94,8 +94,8 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param template_name: the name of the template. (templated)
-    :param ignore_if_missing: succeed when there is no such template, which is also what a second try finds. If false,
-        the task fails. Default: true.
+    :param ignore_if_missing: succeed when there is no such template, as in a second try after a success. If false, the
+        task fails. Default: true.
     :param sandbox_mode: true fails the task before anything is sent, since templates have no sandbox mode. Default:
         false.
     """

@@ -35,7 +35,7 @@ OnAmbiguous: TypeAlias = Literal["fail", "resend", "skip"]
 """What to do with a request whose outcome is unknown."""
 
 OnDuplicateRecipient: TypeAlias = Literal["fail", "skip", "allow"]
-"""What to do when a recipient comes more than once."""
+"""What to do when a recipient is repeated."""
 
 OnUnfilledTag: TypeAlias = Literal["fail", "warn"]
 """What to do with a tag that has no value."""
@@ -53,17 +53,18 @@ RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
 class BaseSendOperator(MailTaskMixin, BaseOperator):
     """Send transactional mail at most once.
 
-    The service cannot be asked whether a message went out, so a request whose outcome is unknown is not sent again.
-    Each request is recorded before and after it is sent (in the task state store of Airflow 3.3), under an id that is
-    the same in every try. A retried, killed or cleared task continues after the last request that is known to have been
-    accepted. Below Airflow 3.3 nothing outlives a try: a try that ends early fails rather than mail people twice.
+    The service does not show whether a message was sent, so a request whose outcome is unknown is not sent again. Each
+    request is recorded before and after it is sent (in the task state store of Airflow 3.3), under an id that is the
+    same in every try. A retried, killed or cleared task continues after the last request that is known to have been
+    accepted. Before Airflow 3.3 no state outlives a try: a try that ends early fails the task, so that nobody is mailed
+    twice.
     """
 
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
     ui_color = "#e6f1f2"
     argument: ClassVar[str] = "messages"
     things: ClassVar[str] = "messages"
-    """The argument that says what is sent, and what that consists of: for errors."""
+    """The argument with the content of the mailing, and the noun for its items, for errors."""
 
     content: Any
     send_date: Any
@@ -71,13 +72,13 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     on_unfilled_tag: OnUnfilledTag
     service_tags: Any
     unique_msg_id: str | None = None
-    """The id that was given; otherwise those of the requests are made of the task instance's."""
+    """The user's id; without one, the ids of the requests are derived from the task instance."""
 
     @abstractmethod
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         """Build and check all requests.
 
-        :param key: what the ids of the requests are made of.
+        :param key: the text from which the ids of the requests are derived.
         """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
-            # A request that is only checked is not recorded: a later try without sandbox must send it.
+            # A request that is only validated is not recorded: a later try without sandbox mode must send it.
             state = NullTaskState() if sandbox else task_state(context, TASK_STATE_KEY)
             stateless = not (sandbox or state.durable or self.on_ambiguous == "resend")
             if stateless:
@@ -124,7 +125,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         """Handle a mailing without messages."""
 
     def tags_of_the_service(self, context: Context) -> frozenset[str]:
-        """Return the tags that the service fills."""
+        """Return the tags that the service fills, according to the connection and the argument."""
         from airflow_provider_mail.api._core.tags import tag_names
 
         return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
@@ -167,9 +168,9 @@ class MailSendOperator(BaseSendOperator):
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: none. (templated)
     :param to: the recipient: an address, ``Name <address>``, or ``{"email": ..., "name": ...}``. Several, up to 20, as
-        a list or separated by commas, get one message together and may see each other, as with SMTP; for a message
-        each use ``MailSendBatchOperator``. An address that comes twice is mailed once. Airflow neither stores nor
-        shows them. (templated)
+        a list or separated by commas, share one message and may see each other, as with SMTP; to send a message to
+        each, use ``MailSendBatchOperator``. A repeated address is mailed once. Airflow neither stores nor shows them.
+        (templated)
     :param subject: the subject. (templated)
     :param content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
         ``template_searchpath``, which is rendered as well. (templated)
@@ -183,9 +184,9 @@ class MailSendOperator(BaseSendOperator):
         runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param unique_msg_id: your own id of the message, 50 bytes at most. Default: made of dag id, task id, run id and map
         index. (templated)
-    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that people see
-        to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
-    :param on_unfilled_tag: what to do when subject or content has a tag, for which a single message has no value:
+    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that recipients
+        see to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
+    :param on_unfilled_tag: what to do when subject or content has a tag, since a single message has no values for tags:
         ``fail`` before it is sent, or ``warn`` in the log. Default: ``fail``.
     :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no
         value. Default: none. (templated)
@@ -235,12 +236,12 @@ class MailSendOperator(BaseSendOperator):
         from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
 
         to = recipients_of("to", unwrap(self, self.to, context))
-        given = {"send_date": self.send_date or None, "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0)}
+        fields = {"send_date": self.send_date or None, "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0)}
         if len(to) == 1:
-            request: Delivery = self.build_request(SendMail, context, to=to[0], **given)
+            request: Delivery = self.build_request(SendMail, context, to=to[0], **fields)
         else:
-            # Only the batch form takes several; in one version they share the message.
-            request = self.build_request(SendBatch, context, message_versions=[{"to": to}], **given)
+            # Only the batch form accepts several recipients; within one version they share the message.
+            request = self.build_request(SendBatch, context, message_versions=[{"to": to}], **fields)
         tags = [(name, tag) for name in ("subject", "content") for tag in tags_of(getattr(request, name))]
         known = self.tags_of_the_service(context) if tags else ()
         problems = [
@@ -253,10 +254,10 @@ class MailSendOperator(BaseSendOperator):
 
 
 class BaseSendBatchOperator(BaseSendOperator):
-    """Send many personalized messages, at most once each; a subclass says where the messages come from."""
+    """Send many personalized messages, at most once each; a subclass defines the source of the messages."""
 
     values_from: ClassVar[str] = "correct the tag or the params of the messages, give a default in mail_params"
-    """Where tags get their values from, for errors."""
+    """Advice on how to give values to tags, for errors."""
 
     mail_params: Any
     versions_per_request: int
@@ -313,11 +314,11 @@ class BaseSendBatchOperator(BaseSendOperator):
         return {**super().execute(context), "duplicate_recipients": self._duplicates}
 
     def on_nothing(self) -> None:
-        none = f"{self.argument}: there are no {self.things} to send"
+        message = f"{self.argument}: there are no {self.things} to send"
         if self.on_empty == "error":
-            raise AirflowFailException(f"{none}. To accept that, set on_empty='skip' or 'continue'")
+            raise AirflowFailException(f"{message}. To accept that, set on_empty='skip' or 'continue'")
         if self.on_empty == "skip":
-            raise AirflowSkipException(none)
+            raise AirflowSkipException(message)
 
 
 class MailSendBatchOperator(BaseSendBatchOperator):
@@ -334,10 +335,10 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: none. (templated)
-    :param messages: dictionaries: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of up to 20 of
-        these), and optionally ``cc``, ``bcc``, ``subject``, ``content``, ``template_name`` and ``params`` (values for
-        tags), which take precedence over those of the operator. Or a function without arguments that returns or yields
-        them, in flat memory. Every try must give the same messages in the same order. Airflow neither stores nor shows
+    :param messages: dictionaries: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of up to 20 of these),
+        and optionally ``cc``, ``bcc``, ``subject``, ``content``, ``template_name`` and ``params`` (values for tags),
+        which take precedence over those of the operator. Or a function without arguments that returns or yields them,
+        in constant memory. Every try must return the same messages in the same order. Airflow neither stores nor shows
         them. (templated)
     :param subject: the subject of messages without one of their own. It may hold tags; since Airflow renders the field,
         write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
@@ -345,8 +346,8 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
     :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
         Default: none. (templated)
-    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
-        those of a message take precedence, unless they are ``None`` or blank. Default: none. (templated)
+    :param mail_params: values for tags in all messages (the specification's ``params``; Airflow has its own
+        ``params``); those of a message take precedence, unless they are ``None`` or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
@@ -361,8 +362,8 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
         before anything is sent, ``skip`` all but the first, or ``allow`` it. The result counts them as
         ``duplicate_recipients``. Default: ``fail``.
-    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that people see
-        to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
+    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that recipients
+        see to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
     :param on_unfilled_tag: what to do when a tag in subject, content or stored template has no value in a message, or a
         blank one: ``fail`` before anything is sent, or ``warn`` in the log. Default: ``fail``.
     :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["MailSaveWebhookOperator"]
 
 UpdateMode: TypeAlias = Literal["save", "replace"]
-"""What happens to the URLs of senders that are not given."""
+"""Whether the URLs of senders that are not given are kept or removed."""
 
 
 class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
-    """Update the webhook configuration: save what differs, nothing when nothing does, and verify it.
+    """Update the webhook configuration: save the fields that differ, if any, and verify them.
 
-    Arguments that are left out stay unchanged at the service. Callback URLs may hold a secret: Airflow neither stores
-    nor shows them. There is no sandbox mode: on a connection in sandbox mode nothing is saved, and the task fails if
-    something differs.
+    Arguments that are left out stay unchanged at the service. Callback URLs may contain a secret: Airflow neither
+    stores nor shows them. There is no sandbox mode: on a connection in sandbox mode nothing is saved, and the task
+    fails if something differs.
 
     Returns ``changed``: the names of the fields that were changed.
 
@@ -69,7 +69,7 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, list[str]]:
-        """Read the configuration, save what differs, and read it again."""
+        """Read the configuration, save the fields that differ, and read it again."""
         from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
         from airflow_provider_mail.api.webhooks import SaveWebhook
 

@@ -1,4 +1,4 @@
-"""What the sensors share: one poll, the decision about it, and continuing in the triggerer or another process."""
+"""Base class of the sensors: one poll, the decision about it, and continuing in the triggerer or another process."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     """Waits for a state at the service in one of three ways, and returns what the last poll found.
 
     A rejected key fails the task at once. After a successful poll a rejection counts as a failed poll, and the
-    connection is read again: keys may be rotated while tasks wait. On a connection in sandbox mode, in which nothing
-    is created that could be waited for, the sensor succeeds at once and says so.
+    connection is read again: keys may be rotated while tasks wait. On a connection in sandbox mode, where the awaited
+    object was never created, the sensor succeeds at once and logs it.
     """
 
     identity: ClassVar[str]
-    """The argument that names what is awaited."""
+    """The argument that names the awaited object."""
 
     absent: ClassVar[str]
-    """What does not exist in sandbox mode, as a format string for the name."""
+    """The object that does not exist in sandbox mode, as a format string for its name."""
 
     state_key: ClassVar[str] = "mail_wait"
     """The key in the task state store (Airflow 3.3) of the state of the wait."""
 
     lasting_fields: ClassVar[frozenset[str]] = frozenset()
-    """The fields of the state that are kept for the next try as well."""
+    """The fields of the state that are also kept for the next try."""
 
     report_path: str | ObjectStoragePath | None = None
-    """The file for the report, of sensors that write one."""
+    """The file for the report, for sensors that write one."""
 
     deferrable: bool
     poll_error_timeout: float
@@ -77,13 +77,13 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
     @abstractmethod
     def poll(self, context: Context) -> object:
-        """Poll once; return what was found, ``None`` if there is nothing, or the error of the poll."""
+        """Poll once; return the object that was found, ``None`` if there is none, or the error of the poll."""
 
     @abstractmethod
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> Wait:
-        """Return what decides about the polls.
+        """Return the wait, which decides after each poll.
 
-        :param state: of the wait in another process; ``None`` if there is none, or it was not stored.
+        :param state: the state of the wait in another process; ``None`` if there is none, or it was not stored.
         """
 
     @abstractmethod
@@ -94,12 +94,12 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         """
 
     def hold_seconds(self, context: Context) -> float:
-        """Return after how many seconds this process polls again, when the next one cannot continue; 0 if it can."""
+        """Return the seconds until this process must poll again, because the next one cannot continue; 0 if it can."""
         return 0.0
 
     @property
     def continues_elsewhere(self) -> bool:
-        """Whether other processes of this wait have polled, or will."""
+        """Whether other processes also poll for this wait."""
         return self.reschedule and not self.deferrable
 
     def execute(self, context: Context) -> Any:
@@ -111,7 +111,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             from airflow_provider_mail._task.report import check_report_path
 
             check_report_path(self)
-        with self._skipping_only_what_was_seen():
+        with self._skip_only_if_seen():
             try:
                 return super().execute(context)
             except AirflowSensorTimeout:
@@ -122,12 +122,12 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after the trigger."""
-        with self._skipping_only_what_was_seen():
+        with self._skip_only_if_seen():
             return super().resume_execution(next_method, next_kwargs, context)
 
     @contextmanager
-    def _skipping_only_what_was_seen(self) -> Iterator[None]:
-        """Keep ``soft_fail`` from skipping the task when the last poll failed: then nobody knows that nothing came."""
+    def _skip_only_if_seen(self) -> Iterator[None]:
+        """Prevent ``soft_fail`` from skipping the task when the last poll failed: then the state is unknown."""
         try:
             yield
             return
@@ -136,11 +136,11 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             if not self.soft_fail or (decision and decision.is_seen):
                 raise
             message = decision.message if decision else str(skip.__cause__ or skip)
-        refused = decision is not None and decision.status == "refused"
-        raise (AirflowFailException if refused else AirflowException)(message)
+        rejected = decision is not None and decision.status == "refused"
+        raise (AirflowFailException if rejected else AirflowException)(message)
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
-        """Poll once; defer if wanted and there is something to wait for."""
+        """Poll once; if the wait continues and ``deferrable`` is set, defer."""
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
@@ -162,14 +162,14 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             result = end_wait(decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
             return PokeReturnValue(is_done=True, xcom_value=result)
         if isinstance(result, MailError):
-            # Only failed polls slow down: the sensor holds its worker slot anyway.
+            # Only failed polls slow down: the sensor occupies its worker slot anyway.
             self._next_poll = time.monotonic() + self._decision.pause
         if self.deferrable:
-            # Only after this poll: a trigger that fires at once could overtake the scheduler.
+            # Only after this poll: a trigger that fires immediately could be faster than the scheduler.
             self.defer(
                 trigger=self.trigger(self._end_time + self.clock_offset),
                 method_name="execute_complete",
-                # The trigger has the same deadline; this one is for the case that no triggerer runs.
+                # The trigger has the same deadline; this one applies when no triggerer runs.
                 timeout=timedelta(seconds=self.timeout + self.poke_interval + 60),
             )
         if self.continues_elsewhere:
@@ -199,7 +199,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
         errors, state = PollErrorBudget(timeout=self.poll_error_timeout), None
         if self.continues_elsewhere:
-            # Airflow counts the earlier processes of this try, and each of them polled successfully.
+            # Airflow counts the earlier processes of this try, each of which polled successfully.
             errors.polled_before = bool(context.get("task_reschedule_count"))
             self._stored_state = state = self.task_state(context).read()
             if state and state.get("try_number") != context["ti"].try_number:
@@ -225,6 +225,6 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     def _log_status(self, decision: PollDecision) -> None:
         from airflow_provider_mail.api.flows.polling import status_line
 
-        # The time-out of a rescheduled sensor began in another process.
+        # The timeout of a rescheduled sensor began in another process.
         end_time = None if self.reschedule and not self.deferrable else self._end_time
         self.log.info("%s", status_line(decision, self.poke_interval, end_time))

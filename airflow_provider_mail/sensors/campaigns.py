@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["MailCampaignSensor"]
 
 DRAFT_POLL_SECONDS = 15.0
-"""Seconds between polls of a draft in reschedule mode before Airflow 3.3, where one process has to confirm it."""
+"""Seconds between polls of a draft in reschedule mode before Airflow 3.3, where a single process must confirm it."""
 
 
 class MailCampaignSensor(BaseWaitSensor):
     """Wait until a campaign is sent (``mailStatus`` 2) and return its ``mailStats``.
 
-    The task fails when the service reports failure (4); when the campaign stays a draft for five minutes without a
-    send time in the future (saved only, or cancelled); and when it is missing for five minutes after it existed. A
-    campaign that does not exist yet is waited for. On a connection in sandbox mode, where no campaign was created, the
+    The task fails when the service reports failure (4); when the campaign stays a draft for five minutes without a send
+    time in the future (saved only, or cancelled); and when it is missing for five minutes after it existed. The sensor
+    waits for a campaign that does not exist yet. On a connection in sandbox mode, where no campaign was created, the
     sensor succeeds at once and logs it.
 
-    A rejected key fails the task at once. After a poll that worked it counts as a failed poll, and the connection is
-    read again: keys may be exchanged while tasks wait.
+    A rejected key fails the task at once. After a successful poll, a rejection counts as a failed poll, and the
+    connection is read again: keys may be rotated while tasks wait.
 
     In ``mode="reschedule"`` every poll runs in another process. Airflow 3.3 keeps their state (the task state store).
-    Before 3.3 a missing campaign is waited for even if it existed, a draft holds the worker slot until it is decided,
-    and failed polls after the first never end the wait before ``timeout``.
+    Before 3.3, the sensor waits for a missing campaign even if it existed, a draft occupies the worker slot until it is
+    confirmed, and failed polls after the first never end the wait before ``timeout``.
 
     .. seealso::
         For more information on how to use this sensor, see the guide
@@ -49,11 +49,11 @@ class MailCampaignSensor(BaseWaitSensor):
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the exact name of the campaign. (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 60 seconds.
+    :param poke_interval: the time between polls; seconds or a timedelta. Default: 60 seconds.
     :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
         seven days.
-    :param poll_error_timeout: how long consecutive polls may fail before the wait fails; seconds or a timedelta.
-        Default: 600 seconds.
+    :param poll_error_timeout: the time for which consecutive polls may fail before the wait fails; seconds or a
+        timedelta. Default: 600 seconds.
     :param report_path: an HTML file for the counts at the end of the wait: a path or URL as Airflow's
         ``ObjectStoragePath`` takes it. A report that cannot be written is logged, and does not fail the task. Default:
         none. (templated)
@@ -95,7 +95,7 @@ class MailCampaignSensor(BaseWaitSensor):
         return result
 
     def hold_seconds(self, context: Context) -> float:
-        # The next poke is another process, which without stored state does not know of this draft.
+        # The next poke is in another process, to which the draft is unknown without stored state.
         forgotten = self._wait.has_unconfirmed_draft and not self.task_state(context).durable
         return DRAFT_POLL_SECONDS if forgotten else 0.0
 

@@ -28,7 +28,7 @@ __all__ = ["MailInboxSensor"]
 class MailInboxSensor(BaseWaitSensor):
     """Wait until a push of events waits in the inbox to be drained.
 
-    Only the database of the inbox is queried, never the service. An inbox whose table does not exist yet is waited for.
+    Only the database of the inbox is queried, never the service. The sensor waits for a table that does not exist yet.
 
     Returns ``conn_id`` and ``table``, which name the inbox.
 
@@ -40,11 +40,11 @@ class MailInboxSensor(BaseWaitSensor):
     :param inbox_conn_id: the connection to the database of the inbox. Default: ``[mail] inbox_conn_id``. (templated)
     :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``. (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: the time from one query to the next; seconds or a timedelta. Default: 10 seconds.
+    :param poke_interval: the time between queries; seconds or a timedelta. Default: 10 seconds.
     :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
         seven days.
-    :param poll_error_timeout: how long consecutive queries may fail before the wait fails; seconds or a timedelta. In
-        ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: 600 seconds.
+    :param poll_error_timeout: the time for which consecutive queries may fail before the wait fails; seconds or a
+        timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: 600 seconds.
     """
 
     identity = "inbox_conn_id"

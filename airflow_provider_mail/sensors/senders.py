@@ -26,9 +26,9 @@ __all__ = ["MailSenderSensor"]
 class MailSenderSensor(BaseWaitSensor):
     """Wait until all four DNS checks of a sender are good, and return them.
 
-    A sender that is not registered yet is waited for. On a connection in sandbox mode, where no sender was registered,
-    the sensor succeeds at once and logs it. A rejected key fails the task at once; after a poll that worked it counts
-    as a failed poll, and the connection is read again.
+    It waits for a sender that is not registered yet. On a connection in sandbox mode, where no sender was registered,
+    the sensor succeeds at once and logs it. A rejected key fails the task at once; after a successful poll, a rejection
+    counts as a failed poll, and the connection is read again.
 
     Returns ``mx``, ``spf``, ``dkim``, ``dmarc`` and ``valid``, all true.
 
@@ -40,13 +40,13 @@ class MailSenderSensor(BaseWaitSensor):
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param sender_email: the sender, an address or a domain, as it is registered. (templated)
     :param selector: the selector of its DKIM entry in DNS: with it the service checks at every poll. Default: none; the
-        result of the service's last check is read, whose time the service does not tell. (templated)
+        result of the service's last check is read, whose time is unknown. (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 300 seconds.
+    :param poke_interval: the time between polls; seconds or a timedelta. Default: 300 seconds.
     :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
         seven days.
-    :param poll_error_timeout: how long consecutive polls may fail before the wait fails; seconds or a timedelta. In
-        ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: an hour.
+    :param poll_error_timeout: the time for which consecutive polls may fail before the wait fails; seconds or a
+        timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: an hour.
     """
 
     identity = "sender_email"
@@ -80,8 +80,8 @@ class MailSenderSensor(BaseWaitSensor):
 
         if self.selector:
             return self.ask(verify_sender(self.sender_email, self.selector))
-        found = self.ask(find_sender(self.sender_email))
-        return found if isinstance(found, MailError) else checks_of(found)
+        sender = self.ask(find_sender(self.sender_email))
+        return sender if isinstance(sender, MailError) else checks_of(sender)
 
     def trigger(self, end_time: float) -> MailSenderTrigger:
         from airflow_provider_mail.triggers.senders import MailSenderTrigger

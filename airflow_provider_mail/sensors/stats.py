@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 __all__ = ["MailStatsSettledSensor"]
 
 RENAMED = {"observations": "stable_checks", "apart": "min_interval", "age": "max_age"}
-"""Deprecated arguments and their names today."""
+"""Deprecated arguments and their new names."""
 
 
 class MailStatsSettledSensor(BaseWaitSensor):
     """Wait until the statistics of a campaign are final, and return the last record.
 
     They are final when ``stable_checks`` consecutive observations, at least ``min_interval`` apart, found the same
-    counts; or ``max_age`` after the campaign was sent, if that comes first. Other counts start the observations again.
-    Nothing counts before the send time.
+    counts; or ``max_age`` after the campaign was sent, if that is earlier. Other counts restart the observations. Polls
+    before the send time are not observations.
 
-    The task fails when the record is missing for five minutes after it existed (the campaign was deleted). A campaign
-    without statistics is waited for. On a connection in sandbox mode, where no campaign was created, the sensor
-    succeeds at once and logs it. A rejected key fails the task at once; after a poll that worked it counts as a failed
-    poll, and the connection is read again.
+    The task fails when the record is missing for five minutes after it existed (the campaign was deleted). The sensor
+    waits for a campaign without statistics. On a connection in sandbox mode, where no campaign was created, the sensor
+    succeeds at once and logs it. A rejected key fails the task at once; after a successful poll, a rejection counts as
+    a failed poll, and the connection is read again.
 
     In ``mode="reschedule"`` every poll runs in another process. Airflow 3.3 keeps their state (the task state store);
     before 3.3 only ``max_age`` can end the wait in that mode.
@@ -58,20 +58,20 @@ class MailStatsSettledSensor(BaseWaitSensor):
     :param mail_name: the exact name of the campaign. (templated)
     :param stable_checks: the number of consecutive observations that must find the same counts, at least 2. ``None``:
         only ``max_age`` ends the wait. Default: 3.
-    :param min_interval: the minimum time from one observation to the next; seconds or a timedelta. Default: an hour.
+    :param min_interval: the minimum time between observations; seconds or a timedelta. Default: an hour.
     :param max_age: the time after sending at which counts are final even if they still change; seconds or a timedelta.
         Default: never.
     :param start_day: the first day, ``YYYY-MM-DD`` in UTC, on which the campaign may have been sent. Default:
         ``lookback_days`` before the run's data interval. (templated)
     :param end_day: the last such day. Default: the day of the poll. (templated)
-    :param lookback_days: days before the run's data interval at which the search begins if ``start_day`` is not given.
-        Default: 7.
+    :param lookback_days: the number of days before the run's data interval at which the search begins if ``start_day``
+        is not given. Default: 7.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :param poke_interval: the time from one poll to the next; seconds or a timedelta. Default: 900 seconds.
+    :param poke_interval: the time between polls; seconds or a timedelta. Default: 900 seconds.
     :param timeout: the time after which the wait fails; seconds or a timedelta. Default: ``[sensors] default_timeout``,
         seven days.
-    :param poll_error_timeout: how long consecutive polls may fail before the wait fails; seconds or a timedelta. In
-        ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
+    :param poll_error_timeout: the time for which consecutive polls may fail before the wait fails; seconds or a
+        timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
     :param report_path: an HTML file for the counts at the end of the wait: a path or URL as Airflow's
         ``ObjectStoragePath`` takes it. A report that cannot be written is logged, and does not fail the task. Default:
         none. (templated)
@@ -120,13 +120,13 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self._days: tuple[date, date | None] = (date.min, None)
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        given = dict(arguments)
+        current = dict(arguments)
         for old, new in RENAMED.items():
-            if (value := given.pop(old)) is not ...:
-                # Airflow leaves its own wrapper of `__init__` out of account.
+            if (value := current.pop(old)) is not ...:
+                # Airflow skips its own wrapper of `__init__` in the stack level.
                 warnings.warn(f"{old} is deprecated, use {new}", AirflowProviderDeprecationWarning, stacklevel=3)
-                given[new] = value
-        super().set_arguments(given)
+                current[new] = value
+        super().set_arguments(current)
         self.min_interval = float(seconds_of(self.min_interval))
         self.max_age = None if self.max_age is None else float(seconds_of(self.max_age))
         if self.stable_checks is None and self.max_age is None:
@@ -139,7 +139,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
     @property
     def continues_elsewhere(self) -> bool:
-        """Whether to store the state: observations are kept for other processes and tries in either mode."""
+        """Whether to store the state: observations are kept for other processes and tries in both modes."""
         return not self.deferrable
 
     def poll(self, context: Context) -> StatsPollResult:

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 PUBLISHED_IN = "airflow_provider_mail.transfers.mail_to_object_storage"
-"""The module that users import from, which Airflow stores with the task."""
+"""The public module, whose name Airflow stores with the task."""
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl"]
 """The formats of files."""
 
 
 class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
-    """What the transfers to files have in common: where the files are written, and in which format."""
+    """Base class of the transfers to files: the target folder and the format."""
 
     ui_color = "#e6f1f2"
 
@@ -57,7 +57,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
         return UnstorableRecords(None, self.on_unstorable == "reject", None, self.rejects_path, None)
 
     def keep_rejects(self, context: Context) -> dict[str, int]:
-        """Store what was rejected, and report it to metrics; return the number of rejects for XCom."""
+        """Store the rejects, and report them to metrics; return the number of rejects for XCom."""
         from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
 
         rejected = self.unstorable.keep(context, self.log)
@@ -108,7 +108,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
 
 
 class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
-    """Write a whole list as files, in flat memory."""
+    """Write a whole list as files, in constant memory."""
 
     rows_per_file: int
 
@@ -119,7 +119,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
 
     @abstractmethod
     def declared_table(self) -> Table:
-        """The table whose columns the files have."""
+        """Return the table whose columns the files have."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the list and write it."""
@@ -143,12 +143,12 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         with self.reading(context) as reading:
             observation = reading.observation
             mark_gone, replaced = self.mark_gone(observation.at), self.replace_where()
-            # What is merged later cannot be read a second time then.
-            again = reading.again if mark_gone or replaced else tuple
+            # Merging the load may delete or mark rows, and cannot read the list a second time: read it twice now.
+            read_again = reading.again if mark_gone or replaced else tuple
             return write_load(
                 folder,
                 self.declared_table(),
-                (row for rows in (lambda: reading.rows, again) for row in rows()),
+                (row for rows in (lambda: reading.rows, read_again) for row in rows()),
                 file_format=self.file_format,
                 rows_per_file=self.rows_per_file,
                 on_unstorable=self.unstorable.begin(),
@@ -161,18 +161,18 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
 
 
 class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectStorageOperator):
-    """Write the contacts of a list as files, with all properties, and a manifest. They hold personal data.
+    """Write the contacts of a list as files, with all properties, and a manifest. The files contain personal data.
 
     Each load has a folder of its own below ``path``, ``<load_id>/part-00000.parquet`` and so on, which never changes.
-    Its ``manifest.json`` is written last: without it, there is no load. Older loads stay until you or a rule of the
-    storage deletes them.
+    Its ``manifest.json`` is written last: a load without it is incomplete. Older loads stay until you, or a lifecycle
+    rule of the storage, deletes them.
 
     Columns and completeness are those of ``MailContactsToSqlOperator``. The list is read twice, unless it may not be
     complete (``on_change="accept"``): merging the load deletes only what both readings lack.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
-    ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``. Never rows or
-    addresses.
+    ``readings`` (the number of times that the list was read); with ``on_unstorable="reject"`` also ``rejected``. Never
+    rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -189,22 +189,22 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
     :param allow_empty: write a load of an empty list, which deletes the list's rows when it is merged. If false, the
         task fails. Default: false.
-    :param rows_per_file: the largest number of contacts in a file, which are in memory at once. Default: 20,000.
-    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default:
-        1,000.
-    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 8.
+    :param rows_per_file: the largest number of contacts in a file, which are in memory at the same time. Default:
+        20,000.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 1,000.
+    :param max_in_flight: pages that are requested concurrently; the connection's own limit also applies. Default: 8.
     :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
-        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
-        fail. ``fail``: fail at once. ``accept``: write what was returned if it is at least as many different records as
-        the lowest total that the service reported, otherwise read the list again; the load is then not complete, and
-        deletes nothing when it is merged. Default: ``retry``.
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
+        fail. ``fail``: fail at once. ``accept``: write the returned records if there are at least as many distinct
+        records as the lowest total that the service reported, otherwise read the list again; such a load is not
+        complete, and deletes nothing when it is merged. Default: ``retry``.
     :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
         a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
         ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Merging a load that
         rejected records deletes nothing and marks nothing as gone. Default:
         ``fail``.
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
     __module__ = PUBLISHED_IN
@@ -251,14 +251,14 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     """Write the campaigns as files: one row per campaign in any state, without its content, and a manifest.
 
     Each load has a folder of its own below ``path``, ``<load_id>/part-00000.parquet`` and so on, which never changes.
-    Its ``manifest.json`` is written last: without it, there is no load. Older loads stay until you or a rule of the
-    storage deletes them.
+    Its ``manifest.json`` is written last: a load without it is incomplete. Older loads stay until you, or a lifecycle
+    rule of the storage, deletes them.
 
     Columns and completeness are those of ``MailCampaignsToSqlOperator``, as are the rows that are marked with
     ``gone_at`` when the load is merged. A load that may mark rows reads the campaigns twice.
 
     Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
-    ``readings`` (how often the list was read); with ``on_unstorable="reject"`` also ``rejected``.
+    ``readings`` (the number of times that the list was read); with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -278,22 +278,23 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     :param mail_status: write only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
         (templated)
     :param all_team: write the campaigns of all teams; needs a permission. Default: false.
-    :param rows_per_file: the largest number of campaigns in a file, which are in memory at once. Default: 20,000.
-    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default: 100,
-        since each campaign is returned with its whole content.
-    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 2.
+    :param rows_per_file: the largest number of campaigns in a file, which are in memory at the same time. Default:
+        20,000.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 100, since
+        each campaign is returned with its whole content.
+    :param max_in_flight: pages that are requested concurrently; the connection's own limit also applies. Default: 2.
     :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
-        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
-        fail. ``fail``: fail at once. ``accept``: write what was returned if it is at least as many different records as
-        the lowest total that the service reported, otherwise read the list again; the load is then not complete, and
-        marks nothing as gone when it is merged. Default: ``retry``.
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
+        fail. ``fail``: fail at once. ``accept``: write the returned records if there are at least as many distinct
+        records as the lowest total that the service reported, otherwise read the list again; such a load is not
+        complete, and marks nothing as gone when it is merged. Default: ``retry``.
     :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
         a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
         ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Merging a load that
         rejected records deletes nothing and marks nothing as gone. Default:
         ``fail``.
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
     __module__ = PUBLISHED_IN

@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.load import History
 
 PUBLISHED_IN = "airflow_provider_mail.transfers.mail_to_sql"
-"""The module that users import from, which Airflow stores with the task."""
+"""The public module, whose name Airflow stores with the task."""
 
 Mode: TypeAlias = Literal["replace", "upsert"]
 """Whether rows of contacts that are no longer in the list are deleted."""
 
 
 class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
-    """Load the contacts of a list into a table: one row per contact, with all properties. It holds personal data.
+    """Load the contacts of a list into a table: one row per contact, with all properties. It contains personal data.
 
     Unchanged rows are not written again: the table ``mail_loads`` records when the list was last read. With
-    ``mode="upsert"`` or ``on_change="accept"``, which may keep rows that the load did not see, each row shows itself
-    when it was last seen.
+    ``mode="upsert"`` or ``on_change="accept"``, which may keep rows that the load did not see, each row shows when it
+    was last seen.
 
-    Returns ``table``, ``list_name``, ``records``, ``readings`` (how often the list was read) and, if the database
-    reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer
-    ones) and ``deleted``; with ``on_unstorable="reject"`` also ``rejected``; with a history ``history_table``,
-    ``joined`` and ``left`` (contacts that were added or removed since the reading before). Never rows or addresses.
+    Returns ``table``, ``list_name``, ``records``, ``readings`` (the number of times that the list was read) and, if the
+    database reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has
+    newer ones) and ``deleted``; with ``on_unstorable="reject"`` also ``rejected``; with a history ``history_table``,
+    ``joined`` and ``left`` (contacts that were added or removed since the previous reading). Never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -51,37 +51,36 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     :param team_name: the team that owns the list; other teams need a permission. Default: the current team. (templated)
     :param mode: ``replace``: delete the rows of contacts that are no longer in the list, in the transaction that loads
         the others; ``upsert``: keep them, with the ``observed_at`` at which they were last seen. Default: ``replace``.
-    :param history: also record from when to when each contact was in the list: one row per contact and stay, with
-        ``valid_from`` and ``valid_to``, in a second table, and each complete reading in a third. Both are loaded in the
-        same transaction and hold no addresses. Needs SQLite, Postgres, DuckDB, MySQL or MariaDB, and that the list is
-        read whole: not with ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
-    :param history_table: the name of the second table, which enables ``history``; that of the third has ``_readings``
-        appended. Default: the name of ``table`` with ``_history`` appended. (templated)
-    :param allow_empty: with ``mode="replace"`` or a history, let a list that two readings find empty delete or end all
+    :param history: also record when each contact was in the list: one row per contact and period, with ``valid_from``
+        and ``valid_to``, in a second table, and each complete reading in a third. Both are loaded in the same
+        transaction and contain no addresses. Needs SQLite, Postgres, DuckDB, MySQL or MariaDB, and a complete reading
+        of the list: not with ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
+    :param history_table: the name of the second table, which enables ``history``; the name of the third is this name
+        with ``_readings`` appended. Default: the name of ``table`` with ``_history`` appended. (templated)
+    :param allow_empty: with ``mode="replace"`` or a history, let a list that is empty in two readings delete or end all
         its rows. If false, the task fails and the rows stay. The list of another team (``team_name``), whose name
-        cannot be looked up, may be empty only with it. Default: false.
+        cannot be looked up, may be empty only with this argument. Default: false.
     :param max_removed_fraction: with ``mode="replace"`` or a history, the largest share of the list's rows, from 0 to
-        1, that one load may remove on balance; not applied below ten rows. A load that would remove any row reads the
-        list a second time, and removes only what both readings lack. Default: 0.5.
-    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default:
-        1,000.
-    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 8.
+        1, that one load may remove, net of added rows; not applied below ten rows. A load that would remove any row
+        reads the list a second time, and removes only rows that both readings lack. Default: 0.5.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 1,000.
+    :param max_in_flight: pages that are requested concurrently; the connection's own limit also applies. Default: 8.
     :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
-        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
-        fail. ``fail``: fail at once. ``accept``: load what was returned if it is at least as many different records as
-        the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
+        fail. ``fail``: fail at once. ``accept``: load the returned records if there are at least as many distinct
+        records as the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
     :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
         character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
         column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
         that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
     :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may hold personal data. Default: none. (templated)
+        created if it does not exist. It may contain personal data. Default: none. (templated)
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; what holds it is in the log where the database tells. Default: 600.
+        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
     __module__ = PUBLISHED_IN
@@ -124,7 +123,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
             )
 
     def replace_where(self) -> Mapping[str, Any] | None:
-        """The rows of this list, connection and team."""
+        """Return the key of this list, connection and team, whose other rows are deleted."""
         return self.list_key if self.mode == "replace" else None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
@@ -132,7 +131,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return super().covers(observed_at) if self.mode == "replace" else None
 
     def table_names(self) -> dict[str, str]:
-        """The names of the loaded tables, by argument."""
+        """Return the names of the loaded tables, by argument."""
         from airflow_provider_mail.warehouse.load import check_history
         from airflow_provider_mail.warehouse.tables.columns import other_name
 
@@ -140,11 +139,13 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         if self.history or self.history_table:
             check_history(self.sql_hook)
             names["history_table"] = name = other_name("history_table", self.table, "_history", self.history_table)
-            other_name("history_table", name, "_readings", None)  # that of the readings may be too long
+            other_name(
+                "history_table", name, "_readings", None
+            )  # Check the name of the readings table, too: it may be too long.
         return names
 
     def recorded_in(self, observed_at: datetime) -> History | None:
-        # The history of the list, if it is wanted.
+        # The history of the list, if enabled.
         from airflow_provider_mail.warehouse.tables.contacts import contacts_history
 
         name = self.table_names().get("history_table")
@@ -161,12 +162,12 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     A campaign that was deleted at the service keeps its row, with the ``observed_at`` at which it was last seen. A load
     without a filter marks these rows with ``gone_at``: those of all teams with ``all_team``, otherwise those of the
     teams whose campaigns were returned. The mark is cleared when the campaign is returned again. A load that would mark
-    rows reads the campaigns a second time, and marks only what both readings lack. With ``on_change="accept"``, none
-    is marked.
+    rows reads the campaigns a second time, and marks only rows that both readings lack. With ``on_change="accept"``, no
+    row is marked.
 
-    Returns ``table``, ``records``, ``readings`` (how often the list was read) and, if the database reports them,
-    ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and
-    ``gone``; with ``on_unstorable="reject"`` also ``rejected``.
+    Returns ``table``, ``records``, ``readings`` (the number of times that the list was read) and, if the database
+    reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer
+    ones) and ``gone``; with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -184,29 +185,29 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     :param mail_status: load only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
         (templated)
     :param all_team: load the campaigns of all teams; needs a permission. Default: false.
-    :param allow_empty: let two readings without any campaign mark all of the account. If false, the task fails and the
-        rows stay. Not applied with a filter. Default: false.
-    :param max_removed_fraction: the largest share of the rows, from 0 to 1, that one load may mark on balance; not
-        applied below ten rows. Default: 0.5.
-    :param page_size: records in a page, at most 1,000; a service that returns fewer is read all the same. Default: 100,
-        since each campaign is returned with its whole content.
-    :param max_in_flight: pages requested at once, at most the connection's own limit. Default: 2.
+    :param allow_empty: let two readings without any campaign mark all campaigns of the account as gone. If false, the
+        task fails and the rows stay. Not applied with a filter. Default: false.
+    :param max_removed_fraction: the largest share of the rows, from 0 to 1, that one load may mark, net of added rows;
+        not applied below ten rows. Default: 0.5.
+    :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 100, since
+        each campaign is returned with its whole content.
+    :param max_in_flight: pages that are requested concurrently; the connection's own limit also applies. Default: 2.
     :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
-        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in all, then
-        fail. ``fail``: fail at once. ``accept``: load what was returned if it is at least as many different records as
-        the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
+        it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
+        fail. ``fail``: fail at once. ``accept``: load the returned records if there are at least as many distinct
+        records as the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
     :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
         character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
         column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
         that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
     :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may hold personal data. Default: none. (templated)
+        created if it does not exist. It may contain personal data. Default: none. (templated)
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; what holds it is in the log where the database tells. Default: 600.
+        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
     __module__ = PUBLISHED_IN

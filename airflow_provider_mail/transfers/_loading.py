@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 MAX_REMOVED_FRACTION = 0.5
-"""The largest part of the rows that one load removes without a permission."""
+"""The largest fraction of the rows that one load removes by default."""
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
 """What to do with a record that the database cannot store."""
@@ -37,7 +37,7 @@ class RemovesRows(MailTaskMixin):
     max_removed_fraction: float
 
     def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
-        """Which rows a load may remove.
+        """Return the rule that limits which rows a load may remove.
 
         :param read_again: see :class:`~airflow_provider_mail.warehouse.request.RemovalRule`.
         """
@@ -49,8 +49,8 @@ class RemovesRows(MailTaskMixin):
 class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     """Load records of the service into a table.
 
-    A load is one transaction and can be repeated; a load that fails leaves the table as it was. The table is created if
-    it does not exist, gets columns that a later version adds, and is never narrowed or dropped.
+    A load is one transaction and can be repeated; a load that fails leaves the table unchanged. The table is created if
+    it does not exist, gets columns that later versions add, and no column or table is ever dropped.
     """
 
     ui_color = "#e6f1f2"
@@ -94,7 +94,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         """The resource that is loaded, for lineage, such as ``campaigns/stats``."""
 
     def finish(self, context: Context, loaded: LoadResult) -> dict[str, int]:
-        """Store what the load rejected, and report it to lineage and metrics; return the number of rejects for XCom."""
+        """Store the rejects, and report the load to lineage and metrics; return the number of rejects for XCom."""
         from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
 
         self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=loaded.rows)
@@ -104,17 +104,17 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     @abstractmethod
     def declared_table(self) -> Table:
-        """The declared table."""
+        """Return the declared table."""
 
     def table_names(self) -> dict[str, str]:
-        """The names of the loaded tables, by argument.
+        """Return the names of the loaded tables, by argument.
 
         :raises WarehouseError: for an invalid name.
         """
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
-        """The counts of a load that the database reports."""
+        """Return the counts of a load that the database reports."""
         if loaded.outdated:
             self.log.warning(
                 "%s of %s records were not stored: %s has newer ones, from a load that asked the service later",
@@ -126,7 +126,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
-        """Check the database and the names of the tables, before the first request; return the names."""
+        """Check the database and the names of the tables before the first request; return the names."""
         from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
@@ -143,9 +143,9 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
     """Load a whole list."""
 
     def recorded_in(self, observed_at: datetime) -> History | None:
-        """The history that the list is recorded in.
+        """Return the history in which the list is recorded; ``None`` for no history.
 
-        :param observed_at: when the service was asked.
+        :param observed_at: the time of the reading.
         """
         return None
 
@@ -185,7 +185,7 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
 
 
 class BaseStatsToSqlOperator(BaseMailToSqlOperator):
-    """Load the statistics of a window: whole days of the service, which are days in UTC."""
+    """Load the statistics of a window of whole days in UTC."""
 
     start_day: str | None
     end_day: str | None
@@ -195,7 +195,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         """Read and load the statistics; return the result, and further values for XCom.
 
-        :param end_day: its last day, included.
+        :param end_day: the last day of the window, included.
         """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         tables = self.checked_table_names()
         start_day, end_day = self.window(context)
         with self.mail_errors():
-            loaded, more = self._transfer(start_day, end_day)
+            loaded, further_values = self._transfer(start_day, end_day)
         counts = self.counts(loaded)
         self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
         return {
@@ -212,12 +212,12 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
             "end_day": end_day.isoformat(),
             "records": loaded.rows,
             **counts,
-            **more,
+            **further_values,
             **self.finish(context, loaded),
         }
 
     def window(self, context: Context) -> tuple[date, date]:
-        """The first and last day of the window."""
+        """Return the first and last day of the window."""
         from airflow_provider_mail._task.date_window import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
@@ -228,7 +228,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         try:
             return self.transfer(start_day, end_day)
         except MailRejectedError as error:
-            # The document has no limit for the window, and no other reason for a rejection.
+            # The specification has no limit for the window, and no other reason for a rejection.
             days = (end_day - start_day).days + 1
             error.args = (f"{error}; start_day {start_day}, end_day {end_day}: {days} days may be too many",)
             raise

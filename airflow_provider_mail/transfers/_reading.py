@@ -1,4 +1,4 @@
-"""Read lists of the service, for the transfers to tables and to files: the records, and the proof of completeness."""
+"""Read lists of the service completely, for the transfers to tables and to files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 """What to do when a list changes while it is read."""
 
 READINGS = 3
-"""How often one try of a task reads a list that changes while it is read."""
+"""The maximum number of times that one try of a task reads a list that changes while it is read."""
 
 Rows: TypeAlias = Iterator[tuple[Any, ...]]
 
@@ -40,9 +40,9 @@ Rows: TypeAlias = Iterator[tuple[Any, ...]]
 class Reading:
     """A list that is read.
 
-    :param observation: when the service was asked.
-    :param rows: the rows; a list that comes back empty has been read twice.
-    :param again: reads the list a second time, unless it has been read twice; yields the rows that ``rows`` lacks.
+    :param observation: the time of the reading.
+    :param rows: the rows; an empty list is read twice.
+    :param again: reads the list a second time, unless it was already read twice; yields the rows that ``rows`` lacks.
     """
 
     observation: Observation
@@ -51,7 +51,7 @@ class Reading:
 
 
 class BaseListReader(MailTaskMixin, BaseOperator):
-    """Read a whole list, page by page in flat memory, completely although the list may change meanwhile.
+    """Read a whole list, page by page in constant memory, completely even if the list changes meanwhile.
 
     A sign that the list changed while it was read (a different total, repeated records) is never ignored.
     """
@@ -61,7 +61,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     on_change: OnChange
 
     readings = 0
-    """How often the list was read."""
+    """The number of times that the list was read."""
     _interrupt: Interrupt | None = None
     _killed = False
 
@@ -73,29 +73,29 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
         """Build the rows of a page.
 
-        :param observed_at: when the service was asked.
+        :param observed_at: the time of the reading.
         """
 
     def replace_where(self) -> Mapping[str, Any] | None:
-        """The rows that are deleted unless the service still has them, as conditions."""
+        """Return the values of the rows that are deleted unless the service still has them, by column."""
         return None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        """The parts of the table for which the load is complete: their unchanged rows are not written again.
+        """Return the parts of the table for which the load is complete: their unchanged rows are not written again.
 
-        :param observed_at: when the service was asked.
+        :param observed_at: the time of the reading.
         """
         return None
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """The windows for which the load is complete, whose other rows are gone; called before each reading.
+        """Return the windows for which the load is complete, whose other rows are gone; called before each reading.
 
-        :param observed_at: when the service was asked.
+        :param observed_at: the time of the reading.
         """
         return None
 
     def check_empty(self) -> None:
-        """Verify that a list that came back empty twice exists."""
+        """Verify that a list that was empty in two readings exists."""
 
     def on_kill(self) -> None:
         """Stop reading: request no further page, and give running requests two seconds."""
@@ -118,7 +118,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
         observation = Observation(client, sql_hook)
-        shown = ProgressLog(self.log, context, "records")
+        progress = ProgressLog(self.log, context, "records")
         pager: Pager[Any] = Pager(self.request(), changes)
 
         def pages() -> Generator[list[Any], None, None]:
@@ -126,30 +126,30 @@ class BaseListReader(MailTaskMixin, BaseOperator):
             self._interrupt = interrupt = Interrupt()
             if self._killed:
                 interrupt.stop()
-            return read_pages(client, pager, self.max_in_flight, interrupt, on_total=shown.expect)
+            return read_pages(client, pager, self.max_in_flight, interrupt, on_total=progress.expect)
 
         def again() -> Rows:
             if pager.reading == 1:
                 pager.read_again()
-                with closing(pages()) as second:
-                    for page in second:
+                with closing(pages()) as second_reading:
+                    for page in second_reading:
                         yield from self.rows(page, observation.at)
 
         def rows() -> Rows:
-            done = 0
-            for page in chain([first] if first else [], found):
+            count = 0
+            for page in chain([first_page] if first_page else [], pages_left):
                 yield from self.rows(page, observation.at)
-                done += len(page)
-                shown.update(done)
-            if not done:
+                count += len(page)
+                progress.update(count)
+            if not count:
                 for row in again():
-                    done += 1
+                    count += 1
                     yield row
-            if not done:
+            if not count:
                 self.check_empty()
 
-        with closing(pages()) as found, closing(shown):
-            first = next(found, None)
+        with closing(pages()) as pages_left, closing(progress):
+            first_page = next(pages_left, None)
             yield Reading(observation, rows(), again)
 
     def read_again(self, error: MailIncompleteError, reading: int) -> None:
@@ -177,7 +177,7 @@ class BaseContactReader(BaseListReader):
         return f"lists/{self.list_name}"
 
     def declared_table(self) -> Table:
-        """One row per connection, team, list and contact."""
+        """Return the table of contacts: one row per connection, team, list and contact."""
         from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 
         return CONTACTS
@@ -190,7 +190,7 @@ class BaseContactReader(BaseListReader):
 
     @cached_property
     def list_key(self) -> dict[str, str]:
-        """What the rows of this list have in common."""
+        """The values that all rows of this list share."""
         team = self.team_name or self.hook.team_name or ""
         return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
 
@@ -200,7 +200,7 @@ class BaseContactReader(BaseListReader):
         return [contact_row(contact, **self.list_key, observed_at=observed_at) for contact in records]
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        # The list, unless rows may remain that the load has not seen.
+        # The whole list, unless rows may remain that the load has not seen.
         if self.on_change == "accept":
             return None
         from airflow_provider_mail.warehouse.coverage import Coverage
@@ -238,7 +238,7 @@ class BaseCampaignReader(BaseListReader):
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:
-        """One row per connection and campaign."""
+        """Return the table of campaigns: one row per connection and campaign."""
         from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 
         return CAMPAIGNS
@@ -259,8 +259,8 @@ class BaseCampaignReader(BaseListReader):
         }
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        # The campaigns of all teams, or of the teams of the returned ones, which alone show the account's own team.
-        # Without any, all of the account are: that needs a permission.
+        # The campaigns of all teams, or of the teams of the returned campaigns: only these show the account's own team.
+        # If no campaign is returned, all campaigns of the account are gone, which needs `allow_empty`.
         self._teams.clear()
         if self.on_change == "accept" or any(self._filters().values()):
             return None

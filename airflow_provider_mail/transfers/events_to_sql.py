@@ -28,18 +28,18 @@ __all__ = ["MailEventsToSqlOperator"]
 class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     """Load the events that the service has pushed from the inbox into a table: one row per event, each event once.
 
-    The task takes pushes out of the inbox in batches until none is left. Each batch is one transaction and is marked as
-    drained after it, so a task that dies repeats at most one batch, which changes nothing. Several tasks may drain one
-    inbox at once. The service may push an event many times: the first one stays.
+    The task drains the inbox in batches until no push is left. Each batch is one transaction and is marked as drained
+    after it, so a task that dies repeats at most one batch, which changes nothing. Several tasks may drain one inbox
+    concurrently. The service may push an event several times: the first one is kept.
 
     An event that cannot be read, or that the database cannot store, goes to the table of dead letters, with the reason.
     ``airflow mail events replay`` reads them again.
 
-    Each asset in ``outlets`` gets one event per run that stored something, with the counts as ``extra``. A run that
-    stored nothing creates no asset event, unless it is a retry, since the earlier try may have stored something.
+    Each asset in ``outlets`` gets one event per run that stored events, with the counts as ``extra``. A run that stored
+    none creates no asset event, unless it is a retry, since the earlier try may have stored events.
 
-    Returns ``table``, ``dead_letters_table``, ``pushes``, ``events`` (those that could be read), ``stored`` (those that
-    were new), ``by_code`` (the same by ``EventCode``; ``other`` for codes that the document does not have),
+    Returns ``table``, ``dead_letters_table``, ``pushes``, ``events`` (valid events), ``stored`` (new events),
+    ``by_code`` (the new events by ``EventCode``; ``other`` for codes that are not in the specification),
     ``duplicates``, ``dead_letters`` (new ones), ``conflicts`` (new ones: duplicates with other fields, kept as dead
     letters) and ``deleted_pushes``.
 
@@ -53,12 +53,12 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``. (templated)
     :param sql_conn_id: the connection to the database that the events are loaded into; it may be that of the inbox.
         (templated)
-    :param table: the table of events, with its schema if needed; created if it does not exist. It holds personal data.
-        Default: ``mail_events``. (templated)
+    :param table: the table of events, with its schema if needed; created if it does not exist. It contains personal
+        data. Default: ``mail_events``. (templated)
     :param dead_letters_table: the table of events that cannot be read, in the same database; created if it does not
-        exist. It holds personal data. Default: ``mail_dead_letters``. (templated)
-    :param batch_size: the largest number of pushes in one transaction; at most 16 MiB of them, too. Default: 1,000.
-    :param max_pushes: the largest number of pushes that one run drains. Default: all.
+        exist. It contains personal data. Default: ``mail_dead_letters``. (templated)
+    :param batch_size: the maximum number of pushes in one transaction, which is also limited to 16 MiB. Default: 1,000.
+    :param max_pushes: the maximum number of pushes that one run drains. Default: all.
     :param on_unstorable: what to do with an event that cannot be read or stored: ``reject`` it to the dead letters; or
         ``fail`` the task, naming push, position and reason, and leave its batch in the inbox. Default: ``reject``.
     :param retention_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
@@ -118,7 +118,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         tables = EventTables(self.sql_hook, self.table, self.dead_letters_table)
         self.inbox.create()
         tables.create()
-        shown = ProgressLog(self.log, context, "events")
+        progress = ProgressLog(self.log, context, "events")
         try:
             drained = drain(
                 self.inbox,
@@ -126,12 +126,12 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
                 batch_size=self.batch_size,
                 max_pushes=self.max_pushes,
                 dead_letters=self.on_unstorable == "reject",
-                on_batch=lambda drained: shown.update(drained.events, beside=f"{drained.pushes:,} pushes"),
+                on_batch=lambda drained: progress.update(drained.events, beside=f"{drained.pushes:,} pushes"),
             )
         except UnreadableEventError as error:
             raise AirflowFailException(str(error)) from None
         finally:
-            shown.close()
+            progress.close()
         deleted = 0
         if self.retention_days is not None:
             deleted = self.inbox.delete_drained(datetime.now(UTC) - timedelta(days=self.retention_days))
@@ -158,18 +158,18 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             "conflicts": drained.conflicts,
         }
         self.log.info("Drained %s", counts)
-        self._tell(context, counts)
+        self._update_asset_events(context, counts)
         names = {"table": self.table, "dead_letters_table": self.dead_letters_table}
         return {**names, **counts, "deleted_pushes": deleted}
 
     def _check(self) -> None:
-        """Check databases and names before anything is drained."""
+        """Check the databases and table names before the inbox is drained."""
         from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.api.errors import MailConfigError
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
-        given = {"table": self.table, "dead_letters_table": self.dead_letters_table}
-        names = check_tables(self.sql_hook, given).values()
+        table_names = {"table": self.table, "dead_letters_table": self.dead_letters_table}
+        names = check_tables(self.sql_hook, table_names).values()
         try:
             inbox = self.inbox
         except (MailConfigError, WarehouseError) as error:
@@ -177,8 +177,8 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         if inbox.hook.get_conn_id() == self.sql_conn_id and inbox.name in names:
             raise AirflowFailException("inbox_table: must be another table than `table` and `dead_letters_table`")
 
-    def _tell(self, context: Context, counts: dict[str, Any]) -> None:
-        """Add the counts to the asset events of this run, or suppress these."""
+    def _update_asset_events(self, context: Context, counts: dict[str, Any]) -> None:
+        """Add the counts to the asset events of this run, or suppress these events."""
         if not counts["stored"] and context["ti"].try_number <= 1:
             self.outlets = []
         for outlet in self.outlets:

@@ -25,16 +25,17 @@ def key_ranges(
 ) -> list[dict[str, Any]]:
     """Split a query into ranges of a key with about equal numbers of rows; every row is in exactly one.
 
-    Two queries find the limits: one counts the keys, the other selects those at the limits by a window function, which
-    every current database has; the database sorts the keys or reads them from an index. The first range has no lower
-    limit and the last no upper one, so rows that are inserted later are in one, too. Rows without a key are in the
-    first. Rows with the same key are in the same range, so there may be fewer ranges than requested.
+    Two queries determine the limits: one counts the keys, the other selects the keys at the limits with a window
+    function, which every current database supports; the database sorts the keys or reads them from an index. The first
+    range has no lower limit and the last one no upper limit, so rows that are inserted later are also in a range. Rows
+    without a key are in the first range. Rows with the same key are in the same range, so there may be fewer ranges
+    than requested.
 
     Call it in a task, since it queries the database: ``task(key_ranges)(sql_conn_id="crm", ...)``. The limits are keys
-    and are stored in XCom, so the key should be a number or a date, and cannot be an address.
+    and are stored in XCom, so the key should be a number or a date, and must not be an address.
 
     :param sql_conn_id: the connection of the database.
-    :param sql: the query. Its result has the key. Double each ``%`` in it if the driver marks parameters with it.
+    :param sql: the query, whose result has the key. Double each ``%`` in it if the driver marks parameters with it.
     :param key: a column of the result that can be ordered: its name, quoted if the database needs it.
     :param ranges: the number of ranges, up to 1,000.
     :param parameters: parameters of the query, by position. Default: none.
@@ -49,45 +50,46 @@ def key_ranges(
     if isinstance(parameters, str) or not isinstance(parameters, Sequence | None):
         raise AirflowFailException("parameters: must be a list, since those of the ranges are appended")
     hook = sql_hook(sql_conn_id)
-    # On lines of its own, since the query may end with a comment.
+    # On separate lines, since the query may end with a comment.
     query = f"(\n{sql.strip().rstrip(';')}\n)"
-    given, mark = list(parameters or ()), hook.placeholder
-    low, high = f"{key} >= {mark}", f"{key} < {mark}"
-    limits = _limits(hook, query, key, ranges, given)
+    query_parameters, placeholder = list(parameters or ()), hook.placeholder
+    low, high = f"{key} >= {placeholder}", f"{key} < {placeholder}"
+    limits = _limits(hook, query, key, ranges, query_parameters)
     conditions: list[tuple[str, list[Any]]] = [(f"{low} AND {high}", [first, end]) for first, end in pairwise(limits)]
     if limits:
         conditions = [(f"{high} OR {key} IS NULL", limits[:1]), *conditions, (low, limits[-1:])]
     else:
-        # One range is the whole query, whatever its keys. With a parameter, so that drivers read it like the others.
-        conditions = [(f"1 = {mark}", [1])]
+        # A single range is the whole query, regardless of keys. It has a parameter, so that drivers parse it like the
+        # others.
+        conditions = [(f"1 = {placeholder}", [1])]
     return [
-        {"sql": f"SELECT * FROM {query} keyed WHERE {condition}", "parameters": [*given, *values]}
+        {"sql": f"SELECT * FROM {query} keyed WHERE {condition}", "parameters": [*query_parameters, *values]}
         for condition, values in conditions
     ]
 
 
-def _limits(hook: DbApiHook, query: str, key: str, ranges: int, given: list[Any]) -> list[Any]:
-    """The first key of each range except the first one."""
+def _limits(hook: DbApiHook, query: str, key: str, ranges: int, query_parameters: list[Any]) -> list[Any]:
+    """Return the first key of each range except the first one."""
     from airflow_provider_mail.warehouse.read import stream_rows
 
-    mark = hook.placeholder
-    # With a parameter here, too, so that drivers read the query as in the ranges.
-    keyed = f"FROM {query} keyed WHERE {key} IS NOT NULL AND 1 = {mark}"
-    with stream_rows(hook, f"SELECT COUNT(*) {keyed}", [*given, 1]) as (_, batches):
+    placeholder = hook.placeholder
+    # With a parameter here, too, so that drivers parse the query as in the ranges.
+    keyed = f"FROM {query} keyed WHERE {key} IS NOT NULL AND 1 = {placeholder}"
+    with stream_rows(hook, f"SELECT COUNT(*) {keyed}", [*query_parameters, 1]) as (_, batches):
         ((total,),) = next(batches)
-    places = sorted({number * total // ranges + 1 for number in range(ranges)})
+    positions = sorted({number * total // ranges + 1 for number in range(ranges)})
     numbered = f"SELECT {key} AS first_key, ROW_NUMBER() OVER (ORDER BY {key}) AS place {keyed}"
-    wanted = ", ".join([mark] * len(places))
-    statement = f"SELECT first_key FROM ({numbered}) numbered WHERE place IN ({wanted}) ORDER BY place"
-    with stream_rows(hook, statement, [*given, 1, *places]) as (_, batches):
-        found = [_plain(first) for batch in batches for (first,) in batch]
-    # In the database's order, and each once. Keys that are equal to the database may differ (in case), which leaves a
-    # range empty and no row out.
-    return [limit for limit in dict.fromkeys(found) if limit != found[0]]
+    placeholders = ", ".join([placeholder] * len(positions))
+    statement = f"SELECT first_key FROM ({numbered}) numbered WHERE place IN ({placeholders}) ORDER BY place"
+    with stream_rows(hook, statement, [*query_parameters, 1, *positions]) as (_, batches):
+        first_keys = [_plain(first) for batch in batches for (first,) in batch]
+    # In the database's order, each once. Keys that are equal to the database may differ here (in case): then a range is
+    # empty, but no row is missing.
+    return [limit for limit in dict.fromkeys(first_keys) if limit != first_keys[0]]
 
 
 def _plain(limit: Any) -> Any:
-    """Convert a key to what XCom can store."""
+    """Convert a key to a value that XCom can store."""
     if isinstance(limit, UUID):
         return str(limit)
     if not isinstance(limit, int | float | str | Decimal | date):

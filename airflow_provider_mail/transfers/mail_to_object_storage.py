@@ -36,7 +36,7 @@ Kind: TypeAlias = Literal["campaigns", "transactional"]
 Layout: TypeAlias = Literal["days", "load"]
 Row = tuple[Any, ...]
 Days = Iterator[tuple[date, list[Row] | None]]
-"""Each day with its rows; ``None`` if the response leaves the day out."""
+"""Each day with its rows; ``None`` if the day is missing in the response."""
 
 
 class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
@@ -47,15 +47,16 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     connections in the same folder are kept. A concurrent reader never sees a partial file.
 
     Each day is read twice, and its file has the campaigns of both responses. If both report that no campaign was sent
-    on a day, the file of that day is removed. A day of transactional mail that the service's response leaves out keeps
-    its file: missing is not zero.
+    on a day, the file of that day is removed. A day of transactional mail that is missing in the service's response
+    keeps its file: missing is not zero.
 
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
     ``missing_days`` (of transactional mail); with ``on_unstorable="reject"`` also ``rejected``.
 
     With ``layout="load"``, each load has a folder of its own instead, ``<path>/<load_id>/part-00000.parquet`` and so
-    on, which never changes. Its ``manifest.json`` is written last: without it, there is no load. The returned ``path``
-    is then the folder of the load; the result also has ``manifest`` (its path) and ``load_id``, and not ``removed``.
+    on, which never changes. Its ``manifest.json`` is written last: a load without it is incomplete. The returned
+    ``path`` is then the folder of the load; the result also has ``manifest`` (its path) and ``load_id``, and not
+    ``removed``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -74,21 +75,20 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         with a manifest, for a warehouse that loads files. Default: ``days``.
     :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
         day of the run's data interval. (templated)
-    :param end_day: the last day of the window, included. Default: its last day. (templated)
+    :param end_day: the last day of the window, included. Default: the last day of the run's data interval. (templated)
     :param lookback_days: days before the data interval that are written again; not applied to a given ``start_day``.
         Default: 7.
-    :param allow_empty: with ``layout="days"``, let a window without any campaign remove all its files. If false, the
-        task fails and the files stay. Default: false.
+    :param allow_empty: with ``layout="days"``, let a window without any campaign remove all files of the window. If
+        false, the task fails and the files stay. Default: false.
     :param max_removed_fraction: with ``layout="days"``, the largest share of the window's files, from 0 to 1, that one
         load may remove; not applied below ten files. Default: 0.5.
     :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
         a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
-        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. With
-        ``layout="days"`` the file of its day lacks it; merging a load that rejected records deletes nothing and marks
-        nothing as gone. Default:
-        ``fail``.
+        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. With ``layout="days"``, the
+        record is missing in the file of its day; merging a load that rejected records deletes nothing and marks nothing
+        as gone. Default: ``fail``.
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
     kind: Kind
@@ -139,16 +139,17 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         read = read_campaign_stats if self.kind == "campaigns" else read_transactional_stats
         with self.mail_errors():
             observation = Observation(self.hook.get_conn())
-            found = read(self.hook, observation, start_day, end_day)
-            key = [found.table.names.index(name) for name in found.table.key]
-            if found.mark_gone and found.read_again:
-                for _ in found.read_again():  # what is merged later cannot be read a second time then
+            statistics = read(self.hook, observation, start_day, end_day)
+            key = [statistics.table.names.index(name) for name in statistics.table.key]
+            if statistics.mark_gone and statistics.read_again:
+                # Merging the load may mark rows as gone, and cannot read a second time: read twice now.
+                for _ in statistics.read_again():
                     pass
-            # The last of several rows with one key, as in a table.
-            rows = {tuple(row[index] for index in key): row for row in found.rows()}
+            # The last of several rows with the same key, as in a table.
+            rows = {tuple(row[index] for index in key): row for row in statistics.rows()}
             folder, manifest = write_load(
                 parent,
-                found.table,
+                statistics.table,
                 rows.values(),
                 file_format=self.file_format,
                 rows_per_file=ROWS_PER_FILE,
@@ -158,12 +159,12 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
                     "observed_at": observation.at,
                     "start_day": start_day,
                     "end_day": end_day,
-                    **conditions(found.covers, found.mark_gone),
+                    **conditions(statistics.covers, statistics.mark_gone),
                 },
             )
         result = self.load_result(folder, manifest, self._resource)
         days = {"start_day": start_day.isoformat(), "end_day": end_day.isoformat()}
-        return {**result, **days, "missing_days": len(found.missing_days)}
+        return {**result, **days, "missing_days": len(statistics.missing_days)}
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
         from airflow_provider_mail._task.object_storage import put, remove
@@ -202,10 +203,10 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return {"path": str(folder), "start_day": start_day.isoformat(), "end_day": end_day.isoformat(), **counts}
 
     def _file(self, folder: ObjectStoragePath, day: date) -> ObjectStoragePath:
-        # Not a name of a column: loaders that derive a column from the folder reject one that the file has, too, and a
-        # file must be complete without its folder.
+        # Not the name of a column: loaders that derive a column from the folder reject one that is also in the file,
+        # and a file must be complete without its folder.
         partition = {"campaigns": "mail_send_day", "transactional": "stats_day"}[self.kind]
-        # Without the team, which the rows have: otherwise the old file would stay when the connection's team changes.
+        # Without the team, which is in the rows: otherwise the old file would stay when the connection's team changes.
         return folder / f"{partition}={day}" / f"{quote(self.mail_conn_id, safe='')}.{self.file_format}"
 
     def _campaigns(self, start_day: date, end_day: date) -> tuple[Table, Days]:
@@ -220,11 +221,12 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
             for day in _calendar(start_day, end_day):
                 observation = Observation(self.hook.get_conn())
                 request, records = GetCampaignStats(start_date=day, end_date=day), dict[str, Any]()
-                for _ in range(2):  # the file is replaced: a campaign is left out if two responses lack it
-                    found = self.hook.run(campaign_stats(request))
-                    records = {record.mail_name: record for record in found} | records
-                where_from = self._where_from(observation)
-                yield day, [campaign_stats_row(record, **where_from) for record in records.values()]
+                # Two readings, because the file is replaced: a campaign is left out only if both responses lack it.
+                for _ in range(2):
+                    reading = self.hook.run(campaign_stats(request))
+                    records = {record.mail_name: record for record in reading} | records
+                origin = self._origin(observation)
+                yield day, [campaign_stats_row(record, **origin) for record in records.values()]
 
         return CAMPAIGN_STATS, days()
 
@@ -239,16 +241,16 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
             request = GetTransactionalStats(start_date=start_day, end_date=end_day)
             observation = Observation(self.hook.get_conn())
             records = self.hook.run(transactional_stats(request))
-            where_from = self._where_from(observation)
+            origin = self._origin(observation)
             for record in records:
-                yield record.stats_date, [transactional_stats_row(record, **where_from)]
+                yield record.stats_date, [transactional_stats_row(record, **origin)]
             for day in missing_days(request, records, today()):
                 self.log.warning("The response leaves out %s, whose file is kept.", day)
                 yield day, None
 
         return TRANSACTIONAL_STATS, days()
 
-    def _where_from(self, observation: Observation) -> dict[str, Any]:
+    def _origin(self, observation: Observation) -> dict[str, Any]:
         return {"mail_conn_id": self.mail_conn_id, "team": self.hook.team_name, "observed_at": observation.at}
 
 

@@ -37,16 +37,16 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
     """Load the statistics of the campaigns sent in a window into a table: one row per campaign, its latest counts.
 
     Without ``start_day`` and ``end_day`` the window is the run's data interval: ``[D, D+1)`` is day D in UTC. A run
-    without an interval (manual, by an asset, or by a cron schedule without intervals) loads its own day so far and the
-    day before. Loading the same window twice, out of order or in two runs at once leaves the same rows. Opens and
-    clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not written again: the
-    table ``mail_loads`` records when each day was last read.
+    without an interval (manual, by an asset, or by a cron schedule without intervals) loads the day before the run and
+    the day of the run so far. Loading the same window twice, out of order or in two concurrent runs results in the same
+    rows. Opens and clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not
+    written again: the table ``mail_loads`` records when each day was last read.
 
     The first and the last day of the window are not recorded, since the specification does not show in which time zone
-    the service's days begin, and neither is a window with ``mail_name`` or ``type``: these rows show themselves when
-    they were last seen. A campaign that was deleted or renamed is marked with ``gone_at`` until it is returned again:
-    one that two responses for a recorded day lack, and that the service does not find by its name. A window without any
-    campaign is not recorded without ``allow_empty``.
+    the service's days begin, and neither is a window with ``mail_name`` or ``type``: these rows themselves show when
+    they were last seen. A campaign that was deleted or renamed is marked with ``gone_at`` until it is returned again,
+    if two responses for a recorded day lack it and the service does not find it by its name. A window without any
+    campaign is recorded only with ``allow_empty``.
 
     Returns ``table``, ``start_day``, ``end_day``, ``records`` and, if the database reports them, ``inserted``,
     ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
@@ -63,19 +63,19 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         (templated)
     :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
         day of the run's data interval. (templated)
-    :param end_day: the last day of the window, included. Default: its last day, or today with ``mail_name``.
-        (templated)
+    :param end_day: the last day of the window, included. Default: the last day of the run's data interval, or today
+        with ``mail_name``. (templated)
     :param lookback_days: days before the data interval that are read again; not applied to a given ``start_day``.
         Default: 7.
     :param mail_name: load only campaigns that the service finds by this name. The window then ends today, since a
         campaign may be sent long after the run began. Default: all campaigns. (templated)
     :param type: load only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
-    :param allow_empty: let a window that two responses show without any campaign mark all its rows. If false, the task
+    :param allow_empty: let a window that has no campaign in two responses mark all its rows as gone. If false, the task
         fails and the rows stay. Default: false.
-    :param max_removed_fraction: the largest share of the window's rows, from 0 to 1, that one load may mark on balance;
-        not applied below ten rows. Default: 0.5.
-    :param snapshots: also store one row per campaign and day of observation in a second table: how the counts grew,
-        which the service does not keep. It is loaded first, in its own transaction. Default: false.
+    :param max_removed_fraction: the largest share of the window's rows, from 0 to 1, that one load may mark, net of
+        added rows; not applied below ten rows. Default: 0.5.
+    :param snapshots: also store one row per campaign and day of observation in a second table: the growth of the
+        counts, which the service does not keep. It is loaded first, in its own transaction. Default: false.
     :param snapshots_table: the name of that table, in the schema of ``table`` unless it names another one; enables
         ``snapshots``. Default: the name of ``table`` with ``_snapshots`` appended. (templated)
     :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
@@ -83,13 +83,13 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
         that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
     :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may hold personal data. Default: none. (templated)
+        created if it does not exist. It may contain personal data. Default: none. (templated)
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; what holds it is in the log where the database tells. Default: 600.
+        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
     resource = "campaigns/stats"
@@ -130,13 +130,13 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
 
     def declared_table(self) -> Table:
-        """One row per connection and campaign."""
+        """Return the table of campaign statistics: one row per connection and campaign."""
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 
         return CAMPAIGN_STATS
 
     def table_names(self) -> dict[str, str]:
-        """The names of the loaded tables, by argument."""
+        """Return the names of the loaded tables, by argument."""
         from airflow_provider_mail.warehouse.tables.stats import snapshots_name
 
         names = super().table_names()
@@ -150,42 +150,44 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         from airflow_provider_mail._task.statistics import read_campaign_stats
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
-        found = read_campaign_stats(self.hook, observation, start_day, end_day, self.mail_name, self.type)
+        statistics = read_campaign_stats(self.hook, observation, start_day, end_day, self.mail_name, self.type)
         # Snapshots first: tomorrow the service returns the latest counts again, but not those of today.
-        snapshots = self._load_snapshots(found, observation)
+        snapshots = self._load_snapshots(statistics, observation)
         loaded = self.unstorable.load(
-            found.table,
+            statistics.table,
             self.table,
-            found.rows(),
-            covers=found.covers,
-            mark_gone=found.mark_gone,
+            statistics.rows(),
+            covers=statistics.covers,
+            mark_gone=statistics.mark_gone,
             now=observation.now(),
-            removal=self.removal_rule(found.read_again),
+            removal=self.removal_rule(statistics.read_again),
         )
-        if snapshots and loaded.rows > snapshots.rows:  # a second reading found more
-            self._load_snapshots(found, observation)
+        if snapshots and loaded.rows > snapshots.rows:  # A second reading found more campaigns.
+            self._load_snapshots(statistics, observation)
         return loaded, {}
 
-    def _load_snapshots(self, found: Statistics, observation: Observation) -> LoadResult | None:
+    def _load_snapshots(self, statistics: Statistics, observation: Observation) -> LoadResult | None:
         from airflow_provider_mail.warehouse.stored import StoredTable
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
 
         if (name := self.table_names().get("snapshots_table")) is None:
             return None
-        beside = StoredTable(self.sql_hook, found.table, self.table).beside(name)
-        return self.unstorable.load(CAMPAIGN_SNAPSHOTS, beside, snapshot_rows(found.rows()), now=observation.now())
+        snapshots_table = StoredTable(self.sql_hook, statistics.table, self.table).beside(name)
+        return self.unstorable.load(
+            CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(statistics.rows()), now=observation.now()
+        )
 
 
 class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     """Load the daily statistics of transactional mail into a table: one row per day.
 
     Without ``start_day`` and ``end_day`` the window is the run's data interval: ``[D, D+1)`` is day D in UTC. A run
-    without an interval (manual, by an asset, or by a cron schedule without intervals) loads its own day so far and the
-    day before. Loading the same window twice, out of order or in two runs at once leaves the same rows. Opens and
-    clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not written again: the
-    table ``mail_loads`` records when each day was last read.
+    without an interval (manual, by an asset, or by a cron schedule without intervals) loads the day before the run and
+    the day of the run so far. Loading the same window twice, out of order or in two concurrent runs results in the same
+    rows. Opens and clicks arrive for days, so ``lookback_days`` reads earlier days again. Unchanged rows are not
+    written again: the table ``mail_loads`` records when each day was last read.
 
-    A day that the service's response leaves out gets no row, and an existing row is kept: missing is not zero.
+    A day that is missing in the service's response gets no row, and an existing row is kept: missing is not zero.
 
     Returns ``table``, ``start_day``, ``end_day``, ``records``, ``missing_days`` (the number of days left out) and, if
     the database reports them, ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the
@@ -202,7 +204,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         ``mail_transactional_stats``. (templated)
     :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
         day of the run's data interval. (templated)
-    :param end_day: the last day of the window, included. Default: its last day. (templated)
+    :param end_day: the last day of the window, included. Default: the last day of the run's data interval. (templated)
     :param lookback_days: days before the data interval that are read again; not applied to a given ``start_day``.
         Default: 7.
     :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
@@ -210,13 +212,13 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
         that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
     :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may hold personal data. Default: none. (templated)
+        created if it does not exist. It may contain personal data. Default: none. (templated)
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may hold personal data. Default: none. (templated)
+        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; what holds it is in the log where the database tells. Default: 600.
+        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
     resource = "transactional/stats"
@@ -241,7 +243,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         self.set_arguments(locals())
 
     def declared_table(self) -> Table:
-        """One row per connection and day."""
+        """Return the table of transactional statistics: one row per connection and day."""
         from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS
 
         return TRANSACTIONAL_STATS
@@ -251,9 +253,11 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         from airflow_provider_mail._task.statistics import read_transactional_stats
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
-        found = read_transactional_stats(self.hook, observation, start_day, end_day)
-        if missing := found.missing_days:
-            some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
-            self.log.warning("The response leaves out %s days, whose rows are kept: %s", len(missing), some)
-        loaded = self.unstorable.load(found.table, self.table, found.rows(), covers=found.covers, now=observation.now())
+        statistics = read_transactional_stats(self.hook, observation, start_day, end_day)
+        if missing := statistics.missing_days:
+            shown = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
+            self.log.warning("The response leaves out %s days, whose rows are kept: %s", len(missing), shown)
+        loaded = self.unstorable.load(
+            statistics.table, self.table, statistics.rows(), covers=statistics.covers, now=observation.now()
+        )
         return loaded, {"missing_days": len(missing)}

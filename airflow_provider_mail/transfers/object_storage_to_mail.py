@@ -1,4 +1,4 @@
-"""From files to the service."""
+"""Transfer from files to the service."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["ObjectStorageToMailContactsOperator"]
 class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     """Import the rows of a CSV, JSON Lines or Parquet file as contacts.
 
-    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
-    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. A
-    retried task does not send again what earlier tries got accepted (Airflow 3.3).
+    Rows stream through checks into several concurrent requests, in constant memory. Invalid rows are rejected with row
+    number, field and reason; all others are imported, and then the task fails if too many were rejected. A retried task
+    does not send rows again that were accepted in earlier tries (Airflow 3.3).
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
-    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
+    message, which is logged as a warning), ``sandbox`` and the places of the rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -38,16 +38,16 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
-    :param path: the file, as ``ObjectStoragePath`` takes it: ``s3://bucket/contacts.csv.gz``,
+    :param path: the file, as a path or URL of ``ObjectStoragePath``: ``s3://bucket/contacts.csv.gz``,
         ``file:///data/x.parquet``. (templated)
     :param object_storage_conn_id: the connection to the storage; can also be part of the path:
         ``s3://aws@bucket/x.csv``. Default: that of the path. (templated)
-    :param file_format: ``csv``, ``jsonl`` or ``parquet`` (needs the extra ``parquet``). Default: by the ending of the
-        name: ``.csv``, ``.tsv`` (tabs), ``.jsonl``, ``.ndjson``, ``.parquet``. (templated)
-    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``none``. Default: by a further ending of the name:
+    :param file_format: ``csv``, ``jsonl`` or ``parquet`` (needs the extra ``parquet``). Default: by the extension of
+        the name: ``.csv``, ``.tsv`` (tabs), ``.jsonl``, ``.ndjson``, ``.parquet``. (templated)
+    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``none``. Default: by a further extension of the name:
         ``.gz``, ``.bz2``, ``.xz``, ``.zst``. (templated)
     :param encoding: the encoding of CSV and JSON Lines. Default: ``utf-8``. (templated)
-    :param delimiter: the character between the values of CSV. Default: a comma, or a tab where the ending is ``.tsv``.
+    :param delimiter: the character between the values of CSV. Default: a comma, or a tab if the extension is ``.tsv``.
         (templated)
     :param column_names: the names of the values of a CSV file that has no header. Default: those of the header.
         (templated)
@@ -59,21 +59,22 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
         (templated)
     :param chunk_size: rows in one request. Default: 5,000.
-    :param max_in_flight: the largest number of concurrent requests, at most the connection's own limit. Default: 16.
+    :param max_in_flight: the maximum number of concurrent requests; the connection's own limit also applies. Default:
+        16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
-        document does not describe. (templated)
+        specification does not describe. (templated)
     :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
         0.
     :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
-    :param report_path: an HTML file for a report: the counts, and how many rows were rejected for which reason, without
-        personal data. Likewise a path or URL, and replaced by another try. A report that cannot be written is logged,
-        and does not fail the task. Default: none. (templated)
+        ``ObjectStoragePath`` takes it. Another try replaces it. It contains personal data. Default: none. (templated)
+    :param report_path: an HTML file for a report: the counts, and the number of rejected rows by reason, without
+        personal data. Also a path or URL, and replaced by another try. A report that cannot be written is logged, and
+        does not fail the task. Default: none. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
         zeros. Default: ``error``.
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
-    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago.
-        If false, every try sends everything. Default: true.
+    :param resume: let a retried task skip chunks of unchanged rows that were accepted less than a day ago. If false,
+        every try sends everything. Default: true.
     """
 
     path: str | ObjectStoragePath
@@ -123,20 +124,20 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         try:
             file = path.fs.open(path.path, "rb")
         except FileNotFoundError:
-            # Without the traceback through the file system; a file may yet come, so the task is retried.
+            # Without the traceback through the file system. The file may arrive later, so the task is retried.
             raise FileNotFoundError(f"path: there is no such file: {str(path)!r}") from None
         with file, file_rows(file, str(path), form) as rows:
-            # A file of no JSON lines has no names, and says so by having no row.
+            # A JSON Lines file without lines has no column names, and no rows.
             columns = rows.columns or list(self.columns or PROPERTIES.values())
             yield Source(columns, rows.batches, rows.total)
 
     def _form(self, name: str) -> FileForm:
-        """How the file is read: what the arguments say, and where they don't what its name says."""
+        """Return how to read the file: by the arguments, and otherwise by its name."""
         from airflow_provider_mail.warehouse.read_files import COMPRESSIONS, FORMATS, FileForm, form_of
 
-        told_format, told_compression, told_delimiter = form_of(name)
-        file_format = self.file_format or told_format
-        compression = self.compression or told_compression or "none"
+        named_format, named_compression, named_delimiter = form_of(name)
+        file_format = self.file_format or named_format
+        compression = self.compression or named_compression or "none"
         if file_format is None:
             raise AirflowFailException(f"file_format: unknown extension of {name!r}; set one of {', '.join(FORMATS)}")
         for argument, value, known in (
@@ -149,7 +150,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             "".encode(self.encoding)
         except LookupError as error:
             raise AirflowFailException(f"encoding: {error}") from None
-        delimiter = self.delimiter or told_delimiter
+        delimiter = self.delimiter or named_delimiter
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise AirflowFailException(f"delimiter: {delimiter!r} is not one character that can stand between values")
         return FileForm(

@@ -1,4 +1,4 @@
-"""Transfers of files into a warehouse: before and after the warehouse's own load."""
+"""Transfers of files into a warehouse: the steps before and after the warehouse's own load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["MailCreateStageTableOperator", "MailMergeStageTableOperator"]
 
 
 class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
-    """Work on the table of staged rows of one load of files."""
+    """Base class of the operators for the table of staged rows of a load of files."""
 
     ui_color = "#e6f1f2"
 
@@ -43,7 +43,7 @@ class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
     def read_manifest(self) -> Manifest:
         """Read the manifest.
 
-        :raises AirflowFailException: when there is none.
+        :raises AirflowFailException: when there is no manifest.
         """
         from airflow_provider_mail._task.object_storage import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -63,9 +63,9 @@ class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
 class MailCreateStageTableOperator(BaseStageTableOperator):
     """Create the empty table that a warehouse (Snowflake, BigQuery, Redshift, Databricks) loads the files into.
 
-    Its columns are those of the files. It is beside ``table``, and named after it and the load.
+    Its columns are those of the files. It is in the schema of ``table``, and named after that and the load.
 
-    Returns ``stage_table``, its name, and ``records``, the number of rows that it must get.
+    Returns ``stage_table``, its name, and ``records``, the number of rows that must be loaded into it.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -102,16 +102,15 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
 class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
     """Merge the rows of a load of files, which the warehouse has loaded into the table of staged rows.
 
-    The rules are those of the loads into tables: a row never replaces one that was observed later; what the load has
-    read whole replaces its window; a load that asked the service earlier than one that is already there adds nothing to
-    what that one has read whole. The table is created if it does not exist, in native types, and gets columns that a
-    later version adds.
+    The rules are those of the loads into tables: a row never replaces one that was observed later; a window that the
+    load has read completely is replaced; an earlier load adds nothing to a window that a later load has read
+    completely. The table is created if it does not exist, with native types, and gets columns that later versions add.
 
-    The load is that of two readings, so what it lacks both of them lacked. Before campaigns are marked as gone in a
-    table of statistics, the service is asked for them by name, through the connection that the manifest names.
+    The load consists of two readings, so rows that it lacks are missing in both. Before campaigns are marked as gone in
+    a table of statistics, they are looked up at the service by name, with the connection that the manifest names.
 
-    Fails if the table of staged rows does not have exactly the rows that the manifest says. It is removed after the
-    merge, and stays after a failure.
+    Fails if the table of staged rows does not have exactly the number of rows in the manifest. The table is removed
+    after the merge, and stays after a failure.
 
     Returns ``table`` and ``records``.
 
@@ -127,8 +126,8 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         path. (templated)
     :param allow_empty: let a load without rows delete all rows of its list, or mark all of its window as gone. If
         false, the task fails and the rows stay. Default: false.
-    :param max_removed_fraction: the largest share of these rows, from 0 to 1, that the load may remove on balance; not
-        applied below ten rows. Default: 0.5.
+    :param max_removed_fraction: the largest share of these rows, from 0 to 1, that the load may remove, net of added
+        rows; not applied below ten rows. Default: 0.5.
     """
 
     def __init__(
@@ -158,10 +157,10 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         def exists(names: Sequence[str]) -> Collection[str]:
             return self.hook.run(existing_campaigns(names))
 
-        # The campaigns of a manifest are all that the account has; statistics are those of a window.
-        asked = exists if manifest.table is CAMPAIGN_STATS else None
+        # A load of campaigns has all campaigns of the account; a load of statistics has those of a window.
+        exists_by_name = exists if manifest.table is CAMPAIGN_STATS else None
         with self.mail_errors():
-            loaded = merge_stage(hook, manifest, self.table, removal=self.removal_rule(), exists=asked)
+            loaded = merge_stage(hook, manifest, self.table, removal=self.removal_rule(), exists=exists_by_name)
         folder = Folder(storage_path(self.manifest, self.object_storage_conn_id, "manifest").parent)
         self.moved(folder, SqlTable(hook, self.table), table=manifest.table, rows=loaded.rows)
         self.log.info("%s records merged into %s", loaded.rows, self.table)

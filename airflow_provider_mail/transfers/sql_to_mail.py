@@ -1,4 +1,4 @@
-"""From a database to the service."""
+"""Transfers from a database to the service."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class SqlSource:
 class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     """Import the rows of a query as contacts, from any database with a ``DbApiHook``.
 
-    Rows stream through checks into several concurrent requests, in flat memory. Rows that cannot be valid are rejected
-    with row number, field and reason; all others are imported, and then the task fails if too many were rejected. A
-    retried task does not send again what earlier tries got accepted (Airflow 3.3).
+    Rows stream through checks into several concurrent requests, in constant memory. Invalid rows are rejected with row
+    number, field and reason; all others are imported, and then the task fails if too many were rejected. A retried task
+    does not send rows again that were accepted in earlier tries (Airflow 3.3).
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (accepted requests that the service commented
-    on, which is logged as a warning), ``sandbox`` and where the rejected rows are; never rows or addresses.
+    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
+    message, which is logged as a warning), ``sandbox`` and the places of the rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -74,23 +74,24 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     :param update_mode: ``create_and_update``, ``create_only`` or ``update_only``. Default: ``create_and_update``.
         (templated)
     :param chunk_size: rows in one request. Default: 5,000.
-    :param max_in_flight: the largest number of concurrent requests, at most the connection's own limit. Default: 16.
+    :param max_in_flight: the maximum number of concurrent requests; the connection's own limit also applies. Default:
+        16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
-        document does not describe. (templated)
+        specification does not describe. (templated)
     :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
         0.
     :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
-    :param report_path: an HTML file for a report: the counts, and how many rows were rejected for which reason, without
-        personal data. Likewise a path or URL, and replaced by another try. A report that cannot be written is logged,
-        and does not fail the task. Default: none. (templated)
+        ``ObjectStoragePath`` takes it. Another try replaces it. It contains personal data. Default: none. (templated)
+    :param report_path: an HTML file for a report: the counts, and the number of rejected rows by reason, without
+        personal data. Also a path or URL, and replaced by another try. A report that cannot be written is logged, and
+        does not fail the task. Default: none. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
         zeros. Default: ``error``.
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
-    :param resume: let a retried task leave out chunks of rows that are the same and were accepted less than a day ago.
-        If false, every try sends everything. Default: true.
+    :param resume: let a retried task skip chunks of unchanged rows that were accepted less than a day ago. If false,
+        every try sends everything. Default: true.
     :param rejects_table: a table in the same database for the rejected rows with reasons; created when missing. It
-        holds personal data. Default: none. (templated)
+        contains personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any import, are deleted; applied when this task
         stores rows, in the same transaction. Default: never.
     :param count_first: run the query twice, first to count its rows, so that the log can show the remaining time.
@@ -149,7 +150,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
         if not self.count_first:
             return None
-        # On lines of its own, since the query may end in a comment.
+        # On separate lines, since the query may end with a comment.
         counting = f"SELECT COUNT(*) FROM (\n{self.sql.strip().rstrip(';')}\n) AS contacts"
         try:
             with stream_rows(self.sql_hook, counting, parameters) as (_, batches):
@@ -159,7 +160,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
             return None
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        # Store the rejected rows in the table, the file, or both, in place of what an earlier try stored.
+        # Store the rejected rows in the table, the file, or both, replacing those of an earlier try.
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
             from airflow_provider_mail._task.rejected_rows import store_rejects
@@ -167,16 +168,16 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
             store_rejects(self.sql_hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
 
     def reject_places(self) -> dict[str, str]:
-        """Where it was stored, for XCom."""
+        """Return where the rejected rows are stored, for XCom."""
         return super().reject_places() | ({"rejects_table": self.rejects_table} if self.rejects_table else {})
 
 
 class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
-    """Send one personalized message for each row of a query, at most once, in flat memory.
+    """Send one personalized message for each row of a query, at most once, in constant memory.
 
     All rows are read and checked before the first message is sent, and then sent in requests of up to 100 messages.
-    Another try runs the query again and continues after what was sent; when the rows that were sent are no longer the
-    first ones, in the same order, nothing more is sent and the task fails. So the query needs an ``ORDER BY``.
+    Another try runs the query again and continues after the rows that were sent; if these are no longer the first rows,
+    in the same order, nothing more is sent and the task fails. So the query needs an ``ORDER BY``.
 
     Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
     ``unknown_recipients`` that were skipped, ``duplicate_recipients`` and ``sandbox``; never addresses.
@@ -194,20 +195,20 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: none. (templated)
     :param to_column: the column with the recipient's address. Default: ``email``. (templated)
-    :param name_column: the column with the name beside the address. Default: none. (templated)
+    :param name_column: the column with the recipient's name. Default: none. (templated)
     :param cc_column: the column with addresses that get a copy, separated by commas. Default: none. (templated)
     :param bcc_column: the column with addresses that get a blind copy, separated by commas. Default: none. (templated)
-    :param columns: the tag that each column is the value of: ``{"first_name": "name"}`` for ``{{name}}``. Columns left
-        out are not sent. Default: every column but those of ``to``, ``cc`` and ``bcc``, for the tag of its own name.
-        Instead of missing and blank values, those of ``mail_params`` apply. (templated)
+    :param columns: the tag for which each column has the value: ``{"first_name": "name"}`` for ``{{name}}``. Columns
+        left out are not sent. Default: every column except those of ``to``, ``cc`` and ``bcc``, for the tag of its own
+        name. The values of ``mail_params`` replace missing and blank values. (templated)
     :param subject: the subject of messages without one of their own. It may hold tags; since Airflow renders the field,
         write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
     :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
         or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
     :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
         Default: none. (templated)
-    :param mail_params: values for tags in all messages (the document's ``params``; Airflow has ``params`` of its own);
-        those of a row take precedence, unless they are missing or blank. Default: none. (templated)
+    :param mail_params: values for tags in all messages (the specification's ``params``; Airflow has its own
+        ``params``); those of a row take precedence, unless they are missing or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
@@ -222,8 +223,8 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
         before anything is sent, ``skip`` all but the first, or ``allow`` it. The result counts them as
         ``duplicate_recipients``. Default: ``fail``.
-    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that people see
-        to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
+    :param allow_blank: send it although subject or content is blank, or a template rendered an argument that recipients
+        see to nothing or to the text ``None``. Default: false, the task fails before anything is sent.
     :param on_unfilled_tag: what to do when a tag in subject, content or stored template has no value in a message, or a
         blank one: ``fail`` before anything is sent, or ``warn`` in the log. Default: ``fail``.
     :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no

@@ -1,4 +1,4 @@
-"""What the triggers of all waits share: the event, and what it means to the task that waited."""
+"""Base class of the triggers of all waits, and the interpretation of its event by the waiting task."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 LAST_LOOK_SECONDS = 60.0
-"""Seconds that the poll after the deadline may take."""
+"""Time limit in seconds of the poll after the deadline."""
 
 
 class BaseWaitTrigger(BaseTrigger):
-    """Fires once: when the awaited state is reached, when it cannot be reached any more, or at the deadline.
+    """Fires once: when the awaited state is reached, when it can no longer be reached, or at the deadline.
 
-    The arguments are stored unencrypted in Airflow's database: they hold a connection id and no secret. They stay the
-    same from version to version, so that waits survive an upgrade.
+    The arguments are stored unencrypted in Airflow's database: they contain a connection id and no secret. They do not
+    change between versions, so that waits survive an upgrade.
 
-    The event is plain JSON, which :func:`decision_of` reads: ``status``, ``message``, the name and the result.
+    The event is plain JSON, which :func:`decision_of` parses: ``status``, ``message``, the name and the result.
 
     :param conn_id: the connection that is polled.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
-    :param end_time: Unix time of the deadline, by the service's clock as far as it shows one: the clocks of the worker
-        and the triggerer may differ. It survives restarts of the triggerer. ``None`` for none.
+    :param end_time: Unix time of the deadline, by the service's clock if its responses show one: the clocks of the
+        worker and the triggerer may differ. It survives restarts of the triggerer. ``None`` for no deadline.
     :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
     :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
     """
@@ -45,13 +45,13 @@ class BaseWaitTrigger(BaseTrigger):
     """The module of the poller, which imports everything that :meth:`subscription` needs."""
 
     identity: ClassVar[str] = "mail_name"
-    """The argument that names what is awaited."""
+    """The argument that names the awaited object."""
 
     event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
-    """The keys of the event for the name of what is awaited and for the result."""
+    """The keys of the event for the name of the awaited object and for the result."""
 
     added_arguments: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
-    """Arguments added after the first release, with their defaults. They are stored only when they differ, so that a
+    """Arguments added after the first release, with their defaults. They are stored only if they differ, so that a
     triggerer that is not upgraded yet can load the trigger."""
 
     def __init__(
@@ -80,7 +80,7 @@ class BaseWaitTrigger(BaseTrigger):
         """Return the poller to subscribe to, and the subscription."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class path and the arguments."""
+        """Return the class path and the arguments."""
         classpath, arguments = path_and_arguments(self)
         for name, default in self.added_arguments.items():
             if arguments[name] == default:
@@ -116,10 +116,10 @@ class BaseWaitTrigger(BaseTrigger):
                 now = time.time() + (subscription.offset or 0.0)
                 left = None if self.end_time is None else max(self.end_time - now, 0.0)
                 if left:
-                    # The service's clock may show only at the last look that the time is not up yet.
+                    # Only the last poll may show that, by the service's clock, the deadline has not passed yet.
                     subscription.last_look = False
                 if left == 0.0 and not subscription.last_look:
-                    # What was awaited may have happened since the last poll, or while no triggerer ran.
+                    # The awaited state may have been reached since the last poll, or while no triggerer ran.
                     if time.monotonic() - subscription.polled_at > EXTRA_POLL_SECONDS:
                         subscription.due = min(subscription.due, time.monotonic() + SETTLE_SECONDS)
                         poller.poll_soon()
@@ -133,7 +133,7 @@ class BaseWaitTrigger(BaseTrigger):
                         continue
                     latest = subscription.decision
                     if latest is None or subscription.polled_at < asked_at:
-                        # An earlier poll does not tell what has happened since.
+                        # An earlier poll does not show what has happened since.
                         not_polled = f"the last poll for {getattr(self, self.identity)!r} did not end"
                         latest = PollDecision(WaitStatus.WAITING, not_polled, is_seen=False)
                     return latest.at_deadline()
@@ -147,24 +147,25 @@ class BaseWaitTrigger(BaseTrigger):
                 await self._log_line(status_line(decision, self.poke_interval, self.end_time))
 
     async def _log_line(self, text: str) -> None:
-        # In a thread: when a thousand waits end at once, the triggerer reads their lines too slowly for the event loop.
+        # In a thread: when a thousand waits end together, the triggerer reads their log lines too slowly for the event
+        # loop.
         await asyncio.to_thread(self.log.info, "%s", text)
 
 
 def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
     """Return the class path of a trigger and its arguments, by which Airflow identifies it.
 
-    :param trigger: keeps each argument in an attribute of the same name.
+    :param trigger: a trigger that keeps each argument in an attribute of the same name.
     """
-    kind = type(trigger)
-    arguments = {name: getattr(trigger, name) for name in inspect.signature(kind).parameters}
-    return f"{kind.__module__}.{kind.__qualname__}", arguments
+    trigger_type = type(trigger)
+    arguments = {name: getattr(trigger, name) for name in inspect.signature(trigger_type).parameters}
+    return f"{trigger_type.__module__}.{trigger_type.__qualname__}", arguments
 
 
 def decision_of(event: object) -> PollDecision:
     """Parse the event of a trigger of this version or an earlier one.
 
-    :param event: what the trigger yielded.
+    :param event: the event that the trigger yielded.
     :raises AirflowException: it is not an event of these triggers.
     """
     from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus

@@ -35,18 +35,18 @@ class MailCampaignTrigger(BaseWaitTrigger):
 
     :param mail_conn_id: the connection to the service.
     :param mail_name: the exact name of the campaign.
-    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share their
-        polls. Default: 60.
-    :param end_time: Unix time, by the service's clock, at which the wait times out, also after restarts of the
+    :param poke_interval: seconds between polls; all waits with the same connection and interval share their polls.
+        Default: 60.
+    :param end_time: Unix time, by the service's clock, at which the wait times out, even after restarts of the
         triggerer. Default: never.
-    :param not_before: Unix time, by the local clock, at which a scheduled campaign is sent: until then it is polled
-        every five minutes only. Default: not scheduled.
+    :param not_before: Unix time, by the local clock, at which a scheduled campaign is sent: until then, it is polled
+        only every five minutes. Default: not scheduled.
     :param seen: whether the campaign existed at an earlier poll, so that a missing one ends the wait. Default: false.
     :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
     :param cancel_on_kill: cancel the campaign when the waiting task is marked failed or success. Needs Airflow 3.3;
         earlier versions do not notify a trigger. Default: false.
-    :param poll_error_timeout: seconds for which consecutive polls must have failed, as well, for the wait to fail.
-        Default: 600.
+    :param poll_error_timeout: the wait fails only after consecutive polls have failed for this many seconds. Default:
+        600.
     """
 
     poller_module = "airflow_provider_mail._polling.campaigns"
@@ -89,10 +89,10 @@ class MailCampaignTrigger(BaseWaitTrigger):
         )
 
     async def on_kill(self) -> None:
-        """Cancel the campaign if the task was ended; Airflow also calls this when it was not."""
+        """Cancel the campaign if the task was ended; Airflow also calls this method when it was not."""
         if not self.cancel_on_kill:
             return
-        # The wait has imported all that this imports.
+        # The wait has already imported everything that this module needs.
         from airflow_provider_mail._task.on_kill import cancel_if_ended
 
         outcome = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
@@ -107,12 +107,13 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     ``send_time`` (ISO 8601, UTC) and ``mail_stats`` of each.
 
     Each campaign that reaches a final status within 31 days of its send time is reported at least once. Without stored
-    state the trigger starts with the campaigns sent since ``lookback``, also with those sent while no triggerer ran,
-    and those without a send time. Airflow 3.3 stores what was reported in the asset's state store, so that a restart
-    repeats at most the last moments. Before 3.3 a restart repeats everything since ``lookback``, and misses a campaign
-    sent earlier that completes while no triggerer runs: set ``lookback`` to more than sending takes.
+    state, the trigger starts with the campaigns sent since ``lookback``, including those sent while no triggerer ran
+    and those without a send time. Airflow 3.3 stores the reported campaigns in the asset's state store, so that a
+    restart repeats at most those of the last seconds. Before 3.3, a restart repeats everything since ``lookback``, and
+    misses a campaign sent earlier that completes while no triggerer runs: set ``lookback`` to a time longer than
+    sending takes.
 
-    The trigger never ends. A failed poll is logged and repeated, after pauses that grow up to a quarter of an hour.
+    The trigger never ends. A failed poll is logged and repeated, after pauses that grow to a quarter of an hour.
 
     .. seealso::
         For more information on how to use this trigger, see the guide
@@ -124,11 +125,12 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     :param name_prefix: report only campaigns whose name starts with this. Default: all campaigns.
     :param name_contains: report only campaigns whose name contains this. Default: all campaigns.
     :param mail_status: the states to report, of 2 and 4. Default: both.
-    :param lookback: how far back a start without stored state looks; seconds or a timedelta. Default: three days.
-    :param poke_interval: seconds from one poll to the next; all triggers with the same connection, interval and name
-        filter share their polls. Default: 60.
-    :param label: tells this trigger from one with the same arguments. Give the watchers of two assets different labels:
-        each then stores by itself what it has reported, and they still share their polls. Default: none.
+    :param lookback: the time before a start without stored state from which campaigns are reported; seconds or a
+        timedelta. Default: three days.
+    :param poke_interval: seconds between polls; all triggers with the same connection, interval and name filter share
+        their polls. Default: 60.
+    :param label: distinguishes this trigger from one with the same arguments. Give the watchers of two assets different
+        labels: each then stores its reported campaigns separately, and they still share their polls. Default: none.
     """
 
     def __init__(
@@ -147,14 +149,14 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         if label == "":
             raise ValueError("label: is empty; leave it out for none")
         texts = {"mail_name": mail_name, "name_prefix": name_prefix, "name_contains": name_contains}
-        given = {name: text for name, text in texts.items() if text is not None}
-        if len(given) > 1:
-            raise ValueError(f"{', '.join(given)}: only one of them can be given")
-        for name, text in given.items():
+        filters = {name: text for name, text in texts.items() if text is not None}
+        if len(filters) > 1:
+            raise ValueError(f"{', '.join(filters)}: only one of them can be given")
+        for name, text in filters.items():
             if not isinstance(text, str):
                 raise ValueError(f"{name}: {not_text(name, text)}")
-        if "" in given.values():
-            raise ValueError(f"{', '.join(given)}: is empty; leave it out for all campaigns")
+        if "" in filters.values():
+            raise ValueError(f"{', '.join(filters)}: is empty; leave it out for all campaigns")
         if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
             raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
@@ -171,15 +173,15 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         self.label = label
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments, by which Airflow identifies the trigger; they hold no secret."""
+        """Return the class path and the arguments, by which Airflow identifies the trigger; they contain no secret."""
         classpath, arguments = path_and_arguments(self)
         if self.label is None:
-            # An argument added later: without it the trigger stays the one that runs already.
+            # The argument was added later: without it, the trigger stays identical to one that is already running.
             del arguments["label"]
         return classpath, arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll without end; yields an event for each poll that finds newly completed campaigns."""
+        """Poll endlessly; yield an event for each poll that finds newly completed campaigns."""
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, "airflow_provider_mail._polling.campaign_changes")
         from airflow_provider_mail._polling.campaign_changes import (
@@ -194,7 +196,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         from airflow_provider_mail.api.errors import MailError
 
         names = [self.mail_name, self.name_prefix, self.name_contains]
-        # Another watcher of the asset has a key of its own; a new poke_interval alone keeps the key.
+        # Each watcher of the asset has a key of its own; a changed poke_interval does not change the key.
         identity = [self.mail_conn_id, *names, self.mail_status, *([] if self.label is None else [self.label])]
         key = f"mail_events_{digest(identity)}"
         reported = ReportedCampaigns(getattr(self, "asset_state_store", None), key)
@@ -217,7 +219,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
                 if changed := detector.changes(result, at):
                     for campaign in changed:
                         self.log.info("campaign %r: mailStatus is now %d", campaign.mail_name, campaign.mail_status)
-                    # One event: of two at the same moment Airflow would pass the second only to a later run.
+                    # A single event: of two simultaneous events, Airflow would pass the second one only to a later run.
                     payloads = [campaign.payload for campaign in changed]
                     yield TriggerEvent({"mail_conn_id": self.mail_conn_id, "campaigns": payloads})
                 await reported.keep(detector.state)

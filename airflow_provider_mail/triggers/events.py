@@ -21,12 +21,12 @@ class MailInboxTrigger(BaseWaitTrigger):
 
     :param inbox_conn_id: the connection to the database of the inbox.
     :param inbox_table: the table of the inbox. Default: ``mail_inbox``.
-    :param poke_interval: seconds from one query to the next; all waits for the same inbox with the same interval share
-        their queries. Default: 10.
-    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param poke_interval: seconds between queries; all waits for the same inbox with the same interval share their
+        queries. Default: 10.
+    :param end_time: Unix time at which the wait times out, even after restarts of the triggerer. Default: never.
     :param max_poll_errors: the wait fails only after more consecutive failed queries than this. Default: 2.
-    :param poll_error_timeout: seconds for which consecutive queries must have failed, as well, for the wait to fail.
-        Default: 600.
+    :param poll_error_timeout: the wait fails only after consecutive queries have failed for this many seconds. Default:
+        600.
     """
 
     poller_module = "airflow_provider_mail._polling.inbox"

@@ -21,12 +21,12 @@ class MailSenderTrigger(BaseWaitTrigger):
     :param mail_conn_id: the connection to the service.
     :param sender_email: the sender, as it is registered.
     :param selector: the selector of its DKIM entry: with it the service checks at every poll. Default: none.
-    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share their
-        polls. Default: 300.
-    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param poke_interval: seconds between polls; all waits with the same connection and interval share their polls.
+        Default: 300.
+    :param end_time: Unix time at which the wait times out, even after restarts of the triggerer. Default: never.
     :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
-    :param poll_error_timeout: seconds for which consecutive polls must have failed, as well, for the wait to fail.
-        Default: 600.
+    :param poll_error_timeout: the wait fails only after consecutive polls have failed for this many seconds. Default:
+        600.
     """
 
     poller_module = "airflow_provider_mail._polling.senders"

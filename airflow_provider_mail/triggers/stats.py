@@ -22,7 +22,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     survive a restart of the triggerer: the trigger then continues from ``memory``.
 
     ``observations``, ``apart`` and ``age`` are the sensor's ``stable_checks``, ``min_interval`` and ``max_age``: they
-    keep the names under which running deployments have stored them.
+    keep the names under which Airflow has stored them.
 
     :param mail_conn_id: the connection to the service.
     :param mail_name: the exact name of the campaign.
@@ -30,15 +30,15 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     :param end_day: the last such day. Default: the day of the poll.
     :param observations: the number of consecutive observations that must find the same counts. Default: none; only
         ``age`` ends the wait.
-    :param apart: the minimum seconds from one observation to the next. Default: 0.
+    :param apart: the minimum seconds between observations. Default: 0.
     :param age: seconds after the send time at which counts are final even if they still change. Default: never.
-    :param memory: the state of the polls before, as `StatsStabilityTracker.state`. Default: none.
-    :param poke_interval: seconds from one poll to the next; all waits with the same connection and interval share their
-        polls. Default: 60.
-    :param end_time: Unix time at which the wait times out, also after restarts of the triggerer. Default: never.
+    :param memory: the state of the previous polls, as `StatsStabilityTracker.state`. Default: none.
+    :param poke_interval: seconds between polls; all waits with the same connection and interval share their polls.
+        Default: 60.
+    :param end_time: Unix time at which the wait times out, even after restarts of the triggerer. Default: never.
     :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
-    :param poll_error_timeout: seconds for which consecutive polls must have failed, as well, for the wait to fail.
-        Default: 600.
+    :param poll_error_timeout: the wait fails only after consecutive polls have failed for this many seconds. Default:
+        600.
     """
 
     poller_module = "airflow_provider_mail._polling.stats"

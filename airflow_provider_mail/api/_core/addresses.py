@@ -1,4 +1,4 @@
-"""Email addresses: which texts are addresses, what is wrong with others, and which of them are the same person's."""
+"""Email addresses: which texts are valid, what is wrong with others, and which addresses are the same person's."""
 
 from __future__ import annotations
 
@@ -8,52 +8,53 @@ import unicodedata
 CONTROL = r"\x00-\x1f\x7f-\x9f"
 """Control characters, for a character class. In a header a line break would start another header."""
 
-# Zero width characters, soft hyphens, byte order marks and the like: two addresses that look the same would be two.
+# Zero-width characters, soft hyphens, byte order marks and the like: addresses that look the same would differ.
 _INVISIBLE = r"\p{Cf}\p{Default_Ignorable_Code_Point}\u2800"
 _NOWHERE = rf"@\s<>,;{_INVISIBLE}{CONTROL}"
 
 ADDRESS_PATTERN = rf"^[^{_NOWHERE}]+@[^.{_NOWHERE}]+(?:\.[^.{_NOWHERE}]+)+$"
 """One ``@``, a domain with a dot, no separators, brackets, blanks, invisible or control characters.
 
-The document says "format-validated" but not how. This rejects what cannot be an address; the service checks the rest.
-The pattern is one of pydantic's, which knows properties of Unicode.
+The specification says "format-validated" but not how. This rejects what cannot be an address; the service checks the
+rest. The pattern is for pydantic's regular expressions, which support Unicode properties.
 """
 
-# Python's `re` does not know these properties. The blanks and the characters of categories C and Z need no class.
+# Python's `re` does not support these properties. Other characters of categories C and Z are found by category.
 _IGNORABLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
-_ODD_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+_INVALID_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
 _COMMON_NAMES = {" ": "a space", "\t": "a tab", "\n": "a line break", "\r": "a line break"}
 
 _MAX_DOMAIN_CHARACTERS = 253
 
 
 def address_key(address: str) -> str:
-    """Return what an address is compared by: two addresses with the same key are one person's.
+    """Return the key by which addresses are compared: addresses with the same key are the same person's.
 
     Surrounding white space, case and the form of Unicode (NFC, NFD) do not matter, nor whether the domain is written in
-    Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have the same key. Other
-    letters are other people: ``strasse`` is not ``straße``. It is not the spelling to send; see docs/contacts.md.
+    Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have the same key.
+    Different letters are different people: ``strasse`` is not ``straße``. The key is not the spelling to send; see
+    docs/contacts.md.
 
     :param address: an address, or a domain for which a sender is verified; it need not be valid.
     """
     key = address.strip().lower()
-    # The hot path: the ASCII form of a domain is ASCII.
+    # The hot path: an ASCII address needs no conversion.
     return key if key.isascii() else _unicode_key(address.strip())
 
 
 def _unicode_key(address: str) -> str:
-    # Not casefold(), which makes ``ss`` of ``ß``.
+    # Not casefold(), which converts ``ß`` to ``ss``.
     local, at, domain = unicodedata.normalize("NFC", address).lower().rpartition("@")
     return unicodedata.normalize("NFC", local) + at + _ascii_domain(domain)
 
 
 def _ascii_domain(domain: str) -> str:
-    """Return the ASCII form of a domain; one that has none is returned as it is."""
+    """Return the ASCII form of a domain; a domain without one is returned unchanged."""
     if domain.isascii() or len(domain) > _MAX_DOMAIN_CHARACTERS:
         return domain
-    # Most addresses are ASCII, and DAG files are parsed often.
+    # Imported here: most addresses are ASCII, and DAG files are parsed often.
     import idna
 
     try:
@@ -82,19 +83,19 @@ def _unicode_domain(domain: str) -> str:
 
 
 def address_problem(address: str) -> str:
-    """Return why a text does not match `ADDRESS_PATTERN`, without the text: which character cannot be seen."""
+    """Return why a text does not match `ADDRESS_PATTERN`, without the text: for instance, an invisible character."""
     problem = "is not an email address"
     if not (stripped := address.strip()):
         return problem
     if stripped != address:
         end, character = ("begins", address[0]) if address[0].isspace() else ("ends", address[-1])
         return f"{problem}: it {end} with {_name(character)}"
-    odd = next((character for character in address if _is_odd(character)), None)
-    return problem if odd is None else f"{problem}: it contains {_name(odd)}"
+    invalid = next((character for character in address if _is_invalid(character)), None)
+    return problem if invalid is None else f"{problem}: it contains {_name(invalid)}"
 
 
-def _is_odd(character: str) -> bool:
-    return unicodedata.category(character) in _ODD_CATEGORIES or _IGNORABLE.match(character) is not None
+def _is_invalid(character: str) -> bool:
+    return unicodedata.category(character) in _INVALID_CATEGORIES or _IGNORABLE.match(character) is not None
 
 
 def _name(character: str) -> str:

@@ -25,7 +25,7 @@ from airflow_provider_mail.api.errors import (
 
 NO_TLS = "the server does not use TLS; is it http:// instead of https:// ({http}), or another port?"
 
-# The first key that the reason contains decides. The resolver's error numbers are negative.
+# The first key that occurs in the reason applies. The resolver's error numbers are negative.
 CONNECT_MESSAGES = {
     "[SSL: WRONG_VERSION_NUMBER]": NO_TLS,
     "[SSL: RECORD_LAYER_FAILURE]": NO_TLS,
@@ -50,15 +50,17 @@ _OTHER_PROXY = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY in the environme
 
 
 def network_reason(error: Exception) -> str:
-    """Return the operating system's or TLS library's message, which may be in an error that led to httpx's.
+    """Return the message of the operating system or TLS library, which may be in a cause of httpx's error.
 
-    :param error: httpx's error; that of the asynchronous client has no message itself.
+    :param error: httpx's error; that of the asynchronous client has no message of its own.
     """
     causes = list(chain_of(error))
     for cause in causes:
-        if isinstance(cause, BaseExceptionGroup):  # one for each address of the host
-            causes += [deeper for each in cause.exceptions for deeper in chain_of(each)]
-    message = next((str(each) for each in causes if "[Errno" in str(each) or "[SSL" in str(each)), str(error))
+        if isinstance(cause, BaseExceptionGroup):  # one error for each address of the host
+            for exception in cause.exceptions:
+                causes += chain_of(exception)
+    messages = map(str, causes)
+    message = next((text for text in messages if "[Errno" in text or "[SSL" in text), str(error))
     return f"{type(error).__name__}: {message}"
 
 
@@ -122,8 +124,8 @@ def credential_of(config: ClientConfig) -> str:
 
 
 def _proxy(config: ClientConfig) -> tuple[str, str]:
-    """Return the proxy without its password, empty when there is none, and the setting that names it."""
+    """Return the proxy without its password (empty: no proxy), and the setting that names it."""
     if config.proxy:
         return config.proxy, _OWN_PROXY
-    scheme, _, rest = (proxy_url(config) or "").rpartition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if scheme else "", _OTHER_PROXY
+    scheme, _, host = (proxy_url(config) or "").rpartition("://")
+    return f"{scheme}://{host.rpartition('@')[2]}" if scheme else "", _OTHER_PROXY

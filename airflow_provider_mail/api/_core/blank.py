@@ -16,11 +16,11 @@ _HIDDEN = frozenset({"head", "script", "style", "template", "title"})
 
 
 NOTHING = frozenset({"None", "null", "nan", "NaN", "NaT", "<NA>", "undefined"})
-"""What templates make of a missing value. Exactly these: ``Null`` is a person's name."""
+"""The texts to which templates render a missing value. Exactly these: ``Null`` is a person's name."""
 
 
 def is_nothing(value: Any) -> bool:
-    """Return whether a value is missing: ``None``, blank, or a text that templates make of a missing value."""
+    """Return whether a value is missing: ``None``, blank, or a text to which templates render a missing value."""
     return value is None or (isinstance(value, str) and (is_blank(value) or value.strip() in NOTHING))
 
 
@@ -44,7 +44,7 @@ def is_blank_html(html: str) -> bool:
 
 
 class _SomethingShown(Exception):
-    """Ends the parsing: most documents show something near their beginning."""
+    """Ends parsing early: most documents show something near their beginning."""
 
 
 class _Parser(HTMLParser):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 RESOLUTION = 1.0
-"""Seconds: a ``Date`` header shows whole seconds."""
+"""Resolution of the ``Date`` header in seconds."""
 
 SLOW = 2.0
 """Seconds. The ``Date`` of a response that takes longer may be much later than its data."""
@@ -18,8 +18,8 @@ MAX_OFFSET = 10 * 366 * 86_400.0
 
 
 NEW_SECONDS = 15 * 60.0
-"""Seconds after its creation or send time for which what a campaign shows is not final: the document does not say what
-a new one shows."""
+"""Seconds after its creation or send time during which the state of a campaign is not final: the specification does not
+say which state a new campaign shows."""
 
 
 class ServiceClock:
@@ -35,10 +35,10 @@ class ServiceClock:
         self.asked_at: datetime | None = None
         """When the first request since `restart` was sent, by the service's clock: its data is not older.
 
-        Exact to the second when the local clock is wrong. ``None``: no response had a plausible ``Date`` header.
+        Accurate to a second when the local clock is wrong. ``None``: no response had a plausible ``Date`` header.
         """
         self.asked_at_local = 0.0
-        """When that request was sent by the local clock, as Unix time."""
+        """When that request was sent, by the local clock, as Unix time."""
 
     def restart(self) -> None:
         """Reset `asked_at`."""
@@ -54,15 +54,16 @@ class ServiceClock:
         date = http_date(headers.get("date", ""))
         if date is None:
             return
-        shown = date.timestamp()
+        header_time = date.timestamp()
         # The service set the header between `sent` and `received`, at some fraction of the second that it shows.
-        smallest, largest = shown - received, shown + RESOLUTION - sent
+        smallest, largest = header_time - received, header_time + RESOLUTION - sent
         offset = min(max(0.0, smallest), largest)
         if abs(offset) > MAX_OFFSET:
             return
         self.offset = offset
-        asked = sent if offset == 0.0 else min(shown, shown + SLOW - (received - sent))
-        asked_at = datetime.fromtimestamp(asked, UTC)
+        # With a wrong local clock, only the header is known: it is later than the request if the response was slow.
+        asked_time = sent if offset == 0.0 else min(header_time, header_time + SLOW - (received - sent))
+        asked_at = datetime.fromtimestamp(asked_time, UTC)
         self.asked_at_local = sent if self.asked_at is None else min(sent, self.asked_at_local)
         self.asked_at = min(asked_at, self.asked_at or asked_at)
 

@@ -1,6 +1,6 @@
-"""The life of one request without I/O: what is sent, how often, and which error is final.
+"""The protocol of one request without I/O: what is sent, how often, and which error is final.
 
-Both clients carry out these steps, so the logic exists once for sync and async.
+Both clients execute these steps, so the logic exists only once for sync and async.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Call:
 class RequestAttempt(NamedTuple):
     """An HTTP request that is about to be sent.
 
-    :param operation: its path.
-    :param repeated: whether it repeats one that failed.
+    :param operation: the path of the operation.
+    :param repeated: whether it repeats a request that failed.
     :param throttled: seconds that it was held back, to keep the rate or because the service is overloaded.
     """
 
@@ -81,7 +81,7 @@ Steps: TypeAlias = Generator[Call | Pause | Concurrent | MailRequest[Any], Any, 
 
 
 class FlowRunner:
-    """Run a generator of steps: carry ``step`` out until it is ``None``; then ``result`` is set."""
+    """Runs a generator of steps: execute ``step`` until it is ``None``; then ``result`` is set."""
 
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self._steps = steps
@@ -108,9 +108,9 @@ class Exchange:
     """What the two clients share: the settings, the throttle and the steps of one request.
 
     :param credentials_probe: a request that reads and that every valid credential may send.
-    :param clock: returns seconds that only grow.
+    :param clock: returns monotonic seconds.
     :param draw: returns a random number from 0 to 1.
-    :param on_request: called before each HTTP request. Default: nothing is.
+    :param on_request: called before each HTTP request. Default: nothing is called.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Exchange:
                 http_response: HttpResponse = yield call
                 max_memory = MEMORY_RATIO * self.config.max_answer_bytes
                 response = parse_response(request, http_response, secrets, max_memory)
-                # Not of a failure: it may be a proxy's response, which carries the proxy's time.
+                # Only for a success: a failure may be the response of a proxy, with the proxy's time.
                 self.service_clock.observe(http_response.headers, sent, time.time())
                 return response
             except MailInterruptedError:
@@ -177,9 +177,9 @@ class Exchange:
         raise error
 
     def _verify_auth_error(self, request: MailRequest[Any], error: MailError) -> Flow[None]:
-        """Find out whether a 401 without a ``code`` comes from the service or from a proxy.
+        """Determine whether a 401 without a ``code`` comes from the service or from a proxy.
 
-        The document does not show the service's 401. Credentials that the service rejects cannot read, either.
+        The specification does not show the service's 401. Credentials that the service rejects cannot read, either.
         """
         if isinstance(error, MailAuthError) and error.code is None and request.authenticated:
             try:
@@ -195,7 +195,7 @@ class Exchange:
         self.throttle = Throttle(self.config.requests_per_second, self._clock)
 
     def _wait_for_slot(self) -> Flow[float]:
-        """Wait for the throttle; return the seconds. A slot reserved before a pause is given up for one after it."""
+        """Wait for the throttle; return the seconds. A slot reserved before a pause is replaced by one after it."""
         waited = 0.0
         while (wait := self.throttle.reserve()) > 0:
             yield Pause(wait)
@@ -241,7 +241,7 @@ class Exchange:
         return Call(request.path, "POST", request.path, headers, request.payload(), None, reads)
 
     def _took_effect(self, request: MailRequest[Any], error: MailError) -> Flow[bool]:
-        """Whether an earlier attempt whose response was lost has carried out a deletion that is now rejected."""
+        """Return whether an earlier attempt, whose response was lost, carried out a deletion that is now rejected."""
         if not _can_look_up(request, error):
             return False
         try:
@@ -265,12 +265,12 @@ def _has_sandbox_mode(request: MailRequest[Any]) -> bool:
 
 
 def _can_look_up(request: MailRequest[Any], error: MailError) -> bool:
-    """Whether the rejection may be the effect of an earlier attempt, which a lookup can tell."""
+    """Whether an earlier attempt may have caused the rejection, which a lookup can determine."""
     return isinstance(error, MailRejectedError) and request.effect is Effect.DELETE
 
 
 def _after_lost_response(error: MailError) -> MailError:
-    """Add to an error that an earlier attempt may have succeeded."""
+    """Add to an error message that an earlier attempt may have succeeded."""
     error.args = (f"{_sentence(error)} The response to an earlier attempt was lost: it may have been carried out.",)
     error.may_have_taken_effect = True
     return error
@@ -289,14 +289,14 @@ def _sentence(error: MailError) -> str:
 
 
 def transport_error(operation: str, error: Exception, config: ClientConfig, late: float | None = None) -> MailError:
-    """Convert httpx's error: the request provably did not arrive, or it may have been carried out.
+    """Convert httpx's error: either the request provably did not arrive, or it may have been carried out.
 
     Do not chain httpx's error: it carries the request with its credentials.
 
     :param operation: the path of the operation.
-    :param late: the total time limit in seconds, when it has ended the request.
+    :param late: the total time limit in seconds, if the request exceeded it.
     """
-    kind = type(error).__name__
+    error_type = type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return MailConfigError(
             f"{operation}: the service's certificate is not trusted: {error}. Set ca_bundle on the connection if the "
@@ -309,7 +309,7 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
             f"{operation}: {connect_error_message(reason, config)}", operation=operation, reason=reason
         )
     if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
-        return MailConfigError(f"{operation}: the request could not be built ({kind})", operation=operation)
+        return MailConfigError(f"{operation}: the request could not be built ({error_type})", operation=operation)
     if late is not None:
         return MailAnswerLostError(
             f"{operation}: the response was not complete after {late:g} s ({TOTAL_TIMEOUT_FACTOR} times the "
@@ -317,5 +317,5 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
             operation=operation,
         )
     return MailAnswerLostError(
-        f"{operation}: the response was lost ({kind}), the request may have been carried out", operation=operation
+        f"{operation}: the response was lost ({error_type}), the request may have been carried out", operation=operation
     )

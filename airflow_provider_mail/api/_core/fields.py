@@ -1,4 +1,4 @@
-"""The limits and formats of the document as types, checked before a request is sent.
+"""The limits and formats of the specification as types, checked before a request is sent.
 
 Sections "Conventions", "Limits" and the tables of the endpoints.
 """
@@ -29,8 +29,8 @@ PHONE_PATTERN = (
 )
 """Digits with an optional plus sign, brackets, spaces, dots, slashes, hyphens and an extension.
 
-The document shows no format. This rejects what cannot be dialled, such as a word or two numbers in one; the service
-checks the rest.
+The specification shows no format. This rejects what cannot be dialed, such as a word, or two numbers in one; the
+service checks the rest.
 """
 
 OPTIONAL_PHONE_PATTERN = rf"^$|{PHONE_PATTERN}"
@@ -50,7 +50,7 @@ PATTERN_MESSAGES: dict[str, str | Callable[[str], str]] = {
     _OPTIONAL_WEB_URL_PATTERN: "must be empty or begin with http:// or https://",
     _NO_SPACE_PATTERN: "must not contain white space",
 }
-"""The message for a value that does not match a pattern, or the function that makes it from the value."""
+"""The message for a value that does not match a pattern, or a function that creates the message from the value."""
 
 
 def _max_bytes(limit: int) -> AfterValidator:
@@ -64,7 +64,7 @@ def _max_bytes(limit: int) -> AfterValidator:
 
 
 def _alphanumeric(value: str) -> str:
-    # Not isalnum(), which takes ½ and ² as well.
+    # Not isalnum(), which accepts ½ and ², too.
     if not value or not all(character.isalpha() or character.isdecimal() for character in value):
         raise ValueError("only letters and digits are allowed")
     return value
@@ -98,7 +98,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _iso_text(value: Any) -> Any:
-    # Without this pydantic would accept numbers and numeric text as epochs, which a DAG author does not mean.
+    # Without this, pydantic would accept numbers and numeric text as epochs, which DAG authors do not intend.
     if not isinstance(value, str | datetime):
         raise ValueError("must be a datetime or ISO 8601 text with a time zone, such as 2026-01-31T09:00:00Z")
     if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d[T ]", value.strip()):
@@ -121,7 +121,7 @@ def _as_wire(value: datetime) -> str:
 def _only_day(value: Any) -> Any:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    # Python parses other forms, too; only this one is the document's.
+    # Python parses other forms, too; only this one is in the specification.
     with suppress(ValueError):
         if isinstance(value, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
             return date.fromisoformat(value)
@@ -176,7 +176,7 @@ NewMailName = Annotated[MailName, StringConstraints(pattern=LINE_PATTERN)]
 """The name of a new campaign: one line. Existing campaigns may have other names."""
 
 TemplateName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
-"""A template's name: at most 250 characters (the document says "bytes/characters")."""
+"""A template's name: at most 250 characters (the specification says "bytes/characters")."""
 
 DisplayName = Annotated[Line, _max_bytes(100)]
 """The name of a recipient: at most 100 bytes."""
@@ -212,7 +212,7 @@ Day = Annotated[date, BeforeValidator(_only_day)]
 
 
 def _no_boolean(value: Any) -> Any:
-    # In Python, and so for pydantic, true is the number 1.
+    # In Python, and therefore in pydantic, True equals 1.
     if isinstance(value, bool):
         raise ValueError("must be a whole number")
     return value
@@ -237,22 +237,22 @@ def _from_epoch_millis(value: Any) -> datetime | None:
 
 
 def time_from_text(value: Any) -> datetime:
-    """Parse a time of the service: ISO 8601, UTC where no zone is given.
+    """Parse a time of the service: ISO 8601, in UTC if it has no zone.
 
-    :raises ValueError: it is no time.
+    :raises ValueError: it is not a time.
     """
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
         raise ValueError("not a date and time") from None
-    # The document shows times without a zone (a template's createDate) beside times in UTC: all are read as UTC.
+    # The specification shows times without a zone (a template's createDate) and times in UTC: all are read as UTC.
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def service_time(value: Any) -> datetime | None:
     """Parse a time of the service, which may be missing: absent, empty or 0 is ``None``.
 
-    :raises ValueError: it is no time.
+    :raises ValueError: it is not a time.
     """
     return None if value in _MISSING else time_from_text(value)
 
@@ -261,4 +261,4 @@ EpochMillis = Annotated[datetime | None, BeforeValidator(_from_epoch_millis)]
 """Milliseconds since 1970 on the wire, an aware datetime here; absent, empty or 0 is ``None``."""
 
 ServiceTime = Annotated[datetime | None, BeforeValidator(service_time)]
-"""A time as text on the wire, an aware datetime here (UTC where no zone is given); absent or empty is ``None``."""
+"""A time as text on the wire, an aware datetime here (in UTC if it has no zone); absent or empty is ``None``."""

@@ -26,7 +26,7 @@ _current: ContextVar[Interrupt | None] = ContextVar("_current", default=None)
 
 
 class Interrupt:
-    """Ends all requests that run under it; cannot be reused.
+    """Ends all requests that were started with :meth:`run`; cannot be reused.
 
     :meth:`stop` may be called from a signal handler, such as an operator's ``on_kill``.
     """
@@ -51,10 +51,10 @@ class Interrupt:
         self.stop()
         with self._lock:
             self._aborted = True
-            for each in self._sockets:
+            for connection in self._sockets:
                 # Not SSLSocket's method, which would let the reading thread continue without TLS.
                 with contextlib.suppress(OSError):
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def run(self, action: Callable[..., T], *arguments: Any) -> T:
         """Call a function; this interrupt ends every request that the function makes in this thread."""
@@ -106,7 +106,7 @@ def current() -> Interrupt | None:
 def sleep(seconds: float) -> None:
     """Sleep until the time has passed or this thread's requests are interrupted.
 
-    :raises MailInterruptedError: they are interrupted.
+    :raises MailInterruptedError: the requests are interrupted.
     """
     interrupt = current()
     if interrupt is None:
@@ -135,19 +135,19 @@ class Workers(Generic[T]):
         return future
 
     def first_done(self, futures: Iterable[Future[T]]) -> set[Future[T]]:
-        """Wait until a future is done and return all that are.
+        """Wait until a future is done; return all futures that are done.
 
         :raises MailInterruptedError: the work is interrupted from outside.
         """
         futures = list(futures)
         while not (done := wait(futures, _POLL_SECONDS, FIRST_COMPLETED).done):
-            for each in (self.interrupt, current()):
-                if each is not None:
-                    each.check()
+            for interrupt in (self.interrupt, current()):
+                if interrupt is not None:
+                    interrupt.check()
         return done
 
     def end(self, grace: float = GRACE_SECONDS) -> None:
-        """Start nothing more and end what is running.
+        """Start no further call and end the running ones.
 
         :param grace: seconds that running attempts get before their connections are shut down.
         """
@@ -155,9 +155,9 @@ class Workers(Generic[T]):
         self._pool.shutdown(wait=False, cancel_futures=True)
         wait(list(self._running), grace)
         self.interrupt.abort()
-        # A future is done a moment before its thread has removed it from those that run.
+        # A future is done shortly before its thread removes it from the running ones.
         left = wait(list(self._running), GRACE_SECONDS).not_done
-        # What cannot be shut down, such as a DNS lookup, ends by its own timeout without being waited for.
+        # Do not wait for what cannot be shut down, such as a DNS lookup: it ends by its own timeout.
         self._pool.shutdown(wait=not left)
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""Redact what httpx and httpcore log of the package's requests, at any level.
+"""Redact what httpx and httpcore log about the package's requests, at any level.
 
-Both log the reason phrase, headers and malformed lines of a response, in which the service may repeat what was sent;
-and the token exchange has the client secret in its query.
+Both log the reason phrase, headers and malformed lines of a response, in which the service may repeat the request; and
+the token exchange has the client secret in its query.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from contextvars import ContextVar
 
 import httpx
 
-_ours = ContextVar("_ours", default=False)
+_is_own_request = ContextVar("_is_own_request", default=False)
 
 
 @contextmanager
 def redact_http_logs() -> Iterator[None]:
     """Redact the HTTP logs of requests in the ``with`` block; those of other requests stay unchanged."""
-    token = _ours.set(True)
+    token = _is_own_request.set(True)
     try:
         yield
     finally:
-        _ours.reset(token)
+        _is_own_request.reset(token)
 
 
 class _RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        if not _ours.get():
+        if not _is_own_request.get():
             return True
         if isinstance(record.args, tuple) and record.args:  # httpx: method, URL, version, status, reason
             record.args = tuple(

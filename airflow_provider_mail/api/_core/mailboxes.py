@@ -1,4 +1,4 @@
-"""Reads addresses as people write them: ``Name <address>``, several in one text."""
+"""Parses addresses in the forms that people write: ``Name <address>``, or several in one text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from email.utils import unquote
 from airflow_provider_mail.api._core.addresses import CONTROL
 
 MAX_NAME_CHARACTERS_READ = 1000
-"""Characters of a display name that are decoded."""
+"""Maximum number of characters of a display name that are decoded."""
 
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SEPARATORS = re.compile(r'\\.|[",;]', re.DOTALL)
@@ -21,7 +21,7 @@ _BREAKS = re.compile(rf"[{CONTROL}\u2028\u2029]")
 
 def split_mailboxes(text: str) -> Iterator[str]:
     """Split at commas and semicolons outside quotation marks, without the names of groups."""
-    separators = [(found.start(), found[0]) for found in _SEPARATORS.finditer(text)]
+    separators = [(match.start(), match[0]) for match in _SEPARATORS.finditer(text)]
     marks_left = sum(separator == '"' for _, separator in separators)
     start = 0
     for place, separator in [*separators, (len(text), ",")]:
@@ -37,11 +37,11 @@ def split_mailboxes(text: str) -> Iterator[str]:
                 yield part
 
 
-def mailbox(where: str, text: str, skipped: list[str]) -> tuple[str, str]:
+def mailbox(field: str, text: str, skipped: list[str]) -> tuple[str, str]:
     """Return address and display name.
 
-    Not with `email.utils.parseaddr`: how it reads what is not well-formed depends on the release of Python, and may be
-    another address than the one that is meant.
+    Not with `email.utils.parseaddr`: its result for malformed text depends on the Python release, and may be another
+    address than the intended one.
     """
     comment = ""
     if text.endswith(")"):
@@ -49,19 +49,19 @@ def mailbox(where: str, text: str, skipped: list[str]) -> tuple[str, str]:
         text = before if before.endswith((" ", ">")) else ""
     text = text.strip()
     if not text.endswith(">"):
-        return text, _decoded(where, comment, skipped)
+        return text, _decoded(field, comment, skipped)
     name, _, address = text[:-1].rpartition("<")
     if {"<", ">"} & {*_QUOTED.sub("", name), *address}:
         return text, ""
-    return address.strip(), _decoded(where, unquote(name.strip()) or comment, skipped)
+    return address.strip(), _decoded(field, unquote(name.strip()) or comment, skipped)
 
 
-def _decoded(where: str, name: str, skipped: list[str]) -> str:
-    """Return a display name in one line, with the words that are encoded for a header (RFC 2047) decoded."""
+def _decoded(field: str, name: str, skipped: list[str]) -> str:
+    """Return a display name on one line, with words that are encoded for a header (RFC 2047) decoded."""
     try:
         return one_line(str(make_header(decode_header(name[:MAX_NAME_CHARACTERS_READ]))))
     except (MessageError, LookupError, ValueError):
-        skipped.append(f"{where}: the name cannot be decoded")
+        skipped.append(f"{field}: the name cannot be decoded")
         return ""
 
 

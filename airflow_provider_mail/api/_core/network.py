@@ -1,7 +1,7 @@
 """Network backends of httpcore that limit the total time of a request and choose its connection.
 
-httpx limits each read and write, so a peer that sends a byte now and then could keep a request open for ever. httpx
-also gives a request any idle connection, together with whatever has arrived on it unrequested. The backends, one for
+httpx limits each read and write, so a peer that occasionally sends a byte could keep a request open forever. httpx also
+uses any idle connection for a request, together with any data that has arrived on it unrequested. The backends, one for
 threads and one for an event loop, see every byte. They find the request in a context variable, because one thread or
 task carries it out.
 """
@@ -37,7 +37,7 @@ class Transmission:
     :param operation: the path of the operation, for errors.
     :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
     :param fresh: use a connection that no other request has used. On a used one, a second response to an earlier
-        request cannot be told from this request's. Required for writes, which would count as done.
+        request looks like the response to this request. Required for writes, which would count as done.
     """
 
     def __init__(self, operation: str, seconds: float, *, fresh: bool) -> None:
@@ -57,7 +57,7 @@ class Transmission:
     def remaining(self, timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
         """Return the seconds for the next step.
 
-        :param timeout: the most that this step may take; ``None`` for no limit of its own.
+        :param timeout: the maximum seconds of this step; ``None`` for no limit of its own.
         :param error: raised when no time is left.
         """
         now = time.monotonic()
@@ -85,7 +85,7 @@ class Transmission:
         self._truncated = True
 
     def data_read(self, data: bytes) -> None:
-        """Record what arrived after the last write.
+        """Record that data arrived after the last write.
 
         :param data: what was read; empty at the end of the connection.
         """
@@ -139,7 +139,7 @@ class Trust:
             self._current = self._config.ssl_context()
             self._warned = False
         except MailConfigError as error:
-            # The file may be half-written. What was read before was valid.
+            # The file may be incomplete. The certificates that were read before were valid.
             if not self._warned:
                 log.warning("%s; continuing with the certificates read before", error)
             self._warned = True
@@ -147,7 +147,7 @@ class Trust:
 
 
 class _ConnectionUse:
-    """What the streams of both backends record of their connection."""
+    """What the streams of both backends record about their connection."""
 
     used = False
 
@@ -200,18 +200,18 @@ class _Stream(_ConnectionUse, httpcore.NetworkStream):
         self._stream.close()
 
     @contextmanager
-    def _interruptible(self, kind: type[httpcore.NetworkError]) -> Iterator[None]:
+    def _interruptible(self, error_type: type[httpcore.NetworkError]) -> Iterator[None]:
         interrupted_by = interrupt.current()
-        with contextlib.nullcontext() if interrupted_by is None else self._watch(interrupted_by, kind):
+        with contextlib.nullcontext() if interrupted_by is None else self._watch(interrupted_by, error_type):
             yield
 
     @contextmanager
-    def _watch(self, interrupted_by: interrupt.Interrupt, kind: type[httpcore.NetworkError]) -> Iterator[None]:
+    def _watch(self, interrupted_by: interrupt.Interrupt, error_type: type[httpcore.NetworkError]) -> Iterator[None]:
         try:
             with interrupted_by.watching(self._stream.get_extra_info("socket")):
                 yield
         except ConnectionAbortedError as error:
-            raise kind from error
+            raise error_type from error
 
 
 class Backend(httpcore.SyncBackend):

@@ -1,4 +1,4 @@
-"""Unknown fields of records: the service may add some, which are kept where records are stored."""
+"""Unknown fields of records: the service may add fields, which are stored with the records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_mail.api._core.requests import Resource
 T = TypeVar("T", bound=msgspec.Struct)
 
 FLOAT_DIGITS = 15
-"""Every decimal number of so many digits is a float's."""
+"""A float represents every decimal number of at most this many digits exactly enough to restore it."""
 _FRACTION = re.compile(rb"\.[0-9]+")
 
 _NAME = " other fields of this record "
@@ -34,13 +34,13 @@ class OpenResource(Resource, extra="allow"):
         return self.model_dump(mode="json", include=set(type(self).model_fields), exclude_none=True)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        # Nobody knows what they hold: it may be personal data.
+        # Unknown fields may hold personal data.
         for name, value in super().__repr_args__():
             yield name, "***" if self.model_extra and name in self.model_extra else value
 
 
 def exact_number(text: str) -> float | Decimal:
-    """Parse a number of JSON: as a float unless that has other digits.
+    """Parse a JSON number: as a float, unless a float has other digits.
 
     :param text: the number, with a fraction or an exponent.
     """
@@ -66,14 +66,14 @@ def declare_other_fields() -> Any:
     return msgspec.field(name=_NAME, default=None)
 
 
-def decode_open(records: Iterable[msgspec.Raw], kind: type[T]) -> list[T]:
-    """Decode records of which some have unknown fields; slower than without.
+def decode_open(records: Iterable[msgspec.Raw], struct_type: type[T]) -> list[T]:
+    """Decode records of which some have unknown fields; slower than for records without.
 
-    :param kind: a struct that ignores unknown fields, with the field of `declare_other_fields`.
+    :param struct_type: a struct that ignores unknown fields, with the field of `declare_other_fields`.
     :raises msgspec.DecodeError: when a known field is invalid.
     """
-    known = {field.encode_name for field in msgspec.structs.fields(kind)} - {_NAME}
-    decode_known = msgspec.json.Decoder(kind).decode
+    known = {field.encode_name for field in msgspec.structs.fields(struct_type)} - {_NAME}
+    decode_known = msgspec.json.Decoder(struct_type).decode
     decode_all = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
     decoded = []
     for text in records:

@@ -1,19 +1,18 @@
 """Read a list page by page, and prove that it is complete.
 
-The service reports ``totalRecords``, takes a ``pageSize`` whose maximum is mostly not shown, and the list may change
-while it is read. So neither a page's size nor a counter ends the reading: only an empty page does, or two pages in a
-row without new records. Records are told apart by their identity, and a list that ends with fewer records than
-``totalRecords`` is an error with both numbers. So is one of which no page has a valid ``totalRecords``, since the
-specification lists the field: nothing proves that such a list is complete.
+The service reports ``totalRecords`` and accepts a ``pageSize`` whose maximum is mostly not specified, and the list may
+change while it is read. So neither a page's size nor a counter ends the reading: only an empty page does, or two
+consecutive pages without new records. Records are distinguished by their identity. A list that ends with fewer records
+than ``totalRecords`` is an error with both numbers. So is a list of which no page has a valid ``totalRecords``, since
+the specification lists the field: nothing proves that such a list is complete.
 
-One change cannot be detected: between two pages, one record is removed before the position that was reached and
-another is added behind it (or the reverse, if the pages are requested concurrently). All other changes end in a
-complete list or an error. A caller for which a missed record matters, since it would be removed elsewhere, reads the
-list a second time (:meth:`Pager.read_again`). A caller that must detect every change uses
-:attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list that changed is read again, and every
-record of the first reading must be in the second, which proves that no record was removed, moved towards the beginning
-or missed. The second reading requests one page at a time. An addition moves records to later pages only, but with
-concurrent requests it can move one to a page that was already read.
+One change cannot be detected: between two pages, one record is removed before the current position and another is added
+after it (or the reverse, if the pages are requested concurrently). All other changes result in a complete list or an
+error. A caller that would delete a missed record elsewhere reads the list a second time (:meth:`Pager.read_again`). A
+caller that must detect every change uses :attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list
+that changed is read again, and every record of the first reading must be in the second, which proves that no record was
+removed, moved towards the beginning or missed. The second reading requests one page at a time. An addition moves
+records to later pages only, but with concurrent requests it can move one to a page that was already read.
 """
 
 from __future__ import annotations
@@ -52,15 +51,16 @@ class Changes(Enum):
     ALLOW_GROWTH = "allow growth"
     """Allow additions. A list that changed is read again; an error if a record of the first reading is missing."""
     REFUSE = "refuse"
-    """Raise an error at the first sign: a different total, or known records beside new ones."""
+    """Raise an error at the first sign of a change: a different total, or known records among new ones."""
     ACCEPT = "accept"
     """Continue; the list must have as many distinct records as the lowest total."""
 
 
 class _SeenRecords:
-    """The identities of known records: at most ten megabytes plus six bytes each (a set of a million hashes takes 90).
+    """The identities of known records, in at most ten megabytes plus six bytes each (a set of a million hashes takes 90
+    megabytes).
 
-    Two records with one hash look like a repeat and cause an error, never a silent loss.
+    Two records with the same hash look like a repeat and cause an error, never a silent loss.
     """
 
     def __init__(self) -> None:
@@ -132,10 +132,10 @@ class Pager(Generic[Item]):
         return -(-self._total // self._fullest) if self._fullest and self._total is not None else None
 
     def read_again(self) -> None:
-        """Start over behind the end of the list; `feed` then returns only records that the first reading lacks.
+        """Start over after the end of the list; `feed` then returns only records that the first reading lacks.
 
-        Together, the two readings have every record that was in the list all the time, unless both of them missed it.
-        The second reading must be complete by itself; records of the first one may be missing.
+        Together, the two readings have every record that was in the list throughout, unless both of them missed it. The
+        second reading must be complete by itself; records of the first one may be missing.
         """
         assert self.next_request is None, "the list has not ended"
         seen, self._confirming = self._seen, True
@@ -160,12 +160,12 @@ class Pager(Generic[Item]):
         """Process a page; return its records that were not on an earlier page.
 
         :param page: the response to the next request.
-        :raises MailIncompleteError: the list has ended and records are missing, or it changed and must not.
+        :raises MailIncompleteError: the list has ended and records are missing, or it has changed and must not change.
         :raises MailAnswerError: the list has no end.
         """
         assert self.next_request is not None, "the list has ended"
         self._note_total(page)
-        # `new`: not on an earlier page of this reading. `fresh`: those of them that were in no reading before.
+        # `new`: not on an earlier page of this reading. `fresh`: also not in the first reading.
         new = list(compress(page.records, self._seen.add(map(page.identity, page.records))))
         fresh = new
         if self._first_reading is not None:
@@ -177,7 +177,7 @@ class Pager(Generic[Item]):
                 f"reports {'?' if self._total is None else self._total}",
                 operation=self._operation,
             )
-        # One page of known records may mean that as many records were added before the position that was reached.
+        # One page of known records may mean that as many records were added before the current position.
         ended = not new and (self._stale or not page.records)
         self._stale = not new
         self._note_repeats(len(page.records) - len(new))
@@ -191,13 +191,13 @@ class Pager(Generic[Item]):
         return fresh
 
     def rejected(self, error: MailRejectedError) -> None:
-        """Handle the rejection of a page that is too large or behind the last one.
+        """Handle the rejection of a page that is too large or after the last one.
 
         :raises MailRejectedError: the page is neither.
         """
         assert self.next_request is not None, "the list has ended"
         if self._index == 1 and self.next_request.page_size is not None:
-            # The document mostly does not show the maximum page size: use the service's default.
+            # The specification mostly does not show the maximum page size: use the service's default.
             self.next_request = self.next_request.model_copy(update={"page_size": None})
         elif self._index > 1 and self._expected is not None and len(self._seen) >= self._expected:
             self._end()
@@ -211,16 +211,16 @@ class Pager(Generic[Item]):
         if self._total is None:
             self._first_total = total
             self._max_records = 2 * total + MAX_GROWTH
-        # The highest total: a record that was deleted meanwhile has moved those behind it, perhaps past the reader.
+        # The highest total: a deleted record has moved later ones forward, perhaps to a page that was already read.
         self._total = max(total, self._total or 0)
-        # A total behind the end of the list may not be about the list.
+        # The total of a page after the end of the list may not be that of the list.
         if page.records or self._lowest_total is None:
             lowest = self._total if self._lowest_total is None else self._lowest_total
             self._lowest_total = min(total, lowest)
             self._highest_total = max(total, self._highest_total or 0)
 
     def _note_repeats(self, repeats: int) -> None:
-        # Pages behind the last one may repeat the last or the first: only repeats before new records have moved.
+        # Pages after the last one may repeat the last or the first page: only repeats before new records show a change.
         self._stale_repeats += repeats
         if not self._stale:
             self._repeats, self._stale_repeats = self._repeats + self._stale_repeats, 0
@@ -272,7 +272,7 @@ class Pager(Generic[Item]):
         """The minimum number of distinct records."""
         if self._changes is Changes.ACCEPT:
             return self._lowest_total
-        # At its end a growing list reports more records than it had when its pages were read.
+        # At its end, a growing list reports more records than it had when its first pages were read.
         return self._first_total if self._changes is Changes.ALLOW_GROWTH else self._total
 
     def _check_complete(self) -> None:
@@ -295,7 +295,7 @@ class Pager(Generic[Item]):
 
 
 def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
-    """Return the new records of the next page; none for the last one.
+    """Return the new records of the next page; an empty list for the last one.
 
     :raises MailIncompleteError: the list has ended and records are missing.
     """
@@ -326,7 +326,7 @@ def next_pages(pager: Pager[Item], max_pages: int) -> Flow[list[Item]]:
         if not isinstance(response, MailError):
             records += pager.feed(response)
         elif records:
-            break  # the page is requested again if the records before it are not enough
+            break  # The page is requested again if the caller needs more than the records before it.
         elif isinstance(response, MailRejectedError):
             pager.rejected(response)
         else:
@@ -338,7 +338,7 @@ def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int 
     """Return the first record that matches, or ``None`` when the complete list has none.
 
     The service's filters mean "contains", so the records of each page are compared. One page is requested first, then
-    twice as many each time. A list that changed while it was read is read again.
+    twice as many pages each time. A list that changed while it was read is read again.
 
     :param request: requests the first page.
     :param tries: maximum number of times that the list is read.

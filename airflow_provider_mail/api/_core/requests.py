@@ -1,7 +1,7 @@
 """The base classes of requests and responses. One request class declares one operation.
 
-It declares the path, the fields with their limits, the response, the effect and, by the field ``sandbox_mode``, that
-the operation takes ``sandboxMode`` (document, "Conventions", 5).
+It declares the path, the fields with their limits, the response, the effect and, with the field ``sandbox_mode``, that
+the operation takes ``sandboxMode`` (specification, "Conventions", 5).
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ log = logging.getLogger(__name__)
 
 
 class Effect(Enum):
-    """The effect of carrying out a request twice, which decides whether it is repeated after its response was lost."""
+    """The effect of repeating a request, which determines whether it is repeated after its response was lost."""
 
     READ = "read"
-    """Changes nothing: is repeated."""
+    """Changes nothing. Is repeated."""
     REPEATABLE = "repeatable"
-    """Has the same effect twice as once: is repeated."""
+    """Has the same effect twice as once. Is repeated."""
     CREATE = "create"
-    """Creates an object with a name: is repeated only after a lookup of the name."""
+    """Creates an object with a name. Is repeated only after a lookup of the name."""
     DELETE = "delete"
-    """Deletes or cancels: is repeated; when that is rejected, the client checks whether the first one took effect."""
+    """Deletes or cancels. Is repeated; if the repetition is rejected, the client checks whether an earlier attempt took
+    effect."""
     SEND = "send"
-    """Cannot be looked up and must not happen twice: is never repeated."""
+    """Cannot be looked up and must not happen twice. Is never repeated."""
 
     @property
     def repeatable(self) -> bool:
@@ -50,7 +51,7 @@ PII_FIELDS = frozenset(
 """Fields with personal data."""
 
 SENDER_FIELDS = ("sender_mail", "sender_email", "from_domain")
-"""Fields with a sender's address. It belongs to the company, not to a person, so messages show it."""
+"""Fields with a sender's address. Such an address belongs to a company, not to a person, so messages show it."""
 
 
 class RedactedRepr(BaseModel):
@@ -62,7 +63,7 @@ class RedactedRepr(BaseModel):
 
 
 class Resource(RedactedRepr):
-    """Base of objects that the service returns. Unknown fields are ignored: the service may add some."""
+    """Base of objects that the service returns. Unknown fields are ignored: the service may add fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -79,8 +80,8 @@ class RequestModel(RedactedRepr):
         frozen=True,
         hide_input_in_errors=True,
         loc_by_alias=False,
-        # With any rule on the length pydantic checks the text itself: a lone surrogate, which UTF-8 cannot encode, is
-        # reported with the name of its field instead of failing when the body is encoded.
+        # With any limit on the length, pydantic validates the text itself: a lone surrogate, which UTF-8 cannot encode,
+        # is reported with the name of its field instead of failing when the body is encoded.
         str_min_length=0,
     )
 
@@ -121,7 +122,7 @@ class MailRequest(RequestModel, Generic[R_co]):
 
         :param fields: values by name, in Python's or the wire's spelling.
         """
-        # Not in a validator: only here are the errors of all validators, those of subclasses included, in one place.
+        # Not in a validator: only here are the errors of all validators, including those of subclasses, available.
         try:
             super().__init__(**fields)
         except ValidationError as error:
@@ -148,7 +149,7 @@ class MailRequest(RequestModel, Generic[R_co]):
         return [address for address in values if isinstance(address, str)]
 
     def took_effect(self, clock: ServiceClock) -> Flow[bool]:
-        """Return whether an earlier attempt, whose response was lost, has carried out a deletion that is now rejected."""
+        """Return whether an earlier attempt, whose response was lost, carried out a deletion that is now rejected."""
         exists: bool = yield from self.exists()  # type: ignore[attr-defined]
         return not exists
 
@@ -172,7 +173,7 @@ class MailRequest(RequestModel, Generic[R_co]):
                 f"{self.path}: the response does not have the documented form: {describe(error)}", operation=self.path
             ) from None
         if response.message and self.effect is not Effect.READ:
-            # The document shows messages for errors only; this one may tell of rows that were left out.
+            # The specification shows messages only for errors; this one may report rows that were left out.
             log.warning("%s: the service reports success with a message: %s", self.path, response.message)
         return response
 
@@ -207,7 +208,7 @@ class DateWindow(RequestModel):
 Item = TypeVar("Item")
 
 Records = Annotated[list[Item], Field(fail_fast=True)]
-"""A list in a response. Only the first wrong record is reported: a million errors would take gigabytes."""
+"""A list in a response. Only the first invalid record is reported: a million errors would take gigabytes."""
 
 
 class PageResponse(MailResponse, Generic[Item]):
@@ -225,7 +226,7 @@ class PageResponse(MailResponse, Generic[Item]):
 
     @staticmethod
     def identity(record: Any) -> object:
-        """Return what identifies a record, to detect pages that come twice."""
+        """Return what identifies a record, to detect repeated pages."""
         raise NotImplementedError
 
 

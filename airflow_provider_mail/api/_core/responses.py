@@ -44,11 +44,11 @@ def parse_response(
 ) -> R:
     """Parse a response, or raise the error that it reports.
 
-    The body's ``code`` counts where there is one, the HTTP status otherwise (document, "Conventions", 3); the HTTP
-    statuses 401 and 429 always count. A 4xx without a ``code`` is a proxy's page: it may replace any response, so it
-    does not tell whether the request was carried out.
+    The body's ``code`` determines the result if there is one, otherwise the HTTP status (specification, "Conventions",
+    3); the HTTP statuses 401 and 429 take precedence. A 4xx without a ``code`` is a proxy's page: it may replace any
+    response, so it does not show whether the request was carried out.
 
-    :param secrets: texts that are masked in the service's message, which may repeat what was sent.
+    :param secrets: texts that are masked in the service's message, which may repeat the request.
     :param max_memory: maximum estimated size of the decoded body in bytes.
     """
     operation, status, raw_body = request.path, http_response.status, http_response.body
@@ -73,7 +73,7 @@ def parse_response(
 def _error(operation: str, response: HttpResponse, code: int | None, message: str, missing: str) -> MailError:
     """Return the error that a response reports.
 
-    :param missing: what it has instead of a ``code``, if that is ``None``.
+    :param missing: what the response has instead of a ``code``, if ``code`` is ``None``.
     """
     status = response.status
     if 300 <= status < 400:
@@ -85,7 +85,7 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
         )
     result = status if code in (None, 200) or status in (401, 429) else code
     assert result is not None
-    where = f"{operation}: " + (f"code {code}" if result == code else f"HTTP {status}")
+    prefix = f"{operation}: " + (f"code {code}" if result == code else f"HTTP {status}")
     text = f": {message}" if message else ""
     details: dict[str, Any] = {
         "operation": operation,
@@ -94,29 +94,29 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
         "service_message": message or None,
     }
     if code == 200 and status < 500:
-        return MailAnswerError(f"{where} contradicts code 200, which means success", **details)
+        return MailAnswerError(f"{prefix} contradicts code 200, which means success", **details)
     retry_after = retry_after_seconds(response.headers)
     if result == 429:
-        return MailRateLimitError(f"{where}: too many requests{text}", retry_after=retry_after, **details)
+        return MailRateLimitError(f"{prefix}: too many requests{text}", retry_after=retry_after, **details)
     if result == 401:
         advice = "Check the connection's password (API key) or access_token, and auth_type"
-        return MailAuthError(f"{where}: the service rejected the credentials{text}. {advice}", **details)
+        return MailAuthError(f"{prefix}: the service rejected the credentials{text}. {advice}", **details)
     if result == 408:
-        return MailAnswerLostError(f"{where}: the service timed out{text}", **details)
+        return MailAnswerLostError(f"{prefix}: the service timed out{text}", **details)
     if result == 413 and code is None:
-        # A proxy's page as well, but the same request fails again. Half of an import may pass.
-        rejection = MailRejectedError(f"{where}: rejected, the request is too large for a proxy{text}", **details)
+        # Also a proxy's page, but a repetition of the request fails, too. Half of an import may pass.
+        rejection = MailRejectedError(f"{prefix}: rejected, the request is too large for a proxy{text}", **details)
         rejection.may_have_taken_effect = True
         return rejection
     if 400 <= result < 500 and code not in (None, 200):
-        return MailRejectedError(f"{where}: rejected{text}", **details)
+        return MailRejectedError(f"{prefix}: rejected{text}", **details)
     if status < 500 and code is None:
         return MailAnswerError(
-            f"{where} with {missing} instead of the service's response: check that the connection's host is the "
+            f"{prefix} with {missing} instead of the service's response: check that the connection's host is the "
             "service's address and that no proxy's page replaces the response",
             **details,
         )
-    return MailServerError(f"{where}: the service failed{text}", retry_after=retry_after, **details)
+    return MailServerError(f"{prefix}: the service failed{text}", retry_after=retry_after, **details)
 
 
 def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
@@ -126,8 +126,8 @@ def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError:
         try:
-            # NaN and lone surrogates are not JSON. One in a field that nobody reads must not fail the whole response;
-            # validation reports the others by their names. Long decimals keep their digits.
+            # NaN and lone surrogates are not JSON. In a field that is not used, they must not fail the whole response;
+            # in other fields, validation reports them with the field's name. Long decimals keep their digits.
             value = json.loads(body.decode(), parse_float=exact_number)
         except (ValueError, RecursionError):
             return None
@@ -150,7 +150,7 @@ _WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 def _service_message(body: Mapping[str, Any] | None, secrets: Collection[str], request: MailRequest[Any]) -> str:
     """Return the service's message as one short line, with secrets and personal data of the request masked.
 
-    The request's sender is shown: an address that a company writes from is not personal data.
+    The request's sender is shown: a company's sender address is not personal data.
     """
     message = None if body is None else body.get("message")
     if not isinstance(message, str) or not message:
@@ -173,7 +173,7 @@ def _is_address(word: str, exceptions: Collection[str]) -> bool:
 MEMORY_RATIO = 4
 """A decoded response may take this multiple of ``max_answer_bytes`` in memory."""
 
-# Estimated bytes in memory, rather too many: of an object with its model, of a field with its name, of other values.
+# Estimated bytes in memory, deliberately high: an object with its model, a field with its name, other values.
 _BYTES_PER_MARK = ((b"{", 700), (b":", 100), (b",", 64), (b"[", 64))
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 _PART = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.?)*+"?){1,10000}+|[^"]++', re.DOTALL)
@@ -183,13 +183,13 @@ _PART = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.?)*+"?){1,10000}+|[^"]++', re.DOT
 def exceeds_memory(body: bytes | bytearray, max_memory: float) -> bool:
     """Return whether the values of a JSON text may take more memory than allowed.
 
-    They can take thirty times the size of the text (``{},{},{}``), which can be a thousand times what was received.
+    Values can take thirty times the size of the text (``{},{},{}``), which can be a thousand times the received size.
 
     :param max_memory: the limit in bytes.
     """
     if _estimated_memory(body) <= max_memory:
         return False
-    # Do not count inside strings: the contents of mails are full of these characters.
+    # Do not count inside strings: the contents of mails have many of these characters.
     needed = end = 0
     for part in _PART.finditer(body):
         needed += _estimated_memory(_TEXT.sub(b"", part[0]))
@@ -206,8 +206,8 @@ def _estimated_memory(body: bytes | bytearray) -> int:
 class BodyReader:
     """Collect and decompress a response body chunk by chunk, within the size limit.
 
-    httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept as it
-    is: it is not JSON, so the status decides.
+    httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept
+    unchanged: it is not JSON, so the status decides.
 
     :param operation: the path of the operation, for errors.
     :param max_bytes: the maximum size of the body in bytes, compressed and decompressed.

@@ -1,4 +1,4 @@
-"""When the next request may be sent: the ``Retry-After`` header and the throttle of a client."""
+"""The time of the next request: the ``Retry-After`` header and the throttle of a client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Throttle:
     """Space the requests of one client evenly, and pause all of them after a 429, across threads and tasks.
 
     :param per_second: maximum number of requests per second; ``None`` for no limit.
-    :param clock: returns seconds that only grow.
+    :param clock: returns monotonic seconds.
     """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +56,7 @@ class Throttle:
     def pause(self, seconds: float) -> None:
         """Pause all requests of this client.
 
-        :param seconds: how long, from now.
+        :param seconds: duration, from now.
         """
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)

@@ -1,4 +1,4 @@
-"""Personalization tags, written ``{{tag}}`` (document, "Email template", "Transactional email")."""
+"""Personalization tags, written ``{{tag}}`` (specification, "Email template", "Transactional email")."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def fill(text: str, values: Mapping[str, Any]) -> str:
     return _TAG.sub(lambda tag: str(values.get(tag[1].strip(), tag[0])), text)
 
 
-def tag_names(given: Any) -> frozenset[str]:
-    """Return the names of tags in an argument or a connection's field: a list of names, or text with commas.
+def tag_names(value: Any) -> frozenset[str]:
+    """Return the names of tags in an argument or a connection's field: a list of names, or comma-separated text.
 
-    :param given: the value; ``None`` for none.
+    :param value: the value; ``None`` for no tags.
     """
-    names: Iterable[Any] = given.split(",") if isinstance(given, str) else given or ()
-    return frozenset(name for each in names if (name := str(each).strip().strip("{}").strip()))
+    names: Iterable[Any] = value.split(",") if isinstance(value, str) else value or ()
+    return frozenset(name for item in names if (name := str(item).strip().strip("{}").strip()))

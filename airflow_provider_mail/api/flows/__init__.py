@@ -1,1 +1,1 @@
-"""Policy: what needs several requests, written once for both clients. No I/O."""
+"""Flows: operations that need several requests, written once for both clients. No I/O."""

@@ -1,4 +1,4 @@
-"""Adopt an existing campaign for the requested one: whether it is equal, and whether it is or will be sent."""
+"""Adopt an existing campaign instead of creating the requested one, if it is equal and is or will be sent."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from airflow_provider_mail.api.campaigns import (
 from airflow_provider_mail.api.errors import MailConflictError
 
 MINUTE = 60.0
-"""Seconds: the resolution to which send times are compared."""
+"""The resolution in seconds with which send times are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
     """A campaign that was created or adopted.
 
-    :param id: its number at the service; known only to the try that received the response.
-    :param guid: its unique identifier at the service.
+    :param id: the service's number of the campaign; known only to the try that received the response.
+    :param guid: the service's unique identifier of the campaign.
     :param adopted: whether it existed already, equal to the request.
     :param incomplete: whether the service kept it although creating it failed, so that its attachment may be missing.
-    :param found: the campaign as it was found, when it was adopted.
+    :param found: the campaign as the service showed it, if it was adopted.
     """
 
     mail_name: str
@@ -43,90 +43,91 @@ class Creation:
     found: Campaign | None = None
 
 
-def is_unsent(found: Campaign, clock: ServiceClock) -> bool:
+def is_unsent(campaign: Campaign, clock: ServiceClock) -> bool:
     """Return whether a campaign has mailed nobody: a draft, a failed one, or one whose send time is ahead."""
-    return found.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or found.send_time_is_ahead(latest(clock))
+    return campaign.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or campaign.send_time_is_ahead(latest(clock))
 
 
-def is_older(found: Campaign, moment: datetime, clock: ServiceClock) -> bool:
+def is_older(campaign: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     """Return whether a campaign was sent before a moment, or may have been.
 
-    The document shows no time of creation, so the send time counts. The clocks of the scheduler, which wrote the
-    moment, and of the service cannot be compared; that of the worker can be with the service's. So the service's clock
-    agrees with the scheduler's, or the worker's does; a moment in the future shows which of them does not. When neither
-    is shown to be wrong, the campaign is older if it is by one of them.
+    The specification has no creation time, so the send time is used. The clock of the scheduler, which set the moment,
+    cannot be compared with the service's; only the worker's clock can. So either the service's or the worker's clock is
+    assumed to agree with the scheduler's. If the moment is in the future by one of them, that one disagrees. Otherwise,
+    the campaign is older if it is older by at least one of the two clocks.
 
     :param moment: by the scheduler's clock.
     """
-    if is_unsent(found, clock):
+    if is_unsent(campaign, clock):
         return False
-    sent = found.send_by_date_time
+    sent = campaign.send_by_date_time
     if sent is None:
         return True
     readings = (moment, moment + timedelta(seconds=clock.offset))
     began = max((reading for reading in readings if reading <= latest(clock)), default=moment)
-    # A time in whole minutes may have been cut to them.
+    # A time in whole minutes may have been truncated to minutes.
     resolution = RESOLUTION if sent.second or sent.microsecond else MINUTE
     return sent < began - timedelta(seconds=resolution)
 
 
-def confirm_sending(found: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
-    """Find out whether a campaign is scheduled, is being sent, or is over.
+def confirm_sending(campaign: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
+    """Determine whether a campaign is scheduled, is being sent, or has ended.
 
-    The document does not show the status of a campaign that is new, scheduled or cancelled. So a send time ahead counts
-    only if the service confirms that the campaign is scheduled, whatever its status; and a draft may change.
+    The specification does not show the status of a campaign that is new, scheduled or cancelled. So a send time in the
+    future is not sufficient: the service must confirm that the campaign is scheduled; and the status of a draft may
+    change.
 
     :param waits: seconds to pause between the lookups, until it is confirmed.
     :return: the campaign as last seen, and whether it is confirmed.
     """
     for seconds in (*waits, None):
-        ahead = found.send_time_is_ahead(latest(clock))
-        if found.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED):
-            return found, True
-        if found.mail_status == MailStatus.SENDING and not ahead:
-            return found, True
-        if ahead and (yield from is_scheduled(found.mail_name)):
-            return found, True
+        ahead = campaign.send_time_is_ahead(latest(clock))
+        if campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED):
+            return campaign, True
+        if campaign.mail_status == MailStatus.SENDING and not ahead:
+            return campaign, True
+        if ahead and (yield from is_scheduled(campaign.mail_name)):
+            return campaign, True
         if seconds is not None:
             yield Pause(seconds)
-            found = (yield from find_campaign(found.mail_name)) or found
-    return found, False
+            campaign = (yield from find_campaign(campaign.mail_name)) or campaign
+    return campaign, False
 
 
 def adopt(
     request: CreateCampaign,
-    found: Campaign,
+    campaign: Campaign,
     ignore: Collection[str] = (),
     now: datetime | None = None,
     *,
     own: bool | None = None,
 ) -> Creation:
-    """Adopt an existing campaign for the requested one.
+    """Adopt an existing campaign instead of creating the requested one.
 
     :param ignore: request fields that may differ.
     :param now: the service's time. Default: the local time.
     :param own: whether an earlier try probably created it. Default: that is unknown.
     :raises MailConflictError: naming the fields that differ.
     """
-    different = [name for name in differences(request, found, now) if name not in ignore]
+    different = [name for name in differences(request, campaign, now) if name not in ignore]
     if different:
         choose = "choose another mail_name, or delete that campaign"
-        rewritten = f"if the service rewrites what it is sent, set ignore_differences={different}"
-        again = "another mail_name, or deleting it, mails everybody again"
+        allow = f"if the service rewrites what it is sent, set ignore_differences={different}"
+        warning = "another mail_name, or deleting it, mails everybody again"
         advice = {
-            True: f"this task probably created it; {rewritten}; {again}",
-            None: f"{choose}. But if an earlier try of this task created it, {again}; {rewritten}",
+            True: f"this task probably created it; {allow}; {warning}",
+            None: f"{choose}. But if an earlier try of this task created it, {warning}; {allow}",
             False: choose,
         }[own]
         raise MailConflictError(
-            f"mail_name: a campaign named {request.mail_name!r} exists (mailStatus {found.mail_status}) and differs in "
-            f"{', '.join(different)}: {advice}",
+            f"mail_name: a campaign named {request.mail_name!r} exists (mailStatus {campaign.mail_status}) and differs "
+            f"in {', '.join(different)}: {advice}",
             operation=request.path,
         )
-    return Creation(mail_name=request.mail_name, id=None, guid=found.guid, adopted=True, found=found)
+    return Creation(mail_name=request.mail_name, id=None, guid=campaign.guid, adopted=True, found=campaign)
 
 
-def differences(request: CreateCampaign, found: Campaign, now: datetime | None = None) -> list[str]:
+def differences(request: CreateCampaign, campaign: Campaign, now: datetime | None = None) -> list[str]:
     """Return the fields of the request in which an existing campaign differs.
 
     Fields that the request leaves out, fields that the service did not return, and the attachment, which it never
@@ -135,18 +136,18 @@ def differences(request: CreateCampaign, found: Campaign, now: datetime | None =
     :param now: the service's time. Default: the local time.
     """
     different = []
-    for ours, theirs in _COMPARED.items():
-        form = _FORMS.get(ours, _identity)
-        value = getattr(request, ours)
-        if value is None or theirs not in found.model_fields_set:
+    for name, returned_name in _COMPARED.items():
+        comparable = _FORMS.get(name, _identity)
+        value = getattr(request, name)
+        if value is None or returned_name not in campaign.model_fields_set:
             continue
         # null, an empty text and an empty list are equal.
-        if form(value or ()) != form(getattr(found, theirs) or ()):
-            different.append(ours)
-    ahead = found.send_time_is_ahead(now)
-    if _sends_at_another_time(request, found, ahead):
+        if comparable(value or ()) != comparable(getattr(campaign, returned_name) or ()):
+            different.append(name)
+    ahead = campaign.send_time_is_ahead(now)
+    if _sends_at_another_time(request, campaign, ahead):
         different.append("send_date")
-    if found.mail_status == MailStatus.DRAFT and not ahead and not request.only_save:
+    if campaign.mail_status == MailStatus.DRAFT and not ahead and not request.only_save:
         different.append("only_save")
     return different
 
@@ -165,7 +166,7 @@ _FORMS: dict[str, Callable[[Any], object]] = {
     "send_list_names": frozenset,
     "repel_list_names": frozenset,
 }
-"""The forms in which fields of the request are compared; all others as they are."""
+"""The forms in which fields of the request are compared; all other fields are compared unchanged."""
 
 _RETURNED_AS = {"content": "mail_content", "send_list_names": "rcpt_list_names"}
 
@@ -174,16 +175,16 @@ _COMPARED = {
     for name in CreateCampaign.model_fields
     if name != "mail_name" and (returned := _RETURNED_AS.get(name, name)) in Campaign.model_fields
 }
-"""The fields of the request that are compared, each with that of the campaign."""
+"""The fields of the request that are compared, each with the corresponding field of the campaign."""
 
 COMPARED = frozenset({*_COMPARED, "send_date", "only_save"})
 """The fields that are compared, and that ``ignore`` may name."""
 
 
-def _sends_at_another_time(request: CreateCampaign, found: Campaign, ahead: bool) -> bool:
-    if request.send_date is None or found.send_by_date_time is None:
+def _sends_at_another_time(request: CreateCampaign, campaign: Campaign, ahead: bool) -> bool:
+    if request.send_date is None or campaign.send_by_date_time is None:
         return False
-    # Compared to the minute, which may be all that the service keeps. A sent campaign shows its actual send time, a
-    # little after the requested one.
-    delay = found.send_by_date_time - request.send_date
+    # Compared in minutes: the service may not store seconds. A sent campaign shows its actual send time, which is
+    # slightly later than the requested one.
+    delay = campaign.send_by_date_time - request.send_date
     return delay <= -timedelta(seconds=MINUTE) or (ahead and delay >= timedelta(seconds=MINUTE))

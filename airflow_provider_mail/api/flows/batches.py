@@ -1,6 +1,6 @@
-"""Split a mailing into batch requests (document, "Transactional email", batch form).
+"""Split a mailing into batch requests (specification, "Transactional email", batch form).
 
-Each request holds up to 100 versions. Its id depends only on the mailing and the index in it, so that a later try
+Each request holds up to 100 versions. Its id depends only on the mailing and the request's index, so that a later try
 recognizes its own requests.
 """
 
@@ -23,9 +23,9 @@ MAX_VERSIONS = 100
 class Chunk:
     """One request of a mailing.
 
-    :param index: its index, from 0.
+    :param index: index in the mailing, from 0.
     :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
-    :param digest: a hash of the content, to verify that a later try would send the same.
+    :param digest: a hash of the content, to verify that a later try sends the same content.
     """
 
     index: int
@@ -35,7 +35,7 @@ class Chunk:
 
     @classmethod
     def of(cls, index: int, request: Delivery, recipients: int) -> Chunk:
-        """Make the chunk of a request."""
+        """Create the chunk of a request."""
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
 
@@ -95,16 +95,16 @@ def unique_msg_id(key: str, index: int) -> str:
 def _version(number: int, message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise MailValidationError(f"messages[{number}]: a dictionary is needed, not {type(message).__name__}")
-    given = {name: value for name, value in message.items() if value is not None}
-    return given | {
-        name: _people(f"messages[{number}].{name}", given[name]) for name in ("to", "cc", "bcc") if name in given
+    fields = {name: value for name, value in message.items() if value is not None}
+    return fields | {
+        name: _people(f"messages[{number}].{name}", fields[name]) for name in ("to", "cc", "bcc") if name in fields
     }
 
 
-def _people(where: str, value: Any) -> list[Any]:
+def _people(field: str, value: Any) -> list[Any]:
     people: Sequence[Any] = [value] if isinstance(value, str | Mapping) else value
     if not isinstance(people, Sequence):
-        raise MailValidationError(f"{where}: an address or a list of them is needed, not {type(value).__name__}")
+        raise MailValidationError(f"{field}: an address or a list of them is needed, not {type(value).__name__}")
     return [{"email": person} if isinstance(person, str) else person for person in people]
 
 

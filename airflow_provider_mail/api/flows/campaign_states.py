@@ -1,4 +1,4 @@
-"""Campaigns as polls need them, decoded without their contents, which are most of a response."""
+"""The fields of campaigns that polls need, decoded without the contents, which make up most of a response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from airflow_provider_mail.api.campaigns import CampaignsPage, GetCampaigns, MailStats, MailStatus
 
-# Narrower than Campaign: what does not fit in here is left to it.
+# Narrower than Campaign, which decodes all other values.
 _Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 
 
@@ -44,7 +44,7 @@ _decode_page = msgspec.json.Decoder(_Page, dec_hook=_validate).decode
 
 
 class _GetCampaignStates(GetCampaigns):
-    """The same operation. Records of the documented form are decoded in one step, all others as ever."""
+    """The same operation. Records of the documented form are decoded in one step, all others by the model."""
 
     def decode(self, body: bytes | bytearray) -> CampaignsPage | None:
         try:
@@ -57,5 +57,5 @@ class _GetCampaignStates(GetCampaigns):
 
 
 def get_campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
-    """Return the request for campaigns in some states, a hundred on a page, whose records are :class:`CampaignState`."""
+    """Return the request for campaigns in some states, a hundred per page, whose records are :class:`CampaignState`."""
     return _GetCampaignStates(mail_status=statuses, page_size=100)

@@ -1,4 +1,4 @@
-"""Cancel a campaign, or find out whether it could be cancelled (document, "Campaign send tasks")."""
+"""Cancel a campaign, or determine whether it can be cancelled (specification, "Campaign send tasks")."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[C
     try:
         yield CancelCampaign(mail_name=mail_name)
     except MailError as error:
-        found, state = None, ""
+        campaign, state = None, ""
         if isinstance(error, MailRejectedError):
-            found, state = yield from _describe(mail_name, clock or ServiceClock())
-        return Cancellation(False, f"could not be cancelled: {error}{state}", found)
+            campaign, state = yield from _describe(mail_name, clock or ServiceClock())
+        return Cancellation(False, f"could not be cancelled: {error}{state}", campaign)
     return Cancellation(True, "was cancelled: it is not sent")
 
 
@@ -62,64 +62,64 @@ def end_campaign(
     ignore_draft: bool = False,
     clock: ServiceClock | None = None,
 ) -> Flow[bool]:
-    """Cancel a campaign whose send time is ahead; return whether there was anything to cancel.
+    """Cancel a campaign whose send time is ahead; return whether there was a campaign to cancel.
 
     :param missing_ok: succeed when there is no campaign of that name.
     :param ignore_draft: succeed when it shows as a draft and the service rejects its cancellation: it was only saved,
-        or cancelled before, or cannot be cancelled and is sent. The document does not show which.
+        was cancelled before, or cannot be cancelled and is sent. The specification does not show which.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailMissingError: there is no campaign of that name, and ``missing_ok`` is false.
     :raises MailConflictError: it is or will be sent, and cannot be cancelled.
     :raises MailPendingCampaignError: it cannot be cancelled, and the service does not show whether it is sent.
     """
     clock = clock or ServiceClock()
-    found: Campaign | None = yield from find_campaign(request.mail_name)
+    campaign: Campaign | None = yield from find_campaign(request.mail_name)
     cancelled = False
-    if found is not None and found.mail_status == MailStatus.DRAFT:
-        # Asked before: after a lost response and a rejection, only the change shows that it was cancelled.
-        found, scheduled = yield from state_after_rejection(request.mail_name, clock)
-        if found is not None and found.mail_status == MailStatus.DRAFT and not scheduled:
-            _check_draft(found, scheduled, request, ignore_draft=ignore_draft)
+    if campaign is not None and campaign.mail_status == MailStatus.DRAFT:
+        # Checked before the request: after a lost response and a rejection, only a change shows that it was cancelled.
+        campaign, scheduled = yield from state_after_rejection(request.mail_name, clock)
+        if campaign is not None and campaign.mail_status == MailStatus.DRAFT and not scheduled:
+            _check_draft(campaign, scheduled, request, ignore_draft=ignore_draft)
             return False
-    # Sent whatever was found: a scheduled campaign may not be listed yet.
+    # Sent in any case: a scheduled campaign may not be listed yet.
     try:
         yield request
     except MailRejectedError as rejection:
-        found, sent = yield from state_after_rejection(request.mail_name, clock)
-        if found is not None and found.mail_status == MailStatus.DRAFT and not sent:
-            _check_draft(found, sent, request, ignore_draft=ignore_draft)
-        elif found is not None and sent is None:
-            raise not_known(found, request.path) from None
+        campaign, sent = yield from state_after_rejection(request.mail_name, clock)
+        if campaign is not None and campaign.mail_status == MailStatus.DRAFT and not sent:
+            _check_draft(campaign, sent, request, ignore_draft=ignore_draft)
+        elif campaign is not None and sent is None:
+            raise not_known(campaign, request.path) from None
         if sent:
-            shown = "is not listed" if found is None else f"shows mailStatus {found.mail_status}"
+            status = "is not listed" if campaign is None else f"shows mailStatus {campaign.mail_status}"
             raise MailConflictError(
-                f"mail_name: campaign {request.mail_name!r} cannot be cancelled, it {shown}: {rejection}",
+                f"mail_name: campaign {request.mail_name!r} cannot be cancelled, it {status}: {rejection}",
                 operation=request.path,
             ) from None
     else:
-        # The document does not show the response for a name that does not exist.
-        found = found or (yield from find_campaign(request.mail_name))
-        cancelled = found is not None
-    if found is None and not missing_ok:
+        # The specification does not show the response for a name that does not exist.
+        campaign = campaign or (yield from find_campaign(request.mail_name))
+        cancelled = campaign is not None
+    if campaign is None and not missing_ok:
         raise MailMissingError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
     return cancelled
 
 
-def _check_draft(found: Campaign, sent: bool | None, request: CancelCampaign, *, ignore_draft: bool) -> None:
+def _check_draft(campaign: Campaign, sent: bool | None, request: CancelCampaign, *, ignore_draft: bool) -> None:
     """Reject a campaign that shows as a draft and that the service would not cancel, unless ``ignore_draft``."""
     if not ignore_draft:
         advice = "If it was only saved, or cancelled before, set ignore_draft=True"
-        raise not_known(found, request.path, advice) from None
+        raise not_known(campaign, request.path, advice) from None
     if sent is None:
         log.warning("campaign %r shows as a draft, and its send time has just passed.", request.mail_name)
 
 
 def _describe(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None, str]]:
     try:
-        found, sent = yield from state_after_rejection(mail_name, clock)
+        campaign, sent = yield from state_after_rejection(mail_name, clock)
     except MailError as error:
         return None, f"; it is not known whether it is sent: {error}"
-    if found is None:
+    if campaign is None:
         return None, "; it is scheduled" if sent else "; there is no campaign of that name"
-    scheduled = " and is still scheduled" if sent and found.send_time_is_ahead(latest(clock)) else ""
-    return found, f"; it shows mailStatus {found.mail_status}{scheduled}"
+    scheduled = " and is still scheduled" if sent and campaign.send_time_is_ahead(latest(clock)) else ""
+    return campaign, f"; it shows mailStatus {campaign.mail_status}{scheduled}"

@@ -11,7 +11,7 @@ from airflow_provider_mail.api._core.other_fields import declare_other_fields, d
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Longer pages are left to the model, whose memory is limited: values may take fifty times the bytes of their text."""
+"""Longer pages are left to the model, whose memory use is limited: values may take fifty times the size of the text."""
 
 _SafeInteger = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
@@ -24,7 +24,7 @@ def _unexpected(name: str) -> Any:
 class CompactContact(msgspec.Struct, rename="camel", gc=False):
     """A contact with the attributes of :class:`~airflow_provider_mail.api.contacts.Contact`.
 
-    Its fields are narrower than those of the model: a page that does not fit in here is left to the model.
+    Its fields are narrower than those of the model: a page with other values is left to the model.
     """
 
     id: str | None = None
@@ -86,7 +86,7 @@ class GetCompactContacts(GetListContacts):
 def _decoded(body: bytes | bytearray) -> Any:
     try:
         return _decode(body)
-    except msgspec.ValidationError:  # contacts have fields that are not documented, or are invalid
+    except msgspec.ValidationError:  # The contacts have undocumented fields, or are invalid.
         page: Any = _decode_open(body)
         page.contact_list = decode_open(page.contact_list or (), CompactContact)
         return page

@@ -1,4 +1,4 @@
-"""Read a long list with concurrent page requests; completeness is verified by the same `Pager` as elsewhere."""
+"""Read a long list with concurrent page requests; completeness is verified by the same `Pager` as for other lists."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def concurrent_pages(
     :param client: the client that all threads share.
     :param request: the request of the first page.
     :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
-    :param changes: what to do when the list changes during the read.
+    :param changes: what to do when the list changes while it is read.
     :param interrupt: ends the read from outside, such as from ``on_kill`` of an operator.
     :param on_total: called with the number of records that a page reports, before the page is yielded.
     :raises MailIncompleteError: records are missing, or the list has changed and ``changes`` does not allow it.
     :raises MailAnswerError: the list has no end.
-    :raises MailInterruptedError: the interrupt ended it.
+    :raises MailInterruptedError: the interrupt ended the read.
     """
     return read_pages(client, Pager(request, changes), at_once, interrupt, on_total)
 
@@ -50,21 +50,22 @@ def read_pages(
 ) -> Generator[list[Item], None, None]:
     """Yield the records of a list like :func:`concurrent_pages`, with a pager that may read the list again.
 
-    :param client: see :func:`concurrent_pages`, also for the others.
+    :param client: see :func:`concurrent_pages`, also for the other arguments.
     """
     reading = pager.reading
-    # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue 1110).
+    # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue
+    # 1110).
     threads = min(at_once, client.config.max_in_flight)
     requested: dict[int, Future[PageResponse[Item]]] = {}
     with Workers[PageResponse[Item]](threads, "mail-pages", interrupt) as workers:
         try:
-            while (wanted := pager.next_request) is not None:
-                # Pages are consumed in order; twice as many requests as fit in flight keep a slow page from blocking.
-                for each in (wanted, *pager.ahead(2 * threads)):
-                    index = each.page_index or 1
+            while (next_request := pager.next_request) is not None:
+                # Pages are consumed in order; twice as many requests as threads prevent a slow page from blocking.
+                for request in (next_request, *pager.ahead(2 * threads)):
+                    index = request.page_index or 1
                     if index not in requested:
-                        requested[index] = workers.submit(client.send, each)
-                future = requested.pop(wanted.page_index or 1)
+                        requested[index] = workers.submit(client.send, request)
+                future = requested.pop(next_request.page_index or 1)
                 workers.first_done([future])
                 try:
                     page = future.result()

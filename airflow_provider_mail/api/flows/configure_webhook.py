@@ -1,4 +1,4 @@
-"""Save a webhook configuration and verify it (document, "Webhook configuration")."""
+"""Save a webhook configuration and verify it (specification, "Webhook configuration")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
     """Save the fields that differ and read them back; return the names of the changed fields.
 
     :param wanted: the configuration; fields that it leaves out stay unchanged.
-    :raises MailConflictError: the service reports success, but has saved something else; the fields are named.
+    :raises MailConflictError: the service reports success, but has saved other values; the message names the fields.
     :raises MailValidationError: ``wanted`` is empty.
     """
     if not wanted.model_dump(exclude_none=True, exclude={"trans_callback_url_extra_update_mode"}):
@@ -27,9 +27,9 @@ def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
     if not different:
         return []
     yield SaveWebhook(**different)
-    if still := changed_fields(wanted.changes_to((yield GetWebhook()))):
+    if unsaved := changed_fields(wanted.changes_to((yield GetWebhook()))):
         raise MailConflictError(
-            f"{wanted.path}: the service reports success, but these fields read back differently: {', '.join(still)}",
+            f"{wanted.path}: the service reports success, but these fields read back differently: {', '.join(unsaved)}",
             operation=wanted.path,
         )
     return changed_fields(different)

@@ -1,7 +1,7 @@
-"""Create a campaign exactly once (document, "Campaign send tasks": ``mailName`` is unique within the team).
+"""Create a campaign exactly once (specification, "Campaign send tasks": ``mailName`` is unique within the team).
 
-The name is chosen before the first request, so the campaign can be looked up whatever happened: a lost response, or a
-worker that died between request and response. Nothing is created without a lookup first.
+The name is chosen before the first request, so the campaign can be looked up in any case: after a lost response, or
+after a worker died between request and response. A campaign is never created without a lookup first.
 """
 
 from __future__ import annotations
@@ -71,19 +71,20 @@ def create_campaign(
     :param request: the campaign.
     :param ignore: request fields that may differ when a campaign is adopted.
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
-    :param memory: what is known of the attempts of earlier tries; updated. Default: there were none.
+    :param memory: the known state of the attempts of earlier tries; updated. Default: there were none.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param allow_past_send_date: create the campaign although its send time has passed: the service sends it at once.
     :param not_older_than: do not adopt a campaign of another task or run, scheduled or sent. If ``memory`` does not
-        know whose it is, that is one that was sent before this moment (by the clock of Airflow's scheduler). Default:
-        adopt any.
+        show whose it is, a campaign that was sent before this moment (by the clock of Airflow's scheduler) counts as
+        another's. Default: adopt any campaign.
     :param tries: maximum number of attempts to create it, each after a lookup.
-    :param patience: seconds to look for the campaign after an attempt, and to wait for a new one to show more than a
+    :param patience: seconds to look for the campaign after an attempt, and to wait until a new one no longer shows as a
         draft. After a rejection without an earlier attempt, about a quarter of that.
     :raises MailConflictError: a campaign of that name exists and differs (the fields are named), is not sent, or is of
         another task or run; an earlier try may have created a campaign of another name; or one that it created is gone.
     :raises MailPendingCampaignError: the result of an earlier attempt is not visible yet, or not in its final state.
-    :raises MailIncompleteCampaignError: code 500, the service kept the campaign, and ``on_incomplete`` says so.
+    :raises MailIncompleteCampaignError: code 500: the service kept the campaign, which ``on_incomplete`` treats as an
+        error.
     :raises MailValidationError: ``ignore`` names a field that is never compared, or the campaign does not exist and its
         send time has passed.
     """
@@ -98,12 +99,12 @@ def create_campaign(
     find = partial(find_campaign, request.mail_name)
 
     def check() -> None:
-        # A draft is not sent; and an earlier attempt made the same check.
+        # A draft is not sent, and an earlier attempt passed the same check.
         if not (allow_past_send_date or request.only_save):
             check_send_date(request.send_date, clock.now(), operation=request.path)
 
-    found = yield from _find_known(find, state, clock, patience)
-    if found is None:
+    campaign = yield from _find_known(find, state, clock, patience)
+    if campaign is None:
         _check_gone(request, state, clock)
         result = yield from create_once(
             request,
@@ -119,31 +120,33 @@ def create_campaign(
             sends_at = request.send_date.timestamp() if request.send_date else clock.time()
             state.mark_seen(None if request.only_save else sends_at)
             return Creation(mail_name=request.mail_name, id=response.id, guid=response.guid, adopted=False)
-        found, server_error = result.found, result.server_error
-        assert found is not None
-    new = state.attempted_lately(clock.time()) or is_new(found, clock)
+        campaign, server_error = result.found, result.server_error
+        assert campaign is not None
+    new = state.attempted_lately(clock.time()) or is_new(campaign, clock)
     if state.incomplete:
         waits = pauses(patience, brief=not new)
-        return (yield from _handle_incomplete(request, found, ignore, on_incomplete, server_error, state, clock, waits))
-    return (yield from _adopt_if_sent(request, found, ignore, state, clock, not_older_than, patience, new=new))
+        return (
+            yield from _handle_incomplete(request, campaign, ignore, on_incomplete, server_error, state, clock, waits)
+        )
+    return (yield from _adopt_if_sent(request, campaign, ignore, state, clock, not_older_than, patience, new=new))
 
 
 def _find_known(
     find: Callable[[], Flow[Campaign | None]], state: CreationState, clock: ServiceClock, patience: float
 ) -> Flow[Campaign | None]:
-    """Look a campaign up; repeatedly if there is reason to expect it."""
-    found = yield from find()
+    """Look up a campaign; repeatedly if it is expected to exist."""
+    campaign = yield from find()
     # The service's clock is known only after a response.
     expected = state.incomplete or state.seen or state.attempted_lately(clock.time())
-    if found is None and expected:
+    if campaign is None and expected:
         first, *further = pauses(patience)
         yield Pause(first)
-        found = yield from find_repeatedly(find, further)
-    return found
+        campaign = yield from find_repeatedly(find, further)
+    return campaign
 
 
 def _check_name(request: CreateCampaign, state: CreationState, clock: ServiceClock, patience: float) -> Flow[None]:
-    """Prevent a campaign beside one of another name that an earlier try created, or may have created.
+    """Prevent a second campaign if an earlier try created, or may have created, one of another name.
 
     After a user cleared the task, the name may change if the campaign of the other name is gone.
     """
@@ -152,15 +155,15 @@ def _check_name(request: CreateCampaign, state: CreationState, clock: ServiceClo
     if earlier in (None, name) or not attempted:
         return
     assert earlier is not None
-    found = yield from _find_known(partial(find_campaign, earlier), state, clock, patience)
-    gone = found is None and (state.seen or not state.attempted_lately(clock.time()))
+    campaign = yield from _find_known(partial(find_campaign, earlier), state, clock, patience)
+    gone = campaign is None and (state.seen or not state.attempted_lately(clock.time()))
     if state.cleared and (state.send_again or gone):
         return
     created = "created" if state.seen else "may have created"
-    shown = "cannot be found now" if found is None else f"exists (mailStatus {found.mail_status})"
+    status = "cannot be found now" if campaign is None else f"exists (mailStatus {campaign.mail_status})"
     raise MailConflictError(
         'mail_name: give every try the same name, such as "news {{ ds }}", not one with the present time. An earlier '
-        f"try of this task {created} campaign {earlier!r}, which {shown}; this try asks for {name!r}, and created "
+        f"try of this task {created} campaign {earlier!r}, which {status}; this try asks for {name!r}, and created "
         f"nothing. If {earlier!r} is the campaign that you want, mark the task as success. To send {name!r} too, clear "
         "the task with send_again=True: that mails everybody again if the other one is or was sent",
         operation=request.path,
@@ -168,9 +171,9 @@ def _check_name(request: CreateCampaign, state: CreationState, clock: ServiceClo
 
 
 def _check_gone(request: CreateCampaign, state: CreationState, clock: ServiceClock) -> None:
-    """Prevent that a campaign which an earlier try created or adopted is created again.
+    """Prevent creating a campaign again that an earlier try created or adopted.
 
-    A kept campaign (``state.incomplete``) is to be deleted by a user, as its error says.
+    An incomplete campaign (``state.incomplete``) may be gone: its error asks the user to delete it.
     """
     sent = state.was_sent(clock.time())
     removed = sent or (state.seen and not state.incomplete)
@@ -202,7 +205,7 @@ def _pending(request: CreateCampaign, rejection: MailError) -> MailPendingCampai
 
 def _check_owner(
     request: CreateCampaign,
-    found: Campaign,
+    campaign: Campaign,
     state: CreationState,
     clock: ServiceClock,
     not_older_than: datetime | None,
@@ -210,38 +213,39 @@ def _check_owner(
     """Reject an equal campaign of that name if another task or run created it."""
     if not_older_than is None or state.is_own:
         return
-    ahead = found.send_time_is_ahead(latest(clock))
-    if found.mail_status == MailStatus.FAILED or (is_unsent(found, clock) and (not ahead or request.only_save)):
+    ahead = campaign.send_time_is_ahead(latest(clock))
+    if campaign.mail_status == MailStatus.FAILED or (is_unsent(campaign, clock) and (not ahead or request.only_save)):
         return
-    older = not ahead and is_older(found, not_older_than, clock)
+    older = not ahead and is_older(campaign, not_older_than, clock)
     if state.is_own is None and not older:
         if ahead:
             log.warning(
                 "campaign %r is scheduled. Airflow below 3.3 does not show whether an earlier try of this task created "
-                "it or another run did. It is adopted: if another run did, this run mails nobody.", found.mail_name,
+                "it or another run did. It is adopted: if another run did, this run mails nobody.", campaign.mail_name,
             )  # fmt: skip
         return
-    sent = found.send_by_date_time
-    when = f"{'is to be' if ahead else 'was'} sent at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
-    whose = (
+    sent = campaign.send_by_date_time
+    send_time = f"{'is to be' if ahead else 'was'} sent at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
+    ownership = (
         f"is older than this run, which began at {not_older_than.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         if older
         else "was not created by this task"
     )
-    unless = (
+    exception = (
         "" if state.first_try else ", also if an earlier try of this task created it: else everybody is mailed again"
     )
     raise MailConflictError(
-        f"mail_name: a campaign named {found.mail_name!r} exists and is equal, but {whose}: it {when} (mailStatus "
-        f"{found.mail_status}). It was not adopted, and nothing was sent. Give each run its own name, such as "
-        'mail_name="news {{ ds }}", or leave mail_name out; to adopt that campaign, set adopt_older=True' + unless,
+        f"mail_name: a campaign named {campaign.mail_name!r} exists and is equal, but {ownership}: it {send_time} "
+        f"(mailStatus {campaign.mail_status}). It was not adopted, and nothing was sent. Give each run its own name, "
+        'such as mail_name="news {{ ds }}", or leave mail_name out; to adopt that campaign, set adopt_older=True'
+        + exception,
         operation=request.path,
     )
 
 
 def _adopt_if_sent(
     request: CreateCampaign,
-    found: Campaign,
+    campaign: Campaign,
     ignore: Collection[str],
     state: CreationState,
     clock: ServiceClock,
@@ -252,29 +256,30 @@ def _adopt_if_sent(
 ) -> Flow[Creation]:
     """Adopt a campaign that is equal, is or will be sent, and is of this task.
 
-    :param new: whether what it shows may not be final.
+    :param new: whether the state that it shows may not be final.
     """
     draft = request.only_save or "only_save" in ignore
     if not draft:
         # The status may take time to become final.
-        adopt(request, found, {*ignore, "only_save"}, latest(clock), own=state.is_own)
-        _check_owner(request, found, state, clock, not_older_than)
-        found, confirmed = yield from confirm_sending(found, clock, pauses(patience, brief=not new))
+        adopt(request, campaign, {*ignore, "only_save"}, latest(clock), own=state.is_own)
+        _check_owner(request, campaign, state, clock, not_older_than)
+        campaign, confirmed = yield from confirm_sending(campaign, clock, pauses(patience, brief=not new))
         if not confirmed:
-            raise _not_sent(request, found, state, clock, new=new or is_new(found, clock))
+            raise _not_sent(request, campaign, state, clock, new=new or is_new(campaign, clock))
         ignore = {*ignore, "only_save"}
-    creation = adopt(request, found, ignore, latest(clock), own=state.is_own)
-    _check_owner(request, found, state, clock, not_older_than)
-    state.mark_seen(_sends_at(found, clock))
+    creation = adopt(request, campaign, ignore, latest(clock), own=state.is_own)
+    _check_owner(request, campaign, state, clock, not_older_than)
+    state.mark_seen(_sends_at(campaign, clock))
     return creation
 
 
 def _not_sent(
-    request: CreateCampaign, found: Campaign, state: CreationState, clock: ServiceClock, *, new: bool
+    request: CreateCampaign, campaign: Campaign, state: CreationState, clock: ServiceClock, *, new: bool
 ) -> MailError:
-    """Return the error for a campaign that is not going to be sent, as far as it shows."""
+    """Return the error for a campaign that, according to its state, will not be sent."""
     status = (
-        f"mail_name: a campaign named {found.mail_name!r} exists (mailStatus {found.mail_status}) and is not scheduled"
+        f"mail_name: a campaign named {campaign.mail_name!r} exists (mailStatus {campaign.mail_status}) and is not "
+        "scheduled"
     )
     if new:
         return MailPendingCampaignError(
@@ -284,24 +289,24 @@ def _not_sent(
         )
     if state.is_own:
         # It will not be sent, so it may be created again once it is deleted.
-        state.mark_seen(None if is_unsent(found, clock) else clock.time())
+        state.mark_seen(None if is_unsent(campaign, clock) else clock.time())
         advice = "To send it after all, delete that campaign and clear this task"
     else:
         advice = "Choose another mail_name, or delete that campaign"
     return MailConflictError(f"{status}: it was cancelled, or only saved. {advice}", operation=request.path)
 
 
-def _sends_at(found: Campaign, clock: ServiceClock) -> float | None:
+def _sends_at(campaign: Campaign, clock: ServiceClock) -> float | None:
     """Return the time from which an existing campaign counts as sent; ``None`` for a draft."""
-    sent, ahead = found.send_by_date_time, found.send_time_is_ahead(latest(clock))
-    if found.mail_status == MailStatus.DRAFT and not ahead:
+    sent, ahead = campaign.send_by_date_time, campaign.send_time_is_ahead(latest(clock))
+    if campaign.mail_status == MailStatus.DRAFT and not ahead:
         return None
     return sent.timestamp() if sent is not None and ahead else clock.time()
 
 
 def _handle_incomplete(
     request: CreateCampaign,
-    found: Campaign,
+    campaign: Campaign,
     ignore: Collection[str],
     choice: OnIncomplete,
     error: MailError | None,
@@ -309,42 +314,44 @@ def _handle_incomplete(
     clock: ServiceClock,
     waits: Sequence[float],
 ) -> Flow[Creation]:
-    """Handle a campaign that was kept although creating it failed, as the user chose."""
-    taken = ""
+    """Handle a campaign that the service kept although creating it failed, according to the user's choice."""
+    action = ""
     cancelled = False
     if choice == "cancel":
-        cancellation = yield from cancel_campaign(found.mail_name, clock)
-        taken, cancelled = f"It {cancellation.text}. ", cancellation.done
-        found = cancellation.found or found
-    elif not request.only_save and (choice == "keep" or found.mail_status == MailStatus.DRAFT):
+        cancellation = yield from cancel_campaign(campaign.mail_name, clock)
+        action, cancelled = f"It {cancellation.text}. ", cancellation.done
+        campaign = cancellation.found or campaign
+    elif not request.only_save and (choice == "keep" or campaign.mail_status == MailStatus.DRAFT):
         # The advice depends on whether it will be sent.
-        found, confirmed = yield from confirm_sending(found, clock, waits)
+        campaign, confirmed = yield from confirm_sending(campaign, clock, waits)
         if choice == "keep" and confirmed:
-            creation = adopt(request, found, {*ignore, "only_save"}, latest(clock), own=True)
-            state.mark_seen(_sends_at(found, clock))
+            creation = adopt(request, campaign, {*ignore, "only_save"}, latest(clock), own=True)
+            state.mark_seen(_sends_at(campaign, clock))
             return replace(creation, incomplete=True)
         if choice == "keep":
-            status = "a draft" if found.mail_status == MailStatus.DRAFT else "not scheduled"
-            taken = f"It is {status} and will not be sent, so it is not adopted. "
+            status = "a draft" if campaign.mail_status == MailStatus.DRAFT else "not scheduled"
+            action = f"It is {status} and will not be sent, so it is not adopted. "
     elif choice == "keep":
-        return replace(adopt(request, found, ignore, latest(clock), own=True), incomplete=True)
-    # Who deletes it may have it created again by clearing the task, unless it is sent by then.
-    state.mark_sends_at(None if cancelled else _sends_at(found, clock))
+        return replace(adopt(request, campaign, ignore, latest(clock), own=True), incomplete=True)
+    # A user who deletes it may clear the task to create it again, unless it has been sent by then.
+    state.mark_sends_at(None if cancelled else _sends_at(campaign, clock))
     advice = (
-        "Delete it (its name may still be taken), fix the cause, and run again" if cancelled else _advice(found, clock)
+        "Delete it (its name may still be taken), fix the cause, and run again"
+        if cancelled
+        else _advice(campaign, clock)
     )
     cause = "the task check failed" if request.attachment is None else "adding the attachment or the task check failed"
     reason = "an earlier try was answered with code 500" if error is None else str(error)
     raise MailIncompleteCampaignError(
-        f"the service kept the campaign {found.mail_name!r} (mailStatus {found.mail_status}) although its creation "
-        f"failed: {reason} (that is: {cause}). {taken}{advice}",
+        f"the service kept the campaign {campaign.mail_name!r} (mailStatus {campaign.mail_status}) although its "
+        f"creation failed: {reason} (that is: {cause}). {action}{advice}",
         operation=request.path,
         **({"code": 500} if error is None else error.details),
     )
 
 
 def _advice(kept: Campaign, clock: ServiceClock) -> str:
-    """Advise what to do about a kept campaign, never causing a second mail to recipients who got the first."""
+    """Advise what to do about a kept campaign, without a second mail to recipients of the first."""
     if kept.mail_status == MailStatus.FAILED and not kept.send_time_is_ahead(latest(clock)):
         return (
             "It failed: look at the service whether it reached somebody. If not, delete it at the service, fix the "

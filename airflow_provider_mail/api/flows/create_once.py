@@ -1,4 +1,4 @@
-"""Create a named resource exactly once: look the exact name up before and after each attempt.
+"""Create a named resource exactly once: look up the exact name before and after each attempt.
 
 Used for campaigns (:mod:`~airflow_provider_mail.api.flows.create_campaign`) and for lists, templates and senders
 (:mod:`~airflow_provider_mail.api.flows.ensure`).
@@ -16,7 +16,7 @@ from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResp
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
 
 PATIENCE = 30.0
-"""Seconds for which a new resource may take to appear, or a new campaign to show more than a draft."""
+"""Seconds that a new resource may take to appear, or a new campaign to no longer show as a draft."""
 
 _BACKOFF = (1, 2, 4, 8, 8, 7)
 _BRIEF_STEPS = 3
@@ -26,13 +26,13 @@ R = TypeVar("R", bound=MailResponse)
 
 
 class CreationState:
-    """What is known of the attempts to create a resource, which the service does not show.
+    """The known state of the attempts to create a resource, which the service does not show.
 
-    This class forgets when the process ends. Override the methods to store the state.
+    This class holds the state only in memory. Override the methods to store the state.
     """
 
     mail_name: str | None = None
-    """The campaign that the rest is about."""
+    """The campaign to which the other attributes refer."""
 
     incomplete = False
     """Whether an attempt got code 500, so that the resource may be incomplete."""
@@ -41,13 +41,13 @@ class CreationState:
     """Unix time, by the service's clock, of the last attempt that may have taken effect, successful or not."""
 
     seen = False
-    """Whether the campaign was created or adopted: if it cannot be found any more, it was removed."""
+    """Whether the campaign was created or adopted: if it can no longer be found, it was removed."""
 
     sends_at: float | None = None
     """Unix time, by the service's clock, from which the campaign counts as sent; ``None`` if it is not to be sent."""
 
     cleared = False
-    """Whether a user has cleared the task since the state was written, so that this is no automatic retry."""
+    """Whether a user has cleared the task since the state was written, so that this is not an automatic retry."""
 
     send_again = False
     """Whether the user wants a second campaign; only a cleared task creates one."""
@@ -56,14 +56,14 @@ class CreationState:
     """Whether there was no earlier try."""
 
     knows_all = False
-    """Whether an attempt of an earlier try would be known."""
+    """Whether the state includes the attempts of all earlier tries."""
 
     own_name = False
     """Whether the campaign's name is one that no other task uses."""
 
     @property
     def is_own(self) -> bool | None:
-        """Whether a campaign of this name is of an earlier try; ``None`` if that is unknown."""
+        """Whether an earlier try created the campaign of this name; ``None`` if that is unknown."""
         if self.attempted_at is not None or self.seen or self.incomplete or self.own_name:
             return True
         return False if self.knows_all or self.first_try else None
@@ -83,7 +83,7 @@ class CreationState:
         return self.sends_at is not None and self.sends_at <= now
 
     def start(self, mail_name: str) -> None:
-        """Begin with a campaign; what is known of one of another name is dropped."""
+        """Begin with a campaign; discard the state of a campaign of another name."""
         if self.mail_name not in (None, mail_name):
             self.incomplete = self.seen = False
             self.attempted_at = self.sends_at = None
@@ -99,12 +99,12 @@ class CreationState:
     def clear_attempt(self, earlier: float | None = None) -> None:
         """Clear the record of an attempt that had no effect.
 
-        :param earlier: the time of an earlier attempt that may have had one. Default: there was none.
+        :param earlier: the time of an earlier attempt that may have had an effect. Default: there was none.
         """
         self.attempted_at = earlier
 
     def mark_incomplete(self) -> None:
-        """Record code 500; called before anything else is done."""
+        """Record code 500; called before the next step."""
         self.incomplete = True
 
     def mark_complete(self) -> None:
@@ -131,7 +131,7 @@ class CreationState:
 class CreateResult(Generic[T, R]):
     """The result of :func:`create_once`: either ``response`` or ``found`` is given.
 
-    :param response: to the successful attempt.
+    :param response: the response to the successful attempt.
     :param found: the resource that was found after an attempt failed.
     :param server_error: the error of the last attempt that got code 500, if one did.
     """
@@ -156,13 +156,13 @@ def create_once(
 
     :param request: creates the resource.
     :param find: looks it up by its exact name.
-    :param state: what is known of earlier attempts; updated.
+    :param state: the known state of earlier attempts; updated.
     :param tries: maximum number of attempts.
-    :param patience: seconds of lookups after a failed attempt; about a quarter of that after a rejection of the first.
+    :param patience: seconds of lookups after a failed attempt; about a quarter of that if the first one is rejected.
     :param clock: the service's clock. Default: the local one.
-    :param check: called before an attempt, unless one shortly before may have taken effect; raises to prevent it.
-    :param unconfirmed: makes the error for a rejection when an attempt shortly before may have taken effect, and the
-        resource is not found. Default: the rejection.
+    :param check: called before an attempt, unless a recent one may have taken effect; raises to prevent the attempt.
+    :param unconfirmed: returns the error for a rejection when a recent attempt may have taken effect and the resource
+        is not found. Default: the rejection.
     :raises MailError: the error of the last attempt.
     """
     clock = ServiceClock() if clock is None else clock
@@ -176,20 +176,20 @@ def create_once(
             response: R = yield request
         except MailError as error:
             if not error.may_have_taken_effect:
-                # This attempt had no effect; an earlier one, however old, may have had.
+                # This attempt had no effect; an earlier one of any age may have had.
                 state.clear_attempt(earlier)
                 # A rejection may mean that the name was taken in the meantime.
                 if not isinstance(error, MailRejectedError):
                     raise
-            # The document's code, in the body. A bare HTTP 500 (of a proxy) is a lost response like 502, 503 and 504.
+            # The code of the specification, in the body. An HTTP 500 without it (of a proxy) is a lost response.
             if error.code == 500:
-                # Recorded: the kept resource may appear only after another attempt is rejected because of its name.
+                # Recorded first: the resource may appear only after another attempt is rejected because of its name.
                 state.mark_incomplete()
                 server_error = error
             brief = not state.attempted_lately(clock.time())
-            found = yield from find_repeatedly(find, pauses(patience, brief=brief))
-            if found is not None:
-                return CreateResult(None, found, server_error)
+            resource = yield from find_repeatedly(find, pauses(patience, brief=brief))
+            if resource is not None:
+                return CreateResult(None, resource, server_error)
             if not error.may_have_taken_effect:
                 raise (unconfirmed(error) if in_doubt else error) from None
             if attempt == tries:
@@ -201,24 +201,24 @@ def create_once(
 
 
 def find_repeatedly(find: Callable[[], Flow[T | None]], waits: Sequence[float]) -> Flow[T | None]:
-    """Look a resource up until it is found, since a new one may appear late.
+    """Look up a resource until it is found, since a new one may appear late.
 
     :param waits: seconds to pause before each further lookup.
     """
-    found = yield from find()
+    resource = yield from find()
     for seconds in waits:
-        if found is not None:
+        if resource is not None:
             break
         yield Pause(seconds)
-        found = yield from find()
-    return found
+        resource = yield from find()
+    return resource
 
 
 def pauses(patience: float, *, brief: bool = False) -> list[float]:
     """Return the seconds to pause between lookups, growing exponentially.
 
-    :param patience: seconds of all pauses together.
-    :param brief: only the first pauses, about a quarter of the time: for what is unlikely to change.
+    :param patience: total seconds of all pauses.
+    :param brief: only the first pauses, about a quarter of the time, if a change is unlikely.
     """
     unit = patience / sum(_BACKOFF)
     return [unit * share for share in (_BACKOFF[:_BRIEF_STEPS] if brief else _BACKOFF)]

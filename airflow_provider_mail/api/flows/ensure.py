@@ -1,4 +1,4 @@
-"""Create or delete a list, template or sender by its name, whatever happens to a response.
+"""Create or delete a list, template or sender by its name, even if a response is lost.
 
 Campaigns need more: see :mod:`~airflow_provider_mail.api.flows.create_campaign`.
 """
@@ -20,7 +20,7 @@ class Creatable(Protocol):
     def find(self) -> Flow[Any]:
         """Get the resource of exactly this name, or ``None``."""
 
-    def differences(self, found: Any) -> list[str]:
+    def differences(self, existing: Any) -> list[str]:
         """Return the fields of the request in which an existing resource differs."""
 
 
@@ -46,19 +46,19 @@ def create(
     """Create a resource, unless an equal one exists; return whether it was created.
 
     :param request: such as ``AddList``.
-    :param replace: deletes an existing resource that differs; for a moment there is none of that name. Default: an
-        existing resource that differs is an error.
+    :param replace: deletes an existing resource that differs; briefly, no resource has that name. Default: an existing
+        resource that differs is an error.
     :param advice: what to do about an existing resource that differs, for the error.
     :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt, since a new resource may appear late.
     :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
     """
-    found = yield from request.find()
-    if found is not None and replace is not None and request.differences(found):
+    existing = yield from request.find()
+    if existing is not None and replace is not None and request.differences(existing):
         yield from delete(replace)
-        found = None
+        existing = None
     created = False
-    if found is None:
+    if existing is None:
         state = CreationState()
         result: CreateResult[Any, Any] = yield from create_once(
             request,  # type: ignore[arg-type]
@@ -69,8 +69,8 @@ def create(
         )
         if result.response is not None:
             return True
-        found, created = result.found, state.attempted_at is not None
-    if different := request.differences(found):
+        existing, created = result.found, state.attempted_at is not None
+    if different := request.differences(existing):
         if created:
             advice = "this task probably created it, and the service rewrites what it is sent: send what it keeps"
         raise MailConflictError(
@@ -87,7 +87,7 @@ def delete(request: Deletable, *, missing_ok: bool = True) -> Flow[bool]:
     :param missing_ok: succeed when there is no resource of that name.
     :raises MailMissingError: there is no resource of that name, and ``missing_ok`` is false.
     """
-    # The document does not show the response for a missing resource, so it is looked up first.
+    # The specification does not show the response for a missing resource, so it is looked up first.
     exists: bool = yield from request.exists()
     if not exists and not missing_ok:
         raise MailMissingError(f"{request.path}: there is no resource of that name", operation=request.path)

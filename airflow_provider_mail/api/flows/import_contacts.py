@@ -1,7 +1,8 @@
-"""Import any number of contacts in flat memory (document, "Contacts", ``imports``).
+"""Import any number of contacts in constant memory (specification, "Contacts", ``imports``).
 
-One thread reads, validates and encodes chunk after chunk; several threads upload the encoded chunks through one client.
-Pending chunks are held only encoded, in a tenth of the rows' memory. A chunk that the service rejects is bisected.
+One thread reads, validates and encodes the chunks; several threads upload the encoded chunks through one client.
+Pending chunks are held only in encoded form, in a tenth of the rows' memory. A chunk that the service rejects is
+bisected.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["import_contacts"]
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Yield rows in lists.
+    """Yield the rows in lists.
 
     :param size: maximum length of a list.
     """
@@ -47,22 +48,22 @@ def import_contacts(
 ) -> Progress:
     """Import all rows of a source.
 
-    Chunks may overtake each other, so rows for the same contact should not contradict each other.
+    Chunks may arrive in another order, so rows for the same contact should not contradict each other.
 
     :param client: the client that all threads share.
     :param source: lists of rows; each list becomes one request, so it should hold ``plan.chunk_size`` rows. An
-        attribute ``lines`` of a list has the line of the file for each row, for rejected ones.
+        attribute ``lines`` of a list has the line in the file of each row, which rejected rows report.
     :param plan: what to import, and how.
     :param on_reject: called in the calling thread for each rejected row.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
-    :param progress: kept up to date, so that the caller has it when an error ends the import.
-    :param memory: of earlier tries. All rows are read and validated again, so that the same rows are rejected;
-        chunks that the service has accepted are not sent, except for the rows that it had rejected.
+    :param progress: updated continuously, so that the caller has the counts when an error ends the import.
+    :param memory: the checkpoint of earlier tries. All rows are read and validated again, so that the same rows are
+        rejected; chunks that the service has accepted are not sent, except for the rows that it had rejected.
     :param interrupt: ends the import from outside, such as from ``on_kill`` of an operator.
     :raises MailError: the first final error of a chunk. Requests in flight may finish within the connection's timeout;
         if something else ends the import, such as Airflow's ``execution_timeout``, within two seconds. Chunks without a
         response are sent again by the next try.
-    :raises MailInterruptedError: the interrupt ended it.
+    :raises MailInterruptedError: the interrupt ended the import.
     """
     progress = Progress() if progress is None else progress
     _Import(client, plan, on_reject, on_progress, progress, memory).run(source, interrupt)
@@ -71,7 +72,7 @@ def import_contacts(
 
 @dataclass(slots=True)
 class _Import:
-    """One import: reads and validates in the calling thread, and takes in the results of the uploading threads."""
+    """One import: reads and validates in the calling thread, and processes the results of the uploading threads."""
 
     client: MailClient
     plan: ImportPlan
@@ -89,8 +90,8 @@ class _Import:
         self.checker = RowChecker(self.plan.properties, self.plan.null_value)
 
     def run(self, source: Iterable[Sequence[Row]], interrupt: Interrupt | None) -> None:
-        # Never more threads than connections: httpcore may close one that a waiting thread was just given (its issue
-        # 1110).
+        # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its
+        # issue 1110).
         threads = min(self.plan.max_in_flight, self.client.config.max_in_flight)
         with Workers[ChunkResult](threads, "mail-import", interrupt) as workers:
             uploader = ChunkUploader(self.client, self.plan, workers.interrupt)
@@ -98,7 +99,7 @@ class _Import:
                 for chunk, rows in enumerate(source):
                     self._submit(chunk, rows, workers, uploader)
                     del rows
-                    # A little more than can be in flight, so that no thread waits for the next chunk to be encoded.
+                    # Slightly more than can be in flight, so that no thread waits for the next chunk to be encoded.
                     self._collect(workers, threads + 2)
                 self._collect(workers, 0)
             except BaseException as error:
@@ -106,7 +107,7 @@ class _Import:
                 workers.end(self.client.config.timeout if ordinary else GRACE_SECONDS)
                 for future, chunk in self.in_flight.items():
                     if future.done() and not future.cancelled():
-                        self._take_in(future.result(), chunk)
+                        self._process(future.result(), chunk)
                 raise
         self.progress.seconds = time.monotonic() - self.started
 
@@ -142,22 +143,22 @@ class _Import:
         return uploader.upload(body, numbers, earlier)
 
     def _collect(self, workers: Workers[ChunkResult], limit: int) -> None:
-        """Take in finished chunks; while more than ``limit`` are in flight, wait for one."""
+        """Process finished chunks; while more than ``limit`` are in flight, wait for one."""
         in_flight = self.in_flight
         while in_flight:
             must_wait = len(in_flight) > limit
-            done = workers.first_done(in_flight) if must_wait else [each for each in in_flight if each.done()]
+            done = workers.first_done(in_flight) if must_wait else [future for future in in_flight if future.done()]
             if not done:
                 return
             for future in done:
                 chunk = in_flight.pop(future)
                 result = future.result()
-                self._take_in(result, chunk)
+                self._process(result, chunk)
                 if result.error is not None:
                     raise result.error
             self.on_progress(self.progress)
 
-    def _take_in(self, result: ChunkResult, chunk: int) -> None:
+    def _process(self, result: ChunkResult, chunk: int) -> None:
         progress = self.progress
         progress.accepted += result.accepted
         progress.requests += result.requests
@@ -177,9 +178,9 @@ class _Import:
             self.on_reject(reject)
 
 
-def _select_rows(checked: CheckedRows, wanted: Sequence[int]) -> tuple[bytes, Sequence[int]]:
+def _select_rows(checked: CheckedRows, selected: Sequence[int]) -> tuple[bytes, Sequence[int]]:
     """Return the rows with these numbers, encoded."""
-    if not wanted:
+    if not selected:
         return b"", ()
     rows = dict(zip(checked.numbers, msgspec.json.decode(checked.encoded), strict=True))
-    return msgspec.json.encode([rows[number] for number in wanted]), wanted
+    return msgspec.json.encode([rows[number] for number in selected]), selected

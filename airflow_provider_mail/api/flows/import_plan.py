@@ -1,4 +1,4 @@
-"""What a contact import does, how far it is, and what earlier tries have imported."""
+"""The plan of a contact import, its progress, and the checkpoint of earlier tries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class ImportPlan:
     """What to import, and how.
 
     :param properties: the property of each value of a row, by position: ``email``, ``name``, ``phoneNumber`` or another
-        that the platform knows (the document has no complete list).
+        that the platform knows (the specification has no complete list).
     :param update_mode: whether to create new contacts and to update existing ones.
     :param list_name: the list to add the contacts to; created when missing. Default: none.
     :param list_description: the description of the list.
     :param chunk_size: rows per request.
     :param max_in_flight: concurrent requests; limited by the client's own ``max_in_flight``.
-    :param null_value: sent for a missing value; the document does not say what ``null`` does to a contact.
+    :param null_value: sent for a missing value; the specification does not define the effect of ``null`` on a contact.
     :param sandbox_mode: let the service check the rows and change nothing.
     :raises MailValidationError: naming the wrong field.
     """
@@ -71,7 +71,7 @@ class Progress:
     :param accepted_earlier: those of them that were not sent, because the service accepted them in an earlier try.
     :param rejected: rejected rows.
     :param requests: import requests that got a response.
-    :param remarks: those of them that were accepted with a message, which the document has for errors only.
+    :param remarks: those of them that were accepted with a message, which the specification has for errors only.
     :param seconds: since the start of the import.
     """
 
@@ -95,12 +95,12 @@ class ImportCheckpoint(Protocol):
 
         :param chunk: its index in the source, from 0.
         :param first_number: the number of its first row, valid or not.
-        :return: the numbers of the rows that the service rejected, if it accepted this very chunk already; ``None`` to
-            send all valid rows.
+        :return: the numbers of the rows that the service rejected, if it accepted exactly this chunk before; ``None``
+            to send all valid rows.
         """
 
     def prepare(self, chunk: int) -> None:
-        """Do what takes time to record a chunk; called in the thread that sends it, before it does.
+        """Do the time-consuming part of recording a chunk; called in the thread that sends it, before it is sent.
 
         :param chunk: its index in the source, from 0.
         """

@@ -1,7 +1,7 @@
-"""What every wait shares: its status, what one poll decides, and how long failed polls are tolerated. No I/O.
+"""What all waits share: the status, the decision after a poll, and how long failed polls are tolerated. No I/O.
 
-Patience is a time, not a count: a state that may pass (failed polls, a missing object, a draft) ends a wait only after
-it has lasted for some time, in at least two polls.
+Tolerance is a time, not a count: a state that may be temporary (failed polls, a missing object, a draft) ends a wait
+only after it has lasted for some time, in at least two polls.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MAX_POLL_ERRORS = 2
 """A wait ends only after more consecutive failed polls than this, so that two errors an hour apart do not end it."""
 
 CONFIRM_SECONDS = 300.0
-"""Seconds for which an object must be missing, or show as a draft, in at least two polls, to end a wait: the document
-does not show how soon a new object appears, nor which status a campaign has before it is sent."""
+"""Seconds for which an object must be missing, or show as a draft, in at least two polls, to end a wait: the
+specification does not show how soon a new object appears, nor which status a campaign has before it is sent."""
 
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 60.0
 """Seconds to pause after the first failed poll, doubled with each consecutive one, and the maximum."""
@@ -38,7 +38,7 @@ class WaitStatus(StrEnum):
     WAITING = "waiting"
     COMPLETE = "complete"
     FAILED = "failed"
-    """The awaited state cannot be reached any more; for instance, the campaign was cancelled."""
+    """The awaited state can no longer be reached; for instance, the campaign was cancelled."""
     REFUSED = "refused"
     """The service rejects the polls, or the connection is configured wrongly: a retry does not help."""
     ERROR = "error"
@@ -48,13 +48,13 @@ class WaitStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PollDecision:
-    """What a wait concludes from a poll.
+    """The conclusion of a wait from a poll.
 
     :param status: whether the wait continues, and how it ended if not.
     :param message: a sentence for the log or the error.
     :param result: what the wait returns when it is complete, such as the counts of a campaign.
-    :param pause: seconds until the next poll is useful; the wait's interval is kept as well.
-    :param log_key: equal for polls that show the same, which are logged once. Default: the message.
+    :param pause: seconds until the next poll is useful; the wait's interval applies in addition.
+    :param log_key: equal for polls that show the same state, which is logged once. Default: the message.
     """
 
     status: WaitStatus
@@ -63,16 +63,16 @@ class PollDecision:
     pause: float = 0.0
     log_key: str = ""
     is_seen: bool = True
-    """Whether the poll saw the state; otherwise nothing is known, not even that there is nothing."""
+    """Whether the poll saw the state; if not, it is not even known whether the object exists."""
 
     def __post_init__(self) -> None:
         if not self.log_key:
             object.__setattr__(self, "log_key", self.message)
 
     def at_deadline(self, timeout: str = "") -> PollDecision:
-        """Return the decision that ends a wait at its deadline, when this one is the latest.
+        """Return the decision that ends a wait at its deadline, if this one is the latest.
 
-        :param timeout: how long it took, for the message.
+        :param timeout: the duration of the wait, for the message.
         """
         status = WaitStatus.TIMEOUT if self.is_seen else WaitStatus.ERROR
         return PollDecision(status, f"the wait timed out{timeout}: {self.message}", is_seen=self.is_seen)
@@ -118,7 +118,7 @@ def status_line(decision: PollDecision, interval: float, end_time: float | None)
 
 
 class Streak:
-    """Consecutive polls that showed the same.
+    """Consecutive polls that showed the same state.
 
     :param state: the :attr:`state` of another object, to continue from it.
     """
@@ -130,7 +130,7 @@ class Streak:
 
     @property
     def state(self) -> list[float] | None:
-        """The streak as plain JSON; ``None`` while there is none."""
+        """The streak as plain JSON; ``None`` without one."""
         return [self.since, self.polls] if self.polls else None
 
     def extend(self, at: float) -> None:
@@ -141,7 +141,7 @@ class Streak:
         self.since, self.polls = at if not self.polls else self.since, self.polls + 1
 
     def end(self) -> None:
-        """Reset the streak: a poll showed something else."""
+        """Reset the streak: a poll showed another state."""
         self.polls = 0
 
     def is_confirmed(self, at: float) -> bool:
@@ -156,7 +156,7 @@ class PollErrorBudget:
     """Limits how long polls may fail in a row.
 
     :param polled_before: whether an earlier poll succeeded. A rejection then counts as a failed poll, since a key may
-        be rotated while tasks wait; when the very first poll is rejected, the wait ends at once.
+        be rotated while tasks wait; when the first poll is rejected, the wait ends immediately.
     :param timeout: seconds from the first of the consecutive failed polls to the one that ends the wait.
     :param max_errors: the wait ends only after more consecutive failed polls than this.
     """
@@ -173,7 +173,7 @@ class PollErrorBudget:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What another process needs to continue, as plain JSON."""
+        """The state that another process needs to continue, as plain JSON."""
         return {"looked": self.polled_before, "failed": self._failed.state}
 
     def restore(self, state: dict[str, Any] | None) -> None:
@@ -220,12 +220,12 @@ class Wait(Protocol):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What another process needs to continue the wait, as plain JSON."""
+        """The state that another process needs to continue the wait, as plain JSON."""
 
     def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
         """Decide what a poll means, given those before it.
 
-        :param result: what the poll found, ``None`` when that is nothing, or its error.
+        :param result: the object that the poll found, ``None`` if there is none, or the poll's error.
         :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead of the local one.
         """
@@ -234,12 +234,12 @@ class Wait(Protocol):
 class Polls(Iterator[tuple[object, PollDecision]]):
     """The polls of a wait: each ``next`` polls once and returns the result with the decision about it.
 
-    The caller pauses between polls and stops when the wait is over. An exception of a poll ends nothing: sensors with
-    ``silent_fail`` poll on.
+    The caller pauses between polls and stops when the wait is over. Polling can continue after an exception of a poll,
+    as it does for sensors with ``silent_fail``.
 
-    :param poll: polls once; returns what was found, or the error of the poll, or a decision that no wait has to make;
-        and the seconds by which the service's clock is ahead.
-    :param log: called with each decision that :class:`StatusLog` finds due.
+    :param poll: polls once; returns the object that was found, the error of the poll, or a decision that does not
+        depend on the wait; and the seconds by which the service's clock is ahead.
+    :param log: called with each decision that is due in :class:`StatusLog`.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class Polls(Iterator[tuple[object, PollDecision]]):
 
 
 def format_utc(moment: float) -> str:
-    """Format a Unix time for people.
+    """Format a Unix time for display.
 
     :param moment: Unix time.
     """

@@ -34,7 +34,7 @@ from airflow_provider_mail.api.templates import Template, find_template
 MARKETING = 1
 
 CONTACT_TAGS = ("email", "name", "phoneNumber")
-"""The properties of contacts that the document names."""
+"""The properties of contacts that the specification names."""
 
 Level = Literal["ok", "warning", "error"]
 
@@ -69,7 +69,7 @@ class PreflightRules:
     :param allow_blank: whether a missing or blank subject or content is a warning. Default: false, an error.
     :param unsubscribe_pattern: regular expression for the unsubscribe link; content without a match is an error.
         ``None``: not checked.
-    :param max_content_bytes: larger content is a warning: widespread mail clients cut it off.
+    :param max_content_bytes: larger content is a warning: common mail clients cut it off.
     :param max_attachment_bytes: a larger file is a warning: many mail servers reject it.
     :raises MailValidationError: naming the wrong field.
     """
@@ -123,7 +123,8 @@ class Report:
     def table(self) -> str:
         """Return the findings as a Markdown table, the worst first."""
         worst_first = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level), reverse=True)
-        cells = [("level", "check", "finding"), *((each.level, each.check, each.text) for each in worst_first)]
+        cells = [("level", "check", "finding")]
+        cells += [(finding.level, finding.check, finding.text) for finding in worst_first]
         # The service's message may contain anything; a row of the table is one line.
         rows = [[" ".join(cell.replace("|", "/").split()) for cell in row] for row in cells]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
@@ -146,7 +147,7 @@ def preflight(
     :param ignore: fields that may differ if a campaign of that name exists.
     :param allow_past_send_date: whether the campaign may be created although its send time has passed.
     :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
-        only by the task that created it. Default: any would be.
+        only by the task that created it. Default: any campaign would be adopted.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
@@ -165,7 +166,7 @@ def preflight(
     clock = ServiceClock() if clock is None else clock
     existing: Campaign | None = yield from find_campaign(request.mail_name)
     if existing is None:
-        # An existing campaign is adopted or not, whatever its send time.
+        # The send time does not matter for an existing campaign.
         _send_date(request, allow_past_send_date, clock, report)
         yield from _service(request, report)
     else:
@@ -178,24 +179,24 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
     response: GetSendersResponse = yield GetSenders()
     address = address_key(sender_mail)
     entries = [
-        each
-        for each in response.mail_from_domains or []
-        if address_key(each.from_domain) in (address, address.rpartition("@")[2])
+        entry
+        for entry in response.mail_from_domains or []
+        if address_key(entry.from_domain) in (address, address.rpartition("@")[2])
     ]
-    usable = [each for each in entries if each.sender_type in (None, MARKETING)]
+    usable = [entry for entry in entries if entry.sender_type in (None, MARKETING)]
     if not entries:
         return Finding("sender", "error", f"{sender_mail} is not a sender of the account")
     if not usable:
         return Finding("sender", "error", f"{sender_mail} may send transactional mail only")
-    if not any(each.is_validate == 1 for each in usable):
-        bad = failed_checks(checks_of(usable[0]) or {})
-        reason = f"check its DNS entries for {bad}" if bad else "the service gives no reason"
+    if not any(entry.is_validate == 1 for entry in usable):
+        failed = failed_checks(checks_of(usable[0]) or {})
+        reason = f"check its DNS entries for {failed}" if failed else "the service gives no reason"
         return Finding("sender", "error", f"{sender_mail} is not verified: {reason}")
     return Finding("sender", "ok", f"{sender_mail} is verified")
 
 
 def _lists(request: CreateCampaign, report: Report, known_tags: set[str]) -> Flow[None]:
-    """Check the lists; add the properties of a contact of each to ``known_tags``."""
+    """Check the lists; add the properties of one contact of each list to ``known_tags``."""
     for name in request.send_list_names or []:
         if (yield from find_list(name)) is None:
             report.note("lists", "error", f"there is no list {name!r}")
@@ -231,8 +232,8 @@ def _growth(request: CreateCampaign, rules: PreflightRules, report: Report) -> F
         report.note("growth", "warning", f"no campaign with {rules.compare_with!r} in its name was sent")
         return
     sent = last.mail_stats.sent_count
-    most = int(sent * rules.max_growth)
-    _bound(report, "growth", recipients, most, f"{rules.max_growth:g} times the {sent:,} of {last.mail_name!r}")
+    limit = int(sent * rules.max_growth)
+    _bound(report, "growth", recipients, limit, f"{rules.max_growth:g} times the {sent:,} of {last.mail_name!r}")
 
 
 def _bound(report: Report, check: str, recipients: int | None, limit: int, rule: str) -> None:
@@ -246,17 +247,17 @@ def _contacts(count: int) -> str:
     return "1 contact" if count == 1 else f"{count:,} contacts"
 
 
-def _last_sent(part: str, but: str) -> Flow[Campaign | None]:
+def _last_sent(part: str, excluded_name: str) -> Flow[Campaign | None]:
     pager: Pager[Campaign] = Pager(GetCampaigns(mail_name=part, mail_status=[MailStatus.COMPLETE], page_size=100))
     last: Campaign | None = None
     while pager.next_request is not None:
         page: Sequence[Campaign] = yield from next_page(pager)
-        for each in page:
-            sent_at = each.send_by_date_time
-            if each.mail_name == but or sent_at is None or part not in each.mail_name:
+        for campaign in page:
+            sent_at = campaign.send_by_date_time
+            if campaign.mail_name == excluded_name or sent_at is None or part not in campaign.mail_name:
                 continue
             if last is None or last.send_by_date_time is None or sent_at > last.send_by_date_time:
-                last = each
+                last = campaign
     return last
 
 
@@ -303,9 +304,9 @@ def _tags(check: str, rules: PreflightRules, known_tags: Collection[str], *texts
         yield Finding(check, "warning", f"tags that may have no value: {unknown}; known_tags names those that have one")
 
 
-def _size(what: str, size: int, limit: int) -> Finding:
+def _size(checked: str, size: int, limit: int) -> Finding:
     excess = f", more than {limit:,}" if size > limit else ""
-    return Finding("size", "warning" if excess else "ok", f"the {what} has {size:,} bytes{excess}")
+    return Finding("size", "warning" if excess else "ok", f"the {checked} has {size:,} bytes{excess}")
 
 
 def _send_date(request: CreateCampaign, allow_past: bool, clock: ServiceClock, report: Report) -> None:
@@ -329,7 +330,7 @@ def _service(request: CreateCampaign, report: Report) -> Flow[None]:
     except (MailRejectedError, MailServerError) as error:
         if not isinstance(error, MailRejectedError) and error.code != 500:
             raise
-        # Code 500 is the document's "task check failed", too.
+        # In the specification, code 500 also means "task check failed".
         report.note("service", "error", error.service_message or f"code {error.code}")
     else:
         report.note("service", "ok", "the service would create it")
@@ -343,7 +344,7 @@ def _existing(
     report: Report,
     not_older_than: datetime | None,
 ) -> None:
-    """The service would reject the name; check whether the campaign would be adopted."""
+    """Check whether an existing campaign would be adopted, since the service would reject its name."""
     exists = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
     different = [name for name in differences(request, existing, latest(clock)) if name not in ignore]
     if existing.mail_status == MailStatus.FAILED:
@@ -354,5 +355,5 @@ def _existing(
         text = f"{exists}, is equal and was sent before this run: it would not be adopted, and nothing sent"
         report.note("name", "error", text)
     else:
-        who = "it would be adopted" if not_older_than is None else "only the task that created it would adopt it"
-        report.note("name", "warning", f"{exists} and is equal: {who}, and not sent again")
+        adopted_by = "it would be adopted" if not_older_than is None else "only the task that created it would adopt it"
+        report.note("name", "warning", f"{exists} and is equal: {adopted_by}, and not sent again")

@@ -1,4 +1,4 @@
-"""Read the recipients of a message in the forms in which people write them."""
+"""Parse the recipients of a message in the forms in which people write them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:
         raise MailValidationError(
             f"{argument}: an address or a list of addresses is needed, not {type(value).__name__}"
         )
-    given = list(value) if isinstance(value, list | tuple) else [value]
-    people = [person for number, item in enumerate(given) for person in _people(f"{argument}[{number}]", item)]
-    recipients = list({address_key(str(person.get("email"))): person for person in reversed(people)}.values())[::-1]
+    items = list(value) if isinstance(value, list | tuple) else [value]
+    people = [person for number, item in enumerate(items) for person in _people(f"{argument}[{number}]", item)]
+    # The first recipient with an address wins: the last one in reverse order.
+    by_address = {address_key(str(person.get("email"))): person for person in reversed(people)}
+    recipients = list(by_address.values())[::-1]
     if not recipients:
         raise MailValidationError(f"{argument}: is empty; give at least one address")
     if len(recipients) > MAX_RECIPIENTS:
@@ -36,13 +38,13 @@ def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:
     return recipients
 
 
-def _people(where: str, value: Any) -> list[dict[str, Any]]:
+def _people(path: str, value: Any) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         return [dict(value)]
     if not isinstance(value, str):
-        raise MailValidationError(f"{where}: an address must be text, not {type(value).__name__}")
+        raise MailValidationError(f"{path}: an address must be text, not {type(value).__name__}")
     undecoded: list[str] = []
-    parts = [mailbox(where, part, undecoded) for part in split_mailboxes(value)]
+    parts = [mailbox(path, part, undecoded) for part in split_mailboxes(value)]
     if undecoded:
         raise MailValidationError(undecoded[0])
     return [{"email": address, "name": name or None} for address, name in parts]

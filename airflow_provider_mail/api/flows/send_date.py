@@ -1,4 +1,4 @@
-"""Check for a send time in the past: the service would send at once, which is rarely intended."""
+"""Check for a send time in the past: the service would send immediately, which is rarely intended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from airflow_provider_mail.api.errors import MailValidationError
 
 TOLERANCE = timedelta(minutes=5)
-"""How far in the past a send time may be: clocks differ a little, and a task may start a little late."""
+"""How far in the past a send time may be: clocks differ slightly, and a task may start slightly late."""
 
 
 def lateness(send_date: datetime | None, now: datetime) -> timedelta | None:

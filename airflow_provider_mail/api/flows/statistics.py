@@ -1,12 +1,12 @@
-"""Read statistics completely (document, ``campaign/mail/stats/get`` and ``transactional/mail/stats/get``).
+"""Read statistics completely (specification, ``campaign/mail/stats/get`` and ``transactional/mail/stats/get``).
 
 Neither operation has pages, so an incomplete response must be detected:
 
 - for campaigns, the service reports the number of matches (``totalRecords``). An incomplete window is requested again
   in halves, and an incomplete day campaign by campaign, with the names from ``campaign/mail/get``. If records are still
   missing, that is an error with both numbers; so is a response without a valid ``totalRecords``;
-- for transactional mail, there should be a record for each day. Missing days are requested again by themselves; days
-  that are missing even then are unknown, which is not the same as zero.
+- for transactional mail, there should be a record for each day. Missing days are requested again separately; days that
+  are missing even then are unknown, which is not the same as zero.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["campaign_stats", "transactional_stats"]
 
 DAY = timedelta(days=1)
 
-Found = dict[str, CampaignStats]
+RecordsByName = dict[str, CampaignStats]
 """Records by campaign: names are unique within a team, and statistics are of one team."""
 
 
@@ -37,15 +37,15 @@ def campaign_stats(request: GetCampaignStats, *, compact: bool = False) -> Flow[
     """Get all statistics records of a window, each campaign once.
 
     :param request: the window, and optionally a filter.
-    :param compact: return objects that have the fields of :class:`CampaignStats` and none of its methods, and take a
+    :param compact: return objects with the fields of :class:`CampaignStats` but none of its methods, which take a
         fraction of its memory.
     :raises MailIncompleteError: the responses are incomplete even for single campaigns.
     :raises MailAnswerError: a campaign was not sent in the window, or has two send times.
     """
     if compact:
         request = _GetCompactStats(**dict(request))
-    found = yield from _whole(request, _Names(request))
-    return list(found.values())
+    records = yield from _whole(request, _Names(request))
+    return list(records.values())
 
 
 def transactional_stats(request: GetTransactionalStats) -> Flow[list[TransactionalStats]]:
@@ -54,74 +54,74 @@ def transactional_stats(request: GetTransactionalStats) -> Flow[list[Transaction
     :param request: the window.
     :raises MailAnswerError: a day is outside the window, or has two different records.
     """
-    found = yield from _days(request)
-    if not found:
+    records = yield from _days(request)
+    if not records:
         # An empty response may be an error of the service; a day without mail has a record of zeros.
-        found = yield from _days(request)
-    return [found[day] for day in sorted(found)]
+        records = yield from _days(request)
+    return [records[day] for day in sorted(records)]
 
 
 def missing_days(request: GetTransactionalStats, records: list[TransactionalStats], today: date) -> list[date]:
-    """Return the days before ``today`` without a record; the service may list today only when it is over.
+    """Return the days before ``today`` without a record; the service may list the current day only when it is over.
 
     :param request: the window.
-    :param today: the current day at the service.
+    :param today: the service's current day.
     """
     known = {record.stats_date for record in records}
     return [day for day in _calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
 
 
-def _whole(request: GetCampaignStats, names: _Names) -> Flow[Found]:
+def _whole(request: GetCampaignStats, names: _Names) -> Flow[RecordsByName]:
     response: CampaignStatsResponse = yield request
-    found = _checked(request, response)
+    records = _checked(request, response)
     total = response.total_records
     if total is None or total < 0:
         raise MailIncompleteError(
-            f"{request.path}: {len(found)} records came, and the response has no valid totalRecords, so it is not "
+            f"{request.path}: {len(records)} records came, and the response has no valid totalRecords, so it is not "
             "known whether they are all",
-            got=len(found),
+            got=len(records),
             expected=None,
             operation=request.path,
         )
-    if len(found) >= total:
-        return found
+    if len(records) >= total:
+        return records
     if request.start_date < request.end_date:
         middle = request.start_date + (request.end_date - request.start_date) // 2
         for half in ({"end_date": middle}, {"start_date": middle + DAY}):
-            _merge(request, found, (yield from _whole(request.model_copy(update=half), names)))
+            _merge(request, records, (yield from _whole(request.model_copy(update=half), names)))
     else:
         for name in (yield from names.sent_on(request.start_date)):
-            if name not in found and _may_match(request, name, total) and len(found) < total:
-                _merge(request, found, (yield from _named(request.model_copy(update={"mail_name": name}))))
-    if len(found) < total:
+            if name not in records and _may_match(request, name, total) and len(records) < total:
+                _merge(request, records, (yield from _named(request.model_copy(update={"mail_name": name}))))
+    if len(records) < total:
         days = f"{request.start_date}" + (f" to {request.end_date}" if request.start_date < request.end_date else "")
         raise MailIncompleteError(
-            f"{request.path}: {len(found)} records came for {days}, the service says there are {total}",
-            got=len(found),
+            f"{request.path}: {len(records)} records came for {days}, the service says there are {total}",
+            got=len(records),
             expected=total,
             operation=request.path,
         )
-    return found
+    return records
 
 
 def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
     """Return whether the statistics may include a campaign that ``campaign/mail/get`` finds by a filter.
 
-    The document does not show how the statistics compare names. If several match, it is "contains", since names are
-    unique; if one matches, it may be the one of exactly that name.
+    The specification does not show how the statistics compare names. If several match, the comparison is "contains",
+    since names are unique; if one matches, it may be the one with exactly that name.
     """
     return request.mail_name is None or total > 1 or name == request.mail_name
 
 
-def _named(request: GetCampaignStats) -> Flow[Found]:
+def _named(request: GetCampaignStats) -> Flow[RecordsByName]:
     try:
         response: CampaignStatsResponse = yield request
     except MailRejectedError:
-        return {}  # it may have no statistics; the number of records is checked
+        return {}  # The campaign may have no statistics; the number of records is checked.
     return _checked(request, response)
 
 
-def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> Found:
+def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> RecordsByName:
     """Return the records of a response by campaign, or raise if one is outside the requested window."""
     records = response.mail_stats_list or []
     if records and isinstance(records[0], _CompactStats):
@@ -129,8 +129,8 @@ def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> Foun
         compact = {record.mail_name: record for record in records}
         if len(compact) == len(records):
             return compact
-    found: Found = {}
-    # The document does not show the time zone of calendar days; no zone is a full day from UTC.
+    by_name: RecordsByName = {}
+    # The specification does not show the time zone of calendar days; no zone differs from UTC by a full day.
     first, last = request.start_date.toordinal() - 1, request.end_date.toordinal() + 1
     for record in records:
         sent_at = record.mail_send_date
@@ -140,26 +140,26 @@ def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> Foun
                 f"mailSendDate {sent_at:%Y-%m-%dT%H:%M:%SZ}",
                 operation=request.path,
             )
-        if found.setdefault(record.mail_name, record) is not record:
-            _merge(request, found, {record.mail_name: record})
-    return found
+        if by_name.setdefault(record.mail_name, record) is not record:
+            _merge(request, by_name, {record.mail_name: record})
+    return by_name
 
 
-def _merge(request: GetCampaignStats, found: Found, more: Found) -> None:
-    """Add records; of two records of one campaign the later one is kept, since counts grow."""
+def _merge(request: GetCampaignStats, by_name: RecordsByName, more: RecordsByName) -> None:
+    """Add records; of two records of one campaign, keep the later one, since counts grow."""
     for name, record in more.items():
-        if name in found and found[name].mail_send_date != record.mail_send_date:
+        if name in by_name and by_name[name].mail_send_date != record.mail_send_date:
             raise MailAnswerError(
                 f"{request.path}: two records of one mailName have different mailSendDates", operation=request.path
             )
-        found[name] = record
+        by_name[name] = record
 
 
 def _compact_send_date(record: Any) -> datetime | None:
     return datetime.fromtimestamp(record.mail_send_millis / 1000, UTC) if record.mail_send_millis else None
 
 
-# Narrower than CampaignStats: what does not fit in here is left to it.
+# Narrower than CampaignStats, which decodes all other values.
 _Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _EPOCH, _DAY_MILLIS = date(1970, 1, 1).toordinal(), 86_400_000
@@ -206,14 +206,14 @@ _decode_compact, _decode_open = _decoder(_DocumentedStats), _decoder(msgspec.Raw
 def _decoded(body: bytes | bytearray) -> Any:
     try:
         return _decode_compact(body)
-    except msgspec.ValidationError:  # records have fields that are not documented, or are invalid
+    except msgspec.ValidationError:  # The records have undocumented fields, or are invalid.
         response = _decode_open(body)
         response.mail_stats_list = decode_open(response.mail_stats_list or (), _CompactStats)
         return response
 
 
 class _GetCompactStats(GetCampaignStats):
-    """The same operation. Records of the documented form are decoded in one step; all others as ever."""
+    """The same operation. Records of the documented form are decoded in one step, all others by the model."""
 
     def decode(self, body: bytes | bytearray) -> CampaignStatsResponse | None:
         try:
@@ -224,14 +224,14 @@ class _GetCompactStats(GetCampaignStats):
         end = (self.end_date.toordinal() + 2 - _EPOCH) * _DAY_MILLIS
         records = decoded.mail_stats_list or ()
         if decoded.code != 200 or not all(first <= (record.mail_send_millis or first) < end for record in records):
-            return None  # CampaignStats or the window check reports the error
+            return None  # CampaignStats or the check of the window reports the error.
         return CampaignStatsResponse.model_construct(
             mail_stats_list=decoded.mail_stats_list, total_records=decoded.total_records
         )
 
 
 class _Names:
-    """The campaigns that match a request, with the days on which they were sent; read when first needed."""
+    """The campaigns that match a request, with the days on which they were sent; read at first use."""
 
     def __init__(self, request: GetCampaignStats) -> None:
         self._request = GetCampaigns(mail_name=request.mail_name, type=request.type, page_size=100)
@@ -251,7 +251,7 @@ class _Names:
 
 
 def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]]:
-    found: dict[date, TransactionalStats] = {}
+    records: dict[date, TransactionalStats] = {}
     response = yield request
     for record in response.mail_stats_list or []:
         if not request.start_date <= record.stats_date <= request.end_date:
@@ -260,22 +260,22 @@ def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]
                 f"statsDate {record.stats_date}",
                 operation=request.path,
             )
-        if found.setdefault(record.stats_date, record) != record:
+        if records.setdefault(record.stats_date, record) != record:
             raise MailAnswerError(
                 f"{request.path}: two different records have the statsDate {record.stats_date}", operation=request.path
             )
-    # Request each gap by itself as long as that finds more days: the response may have been cut off. The recursion
+    # Request each gap separately as long as that finds more days: the response may have been incomplete. The recursion
     # ends, since a gap is smaller than its window.
-    for gap in _gaps(request, found) if found else ():
-        found |= yield from _days(request.model_copy(update=gap))
-    return found
+    for gap in _gaps(request, records) if records else ():
+        records |= yield from _days(request.model_copy(update=gap))
+    return records
 
 
-def _gaps(request: GetTransactionalStats, found: Mapping[date, Any]) -> list[dict[str, date]]:
+def _gaps(request: GetTransactionalStats, records: Mapping[date, Any]) -> list[dict[str, date]]:
     """Return the ranges of days without a record."""
     gaps: list[dict[str, date]] = []
     for day in _calendar(request.start_date, request.end_date):
-        if day in found:
+        if day in records:
             continue
         if gaps and gaps[-1]["end_date"] == day - DAY:
             gaps[-1]["end_date"] = day

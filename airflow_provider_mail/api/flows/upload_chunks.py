@@ -1,7 +1,7 @@
-"""Upload the chunks of a contact import; bisect a rejected chunk until the rows that cause it stand alone.
+"""Upload the chunks of a contact import; bisect a rejected chunk to find the rows that cause the rejection.
 
-A limit of the account (contacts, credits) is reported like an invalid row: the document shows no codes for imports. So
-before rows are rejected, a valid new contact is sent in sandbox mode, which changes nothing.
+A limit of the account (contacts, credits) is reported like an invalid row: the specification shows no codes for
+imports. So before rows are rejected, a valid new contact is sent in sandbox mode, which changes nothing.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class ChunkResult:
 
     @property
     def some_accepted(self) -> bool:
-        """Whether the service has accepted any row of the chunk; if so, a rejection is about rows."""
+        """Whether the service has accepted any row of the chunk; if so, the rows cause a rejection, not the account."""
         return bool(self.accepted or self.earlier)
 
 
 class _EncodedImport(MailRequest[MailResponse], Sandboxed):
-    """An import whose body was encoded by the reading thread, and is held in memory once."""
+    """An import whose body was encoded by the reading thread, so that memory holds it only once."""
 
     path = ImportContacts.path
     effect = ImportContacts.effect
@@ -120,37 +120,37 @@ class ChunkUploader:
     def _bisect(
         self, rows: list[Row], numbers: Sequence[int], rejection: MailRejectedError, result: ChunkResult
     ) -> None:
-        """Halve rejected rows until each row that the service rejects stands alone."""
+        """Halve rejected rows until each row that the service rejects is alone in a request."""
         pending = [(rows, numbers, rejection)]
-        alone: list[Reject] = []
+        rejects: list[Reject] = []
         rejections: list[MailRejectedError] = []
         while pending and not self._interrupt.stopped:
             rows, numbers, rejection = pending.pop()
             if len(rows) == 1:
-                if len(alone) == MAX_REJECTED_ROWS:
+                if len(rejects) == MAX_REJECTED_ROWS:
                     if not result.some_accepted:
                         raise rejection
-                    self._report(alone, rejections, result)
+                    self._report(rejects, rejections, result)
                 message = rejection.service_message or "no message"
                 reason = f"rejected by the service (code {rejection.code}): {message}"
-                alone.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
+                rejects.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
                 rejections.append(rejection)
                 continue
             middle = len(rows) // 2
             # The second half is posted first, so that the first one is popped first. Both are posted before either is
-            # halved again: if rows are the cause, some are soon accepted.
+            # halved again: if individual rows are the cause, others are soon accepted.
             for half in (slice(middle, None), slice(middle)):
                 rejection_of_half = self._post(self.body(msgspec.json.encode(rows[half])), len(rows[half]), result)
                 if rejection_of_half is not None:
                     pending.append((rows[half], numbers[half], rejection_of_half))
-        if alone and not self._interrupt.stopped:
-            self._report(alone, rejections, result)
+        if rejects and not self._interrupt.stopped:
+            self._report(rejects, rejections, result)
 
-    def _report(self, alone: list[Reject], rejections: list[MailRejectedError], result: ChunkResult) -> None:
+    def _report(self, rejects: list[Reject], rejections: list[MailRejectedError], result: ChunkResult) -> None:
         """Report rejected rows, unless the service would now reject a valid contact with the code of any of them.
 
-        :param alone: the rows; emptied.
-        :param rejections: of these rows; emptied.
+        :param rejects: the rejected rows; emptied.
+        :param rejections: the errors of these rows; emptied.
         """
         accepted_row = None
         if self._accepted_body is not None:
@@ -161,11 +161,11 @@ class ChunkUploader:
             response = self._request(template.payload(), result)
             if isinstance(response, MailRejectedError):
                 # The limit may have been reached between two of the rows.
-                same = next((rejection for rejection in rejections if rejection.code == response.code), None)
-                if same is not None:
-                    raise _account_error(same, result.accepted)
-        result.rejects.extend(alone)
-        alone.clear()
+                matching = next((rejection for rejection in rejections if rejection.code == response.code), None)
+                if matching is not None:
+                    raise _account_error(matching, result.accepted)
+        result.rejects.extend(rejects)
+        rejects.clear()
         rejections.clear()
 
     def _post(self, body: bytes, rows: int, result: ChunkResult) -> MailRejectedError | None:
@@ -189,9 +189,9 @@ class ChunkUploader:
 
 
 def probe_row(plan: ImportPlan, accepted_row: Row | None) -> Row | None:
-    """Return a contact that the service accepts as long as it accepts any; ``None`` where none is known.
+    """Return a contact that the service accepts as long as it accepts any; ``None`` if none is known.
 
-    An import that only updates accepts existing contacts; others count new contacts against a limit.
+    An import that only updates accepts existing contacts; other imports count new contacts against a limit.
 
     :param accepted_row: a row that the service has accepted. A new contact has its values, but another identity.
     """
@@ -208,7 +208,7 @@ def probe_row(plan: ImportPlan, accepted_row: Row | None) -> Row | None:
 
 
 def _account_error(rejection: MailRejectedError, accepted: int) -> MailRejectedError:
-    """Return the error for a rejection that any contact would get."""
+    """Return the error for a rejection that would affect any contact."""
     return MailRejectedError(
         f"{rejection}. The service would reject any contact now, a valid one as well, so the rows are not the cause: "
         f"is the account at a limit? No row is set aside for it; {accepted} rows of this chunk were accepted before",

@@ -38,7 +38,7 @@ class Reject:
     :param field: the invalid property; empty for the row as a whole.
     :param reason: why it is invalid, without the row's values.
     :param row: the values.
-    :param line: the line of the file in which it begins, from 1; ``None`` if it is of no file with lines.
+    :param line: the line of the file in which it begins, from 1; ``None`` if it is not from a file with lines.
     """
 
     row_number: int
@@ -80,8 +80,8 @@ class RowChecker:
         self._email = self._properties.index("email") if "email" in self._properties else None
         self._phone = self._properties.index("phoneNumber") if "phoneNumber" in self._properties else None
         self._converters = [self._converter(name) for name in self._properties]
-        # With any rule on the length pydantic looks for lone surrogates, which UTF-8 cannot encode. That takes time;
-        # on the hot path the encoder finds them anyway.
+        # With any limit on the length, pydantic searches for lone surrogates, which UTF-8 cannot encode. That takes
+        # time; on the hot path, the encoder finds them anyway.
         self._quick = self._chunk_validator()
         self._careful = self._chunk_validator(min_length=0)
         self._single: TypeAdapter[Row] = TypeAdapter(self._row_type(min_length=0), config=_CONFIG)
@@ -98,7 +98,7 @@ class RowChecker:
         candidates = [self._text(_values(row)) for row in rows] if self._convert_first else rows
         checked = validator.validate_python(candidates)
         numbers: Sequence[int] = range(first_number, first_number + len(checked))
-        # A valid row comes back as a new tuple, any other one unchanged.
+        # The validator returns a valid row as a new tuple, and any other row unchanged.
         suspects = list(compress(count(), map(is_, checked, candidates)))
         rejects: list[Reject] = []
         for index in suspects:
@@ -106,7 +106,7 @@ class RowChecker:
             checked[index], problem = self._validate(row)
             if problem is not None:
                 rejects.append(Reject(row_number=numbers[index], field=problem[0], reason=problem[1], row=row))
-        # A column of numbers or dates is the same in every chunk.
+        # A column of numbers or dates has them in every chunk.
         self._convert_first = self._convert_first or len(suspects) > len(rows) // 2
         if rejects:
             rejected = {reject.row_number for reject in rejects}
@@ -117,7 +117,7 @@ class RowChecker:
     def _validate(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
         """Return the row as text and ``None``, or the row, the first invalid property and the reason."""
         if len(row) != len(self._properties):
-            # Its source may know how many values it had before some were picked.
+            # The row's source may know how many values it had before columns were selected.
             return row, ("", getattr(row, "problem", f"has {len(row)} values instead of {len(self._properties)}"))
         try:
             text = self._single.validate_python(self._text(row))
@@ -199,16 +199,16 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, _DATES):
-        return value.isoformat() if value == value else value  # pandas has NaT
+        return value.isoformat() if value == value else value  # pandas' NaT is not equal to itself.
     if isinstance(value, _NUMBERS) and _is_finite(value):
         try:
             return str(value)
-        except ValueError:  # Python does not format numbers of thousands of digits
+        except ValueError:  # Python does not format numbers with thousands of digits.
             return value
     return value
 
 
-# A union of types would be created again for every value.
+# Tuples: a union of types would be created again for every value.
 _DATES = (date, time)
 _NUMBERS = (int, float, Decimal, UUID)
 

@@ -1,4 +1,4 @@
-"""Waiting for a campaign to be sent (document, "States and transitions"). No I/O."""
+"""Waiting for a campaign to be sent (specification, "States and transitions"). No I/O."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from airflow_provider_mail.api.flows.polling import (
 )
 
 PollResult: TypeAlias = Campaign | CampaignState | MailError | None
-"""The result of one poll: the campaign of exactly that name, ``None`` if there is none, or the error of the poll."""
+"""The result of one poll: the campaign of exactly that name, ``None`` if there is none, or the poll's error."""
 
 MAX_PAUSE = 300.0
 """Maximum seconds between polls of a scheduled campaign: it may be sent earlier, or clocks may change."""
 
 
 class CampaignWait:
-    """Decides after each poll whether a campaign was sent, failed, or is still to be waited for.
+    """Decides after each poll whether a campaign was sent, failed, or is still awaited.
 
     :param mail_name: the campaign's exact name.
     :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param seen: whether the campaign existed before; ``None`` when that is unknown.
     :param scheduled: whether the campaign is known to have been scheduled. Otherwise a campaign that shows as sending
-        is taken to be sending, whatever its send time.
+        counts as being sent, regardless of its send time.
     :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign.
     """
 
@@ -55,7 +55,7 @@ class CampaignWait:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What another process needs to continue the wait, as plain JSON."""
+        """The state that another process needs to continue the wait, as plain JSON."""
         return {
             "mail_name": self.mail_name,
             "seen": self.seen,
@@ -103,29 +103,30 @@ class CampaignWait:
             )
         return PollDecision(WaitStatus.WAITING, f"{campaign} was not found ({'any more' if self.seen else 'yet'})")
 
-    def _decide_found(self, found: Campaign | CampaignState, at: float, seconds_ahead: float) -> PollDecision:
-        campaign, status = f"campaign {self.mail_name!r}", found.mail_status
+    def _decide_found(self, campaign: Campaign | CampaignState, at: float, seconds_ahead: float) -> PollDecision:
+        description, status = f"campaign {self.mail_name!r}", campaign.mail_status
         if status == MailStatus.SENDING and (seconds_ahead <= 0 or not self.scheduled):
-            return PollDecision(WaitStatus.WAITING, f"{campaign}: sending (mailStatus 1)")
+            return PollDecision(WaitStatus.WAITING, f"{description}: sending (mailStatus 1)")
         if status == MailStatus.COMPLETE:
-            stats = found.mail_stats.dump_declared() if found.mail_stats else {}
-            return PollDecision(WaitStatus.COMPLETE, f"{campaign} was sent", stats)
+            stats = campaign.mail_stats.dump_declared() if campaign.mail_stats else {}
+            return PollDecision(WaitStatus.COMPLETE, f"{description} was sent", stats)
         if status == MailStatus.FAILED:
             return PollDecision(
-                WaitStatus.FAILED, f"{campaign}: the service reports that sending failed (mailStatus 4)"
+                WaitStatus.FAILED, f"{description}: the service reports that sending failed (mailStatus 4)"
             )
         if seconds_ahead > 0:
-            assert found.send_by_date_time is not None
+            assert campaign.send_by_date_time is not None
             self.scheduled = True
             return PollDecision(
                 WaitStatus.WAITING,
-                f"{campaign}: scheduled for {format_utc(found.send_by_date_time.timestamp())} (mailStatus {status})",
+                f"{description}: scheduled for {format_utc(campaign.send_by_date_time.timestamp())} "
+                f"(mailStatus {status})",
                 pause=min(seconds_ahead, MAX_PAUSE),
             )
         if status == MailStatus.DRAFT and self._drafts.is_confirmed(at):
             return PollDecision(
                 WaitStatus.FAILED,
-                f"{campaign} is a draft (mailStatus -1): saved only, or cancelled before its send time",
+                f"{description} is a draft (mailStatus -1): saved only, or cancelled before its send time",
             )
-        shown = "shows as a draft" if status == MailStatus.DRAFT else "waiting"
-        return PollDecision(WaitStatus.WAITING, f"{campaign}: {shown} (mailStatus {status})")
+        state = "shows as a draft" if status == MailStatus.DRAFT else "waiting"
+        return PollDecision(WaitStatus.WAITING, f"{description}: {state} (mailStatus {status})")

@@ -34,7 +34,7 @@ class SenderWait:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What another process needs to continue the wait, as plain JSON."""
+        """The state that another process needs to continue the wait, as plain JSON."""
         return {"sender_email": self._sender_email, "errors": self._errors.state}
 
     def decide(self, result: Checks | MailError | None, at: float, offset: float = 0.0) -> PollDecision:
@@ -52,5 +52,5 @@ class SenderWait:
             return PollDecision(WaitStatus.WAITING, f"there is no {sender} (yet)")
         if all(result.values()):
             return PollDecision(WaitStatus.COMPLETE, f"all four checks of {sender} are good", dict(result))
-        bad = failed_checks(result)
-        return PollDecision(WaitStatus.WAITING, f"{sender} is not valid yet{f': {bad}' if bad else ''}")
+        failed = failed_checks(result)
+        return PollDecision(WaitStatus.WAITING, f"{sender} is not valid yet{f': {failed}' if failed else ''}")

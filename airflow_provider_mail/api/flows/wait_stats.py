@@ -1,6 +1,6 @@
-"""Waiting until the statistics of a campaign are final (document, "Campaign statistics record").
+"""Waiting until the statistics of a campaign are final (specification, "Campaign statistics record").
 
-The service never says so: recipients open and click for days. Statistics are considered final when they have not
+The service does not report this: recipients open and click for days. Statistics are considered final when they have not
 changed for long enough, or when the campaign is old enough.
 """
 
@@ -28,10 +28,10 @@ Days: TypeAlias = tuple[date, date]
 """First and last day of a window, both included, in UTC."""
 
 INTERVAL_TOLERANCE = 0.99
-"""Two observations may be one percent closer than the minimum interval: clocks are adjusted during a wait."""
+"""Two observations may be one percent closer than the minimum interval, since clocks are adjusted during a wait."""
 
 MAX_PAUSE = 3600.0
-"""Maximum seconds between polls while the send time or the age is ahead: either may change."""
+"""Maximum seconds between polls before the send time or the age is reached: the send time may change."""
 
 
 def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
@@ -56,7 +56,7 @@ def by_name(records: list[CampaignStats]) -> dict[str, CampaignStats]:
 class StatsStabilityTracker:
     """Decides after each poll whether the statistics of a campaign are final.
 
-    ``record`` is the last record found, as plain JSON with the document's fields in snake_case.
+    ``record`` is the last record found, as plain JSON with the specification's fields in snake_case.
 
     :param mail_name: the campaign's exact name.
     :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
@@ -93,7 +93,7 @@ class StatsStabilityTracker:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What another process needs to continue the wait, as plain JSON."""
+        """The state that another process needs to continue the wait, as plain JSON."""
         return {
             "mail_name": self.mail_name,
             "apart": self._min_interval,
@@ -119,7 +119,7 @@ class StatsStabilityTracker:
         return sent.timestamp() + (self._max_age or 0.0 if self._stable_checks is None else 0.0)
 
     def days(self, start_day: date, end_day: date | None, at: float) -> Days:
-        """Return the days to request: those given, or as soon as the send time is known those around it.
+        """Return the days to request: the given days or, once the send time is known, the days around it.
 
         :param start_day: first day on which the campaign may have been sent.
         :param end_day: last such day; ``None`` for the day of the poll.
@@ -127,7 +127,7 @@ class StatsStabilityTracker:
         """
         sent, today = self.send_time, datetime.fromtimestamp(at, UTC).date()
         if sent is not None and sent.timestamp() <= at and not self._missing.polls:
-            # The zone of the service's days is not shown in the document: nowhere is it a day from UTC.
+            # The specification does not show the time zone of days; no zone differs from UTC by a full day.
             day = sent.astimezone(UTC).date()
             return day - DAY, min(day + DAY, today)
         return start_day, max(start_day, end_day or today)
@@ -156,7 +156,7 @@ class StatsStabilityTracker:
     def _decide_found(self, at: float) -> PollDecision:
         sent, statistics = self.send_time, f"statistics of campaign {self.mail_name!r}"
         if sent is not None and sent.timestamp() > at:
-            self._same = 0  # counts before the send time prove nothing
+            self._same = 0  # Counts before the send time are not evidence.
             return PollDecision(WaitStatus.WAITING, f"{statistics}: it will be sent at {sent:%Y-%m-%d %H:%M:%S %Z}")
         if self._max_age is not None and sent is not None and at >= sent.timestamp() + self._max_age:
             return self._final(
@@ -164,10 +164,10 @@ class StatsStabilityTracker:
             )
         if self._stable_checks is None:
             return PollDecision(WaitStatus.WAITING, f"{statistics} are not old enough")
-        seen = f"the same in {self._same} of {self._stable_checks} observations"
+        progress = f"the same in {self._same} of {self._stable_checks} observations"
         if self._same >= self._stable_checks:
-            return self._final(f"{statistics} are final: {seen}")
-        return PollDecision(WaitStatus.WAITING, f"{statistics}: {seen}")
+            return self._final(f"{statistics} are final: {progress}")
+        return PollDecision(WaitStatus.WAITING, f"{statistics}: {progress}")
 
     def _final(self, message: str) -> PollDecision:
         return PollDecision(WaitStatus.COMPLETE, message, dict(self.record or {}))
