@@ -208,8 +208,10 @@ def _scope(parts: Sequence[Part]) -> str:
     """Return the condition of the rows of the parts, which differ in one column at most."""
     conditions = []
     for name in parts[0]:
-        values = ", ".join(literal(value) for value in dict.fromkeys(part[name] for part in parts))
-        conditions.append("{table}." + f"{name} IN ({values.replace('{', '{{').replace('}', '}}')})")
+        distinct_values = dict.fromkeys(part[name] for part in parts)
+        # dlt formats the condition, so braces in the values are doubled.
+        values = ", ".join(map(literal, distinct_values)).replace("{", "{{").replace("}", "}}")
+        conditions.append("{table}." + f"{name} IN ({values})")
     return " AND ".join(conditions)
 
 

@@ -122,7 +122,7 @@ class MailLineage:
         Locations are looked up only when lineage is reported.
 
         :param source: the source; text is a resource of the task's own account, such as ``campaigns/stats``.
-        :param target: the target, likewise.
+        :param target: the target, in the same forms.
         :param rows: number of rows.
         :param table: the declared table whose columns the target has. Default: not reported.
         :param size: bytes written. Default: not reported.

@@ -203,7 +203,10 @@ class CampaignChangeDetector:
                 self._since = horizon
             self._read_before = True
         kept = {key for key, campaign in campaigns.items() if campaign.sent_at is None or campaign.sent_at >= horizon}
-        keys = sorted(kept if snapshot.complete else kept | set(self.state["keys"] if self.state else ()))
+        if not snapshot.complete and self.state:
+            # Campaigns that an incomplete snapshot lacks may still exist.
+            kept |= set(self.state["keys"])
+        keys = sorted(kept)
         if self._since is not None and (self.state is None or keys != self.state["keys"]):
             if snapshot.complete:
                 self._since = max(self._since, horizon)

@@ -27,7 +27,7 @@ SETTLE_SECONDS = 5.0
 the task."""
 
 SHORTEST_INTERVAL = 0.1
-"""Minimum seconds between polls, whatever a sensor's ``poke_interval`` is."""
+"""Minimum seconds between polls, regardless of a sensor's ``poke_interval``."""
 
 EXTRA_POLL_SECONDS = 10.0
 """Minimum seconds between a poll and one that `SharedPoller.poll_soon` causes, however often it is called."""

@@ -179,7 +179,9 @@ def _text(name: str, value: Any) -> str | None:
     checked_elsewhere = name in BLANK_IS_DEFAULT or name in SEEN_ARGUMENTS
     if checked_elsewhere or name in BLANK_MATTERS:
         return None
-    return None if value.strip() else "is blank" if value else "is empty"
+    if not value:
+        return "is empty"
+    return None if value.strip() else "is blank"
 
 
 def _path(name: str, value: Any) -> str | None:
@@ -203,7 +205,8 @@ def number_problem(name: str, value: Any, *, whole: bool = False) -> str | None:
     if fits and (value > least if above else value >= least) and value <= most:
         return None
     number = "whole number" if whole else "number"
-    bounds = f" from {least:g} to {most:g}" if most < inf else f", {'more than' if above else 'at least'} {least:g}"
+    lower_bound = f", {'more than' if above else 'at least'} {least:g}"
+    bounds = f" from {least:g} to {most:g}" if most < inf else lower_bound
     return f"must be a {number}{bounds}, not {_shown(value)}"
 
 

@@ -78,12 +78,15 @@ class MessageCheck:
 
     def unfilled(self) -> str:
         """Return which tags have no value, in how many messages; empty text if there are none."""
-        return "; ".join(
-            f"{field}: {{{{{tag}}}}} has no value in {count:,} of {self._messages:,} {self._things}, the first is "
-            + (f"row {first + 1}" if self._things == "rows" else f"messages[{first}]")
-            for (tag, field), count in self._missing.most_common(MAX_NAMED)
-            for first in [self._first[tag, field]]
-        )
+        problems = []
+        for (tag, field), count in self._missing.most_common(MAX_NAMED):
+            number = self._first[tag, field]
+            first = f"row {number + 1}" if self._things == "rows" else f"messages[{number}]"
+            problems.append(
+                f"{field}: {{{{{tag}}}}} has no value in {count:,} of {self._messages:,} {self._things}, the first is "
+                f"{first}"
+            )
+        return "; ".join(problems)
 
     def given(self) -> str:
         """Return the names of tags with values, for errors."""

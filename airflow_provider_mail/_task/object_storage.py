@@ -30,9 +30,8 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
 
     try:
         # On Airflow 3.0 a `conn_id` of None overrides the one in the path.
-        resolved = (
-            ObjectStoragePath(path, **({"conn_id": conn_id} if conn_id else {})) if isinstance(path, str) else path
-        )
+        options = {"conn_id": conn_id} if conn_id else {}
+        resolved = ObjectStoragePath(path, **options) if isinstance(path, str) else path
         _ = resolved.fs
     except (ValueError, ImportError) as error:
         raise AirflowFailException(

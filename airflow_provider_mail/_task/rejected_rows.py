@@ -55,27 +55,27 @@ class RejectSpool:
             row_number, field, reason, row, begins = json.loads(line)
             yield Reject(row_number=row_number, field=field, reason=reason, row=row, line=begins)
 
-    def reasons(self, most: int) -> list[tuple[str, str, int]]:
+    def reasons(self, limit: int) -> list[tuple[str, str, int]]:
         """Return the most frequent reasons, without values: field, reason and number of rows.
 
-        :param most: maximum number of reasons.
+        :param limit: maximum number of reasons.
         """
-        return [(field, reason, count) for (field, reason), count in self._reasons.most_common(most)]
+        return [(field, reason, count) for (field, reason), count in self._reasons.most_common(limit)]
 
-    def summary(self, most: int = 5) -> str:
+    def summary(self, limit: int = 5) -> str:
         """Summarize the most frequent reasons and the first row numbers, without values.
 
-        :param most: maximum number of reasons.
+        :param limit: maximum number of reasons.
         """
-        listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(most)]
-        reasons = ", ".join(listed) + (", ..." if len(self._reasons) > most else "")
+        listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(limit)]
+        reasons = ", ".join(listed) + (", ..." if len(self._reasons) > limit else "")
         rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
         return f"{reasons}; {self._place}{'s' if self.count > 1 else ''} {rows}" if self.count else ""
 
     def write(self, path: str) -> None:
         """Write all rows as JSON Lines; an existing file is replaced.
 
-        A local file holds personal data and is readable only by its owner, whatever the umask.
+        A local file holds personal data and is readable only by its owner, regardless of the umask.
 
         :param path: a path or URL of ``ObjectStoragePath``.
         """

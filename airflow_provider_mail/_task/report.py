@@ -183,11 +183,11 @@ def campaign_report(message: str, counts: Mapping[str, Any]) -> Report:
     from airflow_provider_mail.api.campaigns import MailStats
 
     sent = counts.get("sent_count") or 0
-    rows = [
-        Row((field.description, count, f"{count / sent:.1%}" if sent else ""), share=count / sent if sent else None)
-        for name, field in MailStats.model_fields.items()
-        if (count := counts.get(name)) is not None
-    ]
+    rows = []
+    for name, field in MailStats.model_fields.items():
+        if (count := counts.get(name)) is not None:
+            share = count / sent if sent else None
+            rows.append(Row((field.description, count, "" if share is None else f"{share:.1%}"), share=share))
     return Report(
         title=message[:1].upper() + message[1:],
         level="ok",

@@ -80,7 +80,10 @@ class RowMessages:
         def place(match: re.Match[str]) -> str:
             part = "name" if match[3] == "name" else match[2]
             column = self._named.get(part or "")
-            return f"row {int(match[1]) + 1}" + (f", column {column!r}" if column else f".{part}" if part else "")
+            row = f"row {int(match[1]) + 1}"
+            if column:
+                return f"{row}, column {column!r}"
+            return f"{row}.{part}" if part else row
 
         translated = re.sub(r"\bmessages\[(\d+)\](?:\.(\w+))?(?:\[\d+\])?(?:\.(email|name))?", place, error_message)
         return re.sub(r"^SendBatch: (?=row )", "sql: ", translated)

@@ -116,7 +116,8 @@ class MailConnectError(MailError):
 
 
 class MailAnswerLostError(MailError):
-    """The request was sent and no complete response came back: timeout, reset, or a response cut off or too slow."""
+    """The request was sent and no complete response was received: a timeout, a reset, or an incomplete or slow
+    response."""
 
     temporary = True
     may_have_taken_effect = True
@@ -285,7 +286,10 @@ def describe_validation_error(
 def _path(loc: tuple[int | str, ...]) -> str:
     path = ""
     for step in loc:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}" if path else step
     return path
 
 

@@ -175,11 +175,16 @@ def _escape_tags(text: str, replacement: str) -> str:
 
 def _recipients(path: str, addresses: Any, known: set[str], skipped: list[str]) -> list[Recipient]:
     """Parse the recipients of one field. An invalid address is skipped; the others receive the message."""
-    if isinstance(addresses, str):
-        texts: list[Any] = [addresses]
-    else:
-        texts = list(addresses) if isinstance(addresses, Iterable) else [] if addresses is None else [addresses]
-    parts = [part for text in texts for part in (split_mailboxes(text) if isinstance(text, str) else [text])]
+    if addresses is None:
+        addresses = ()
+    elif isinstance(addresses, str) or not isinstance(addresses, Iterable):
+        addresses = (addresses,)
+    parts: list[Any] = []
+    for text in addresses:
+        if isinstance(text, str):
+            parts += split_mailboxes(text)
+        else:
+            parts.append(text)  # Skipped below, with a reason.
     recipients = []
     for number, part in enumerate(parts):
         if not isinstance(part, str):
@@ -256,7 +261,7 @@ def _task_subject(subject: str) -> str | None:
 def _attachment(files: Any, skipped: list[str]) -> dict[str, str] | None:
     """Return the files as one attachment. A file that cannot be read is skipped."""
     contents: dict[str, bytes] = {}
-    paths = [files] if isinstance(files, str | Path) else files if isinstance(files, Iterable) else [files]
+    paths = files if isinstance(files, Iterable) and not isinstance(files, str | Path) else [files]
     for number, path in enumerate([] if is_nothing(files) else paths):
         try:
             data = Path(path).read_bytes()

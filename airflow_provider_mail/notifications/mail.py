@@ -45,8 +45,8 @@ class MailNotifier(BaseNotifier):
         each other. (templated)
     :param subject: the subject. Default, also if it renders to nothing or ``None``: the event and its subject, such as
         the failed task. (templated)
-    :param content: HTML. Default, likewise: the event, the error without secrets and addresses, and links to Airflow,
-        laid out for phones. (templated)
+    :param content: HTML. Default, also if it renders to nothing or ``None``: the event, the error without secrets and
+        addresses, and links to Airflow, laid out for phones. (templated)
     :param sender_mail: a sender of the account, plain or ``Name <address>``. Default: ``[email] from_email``.
         (templated)
     :param sender_name: the display name of the sender. Default: that in ``sender_mail``. (templated)

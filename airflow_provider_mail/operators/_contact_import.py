@@ -234,8 +234,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     def _check_delimiter(self, columns: Sequence[str]) -> None:
         """Name the delimiter of a file whose rows are read as one column."""
-        delimiter = next((mark for mark in ";\t|," if len(columns) == 1 and mark in columns[0]), None)
-        if delimiter and hasattr(self, "delimiter") and self.delimiter != delimiter:
+        if len(columns) != 1 or not hasattr(self, "delimiter"):
+            return
+        delimiter = next((mark for mark in ";\t|," if mark in columns[0]), None)
+        if delimiter and self.delimiter != delimiter:
             # Without the line: in a file without a header, it is personal data.
             raise AirflowFailException(
                 f"delimiter: set delimiter={delimiter!r}, which separates values in the first line"

@@ -55,10 +55,10 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         Airflow's configuration. (templated)
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: ``sender_mail``. (templated)
-    :param subject: the subject. It may hold tags; since Airflow renders the field, write them as
+    :param subject: the subject. It may contain tags; since Airflow renders the field, write them as
         ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
-    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
-        or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param content: HTML, with tags in the same form; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's
+        folder or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
     :param allow_blank: send it although an argument that recipients see, such as ``subject`` or ``content``, is missing
         or blank, or a template rendered it to nothing or to the text ``None``. A draft may be blank anyway. Default:
         false, the task fails before anything is sent.

@@ -65,7 +65,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
     :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
         0.
     :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. Another try replaces it. It holds personal data. Default: none. (templated)
+        ``ObjectStoragePath`` takes it. Another try replaces it. It contains personal data. Default: none. (templated)
     :param report_path: an HTML file for a report: the counts, and the number of rejected rows by reason, without
         personal data. Also a path or URL, and replaced by another try. A report that cannot be written is logged, and
         does not fail the task. Default: none. (templated)

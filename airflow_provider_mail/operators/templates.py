@@ -35,7 +35,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     :param template_content: HTML, or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder or in
         ``template_searchpath``. Airflow renders both, so write the service's tags as
         ``{% raw %}{{tag}}{% endraw %}``. (templated)
-    :param template_subject: the subject, with tags likewise. (templated)
+    :param template_subject: the subject, with tags in the same form. (templated)
     :param editor_type: the service's editor: ``DRAG`` or ``CLASSIC``. The service does not return it, so it is not
         compared with an existing template's. Default: the service's, ``DRAG``. (templated)
     :param allow_blank: store it although subject or content is blank, or a template rendered it to nothing or to the

@@ -340,10 +340,10 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         which take precedence over those of the operator. Or a function without arguments that returns or yields them,
         in constant memory. Every try must return the same messages in the same order. Airflow neither stores nor shows
         them. (templated)
-    :param subject: the subject of messages without one of their own. It may hold tags; since Airflow renders the field,
-        write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
-    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
-        or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param subject: the subject of messages without one of their own. It may contain tags; since Airflow renders the
+        field, write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
+    :param content: HTML, with tags in the same form; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's
+        folder or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
     :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
         Default: none. (templated)
     :param mail_params: values for tags in all messages (the specification's ``params``; Airflow has its own

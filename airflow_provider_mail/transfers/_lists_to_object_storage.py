@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -145,10 +145,15 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
             mark_gone, replaced = self.mark_gone(observation.at), self.replace_where()
             # Merging the load may delete or mark rows, and cannot read the list a second time: read it twice now.
             read_again = reading.again if mark_gone or replaced else tuple
+
+            def rows() -> Iterator[tuple[Any, ...]]:
+                yield from reading.rows
+                yield from read_again()
+
             return write_load(
                 folder,
                 self.declared_table(),
-                (row for rows in (lambda: reading.rows, read_again) for row in rows()),
+                rows(),
                 file_format=self.file_format,
                 rows_per_file=self.rows_per_file,
                 on_unstorable=self.unstorable.begin(),

@@ -201,10 +201,10 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param columns: the tag for which each column has the value: ``{"first_name": "name"}`` for ``{{name}}``. Columns
         left out are not sent. Default: every column except those of ``to``, ``cc`` and ``bcc``, for the tag of its own
         name. The values of ``mail_params`` replace missing and blank values. (templated)
-    :param subject: the subject of messages without one of their own. It may hold tags; since Airflow renders the field,
-        write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
-    :param content: HTML, with tags likewise; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's folder
-        or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
+    :param subject: the subject of messages without one of their own. It may contain tags; since Airflow renders the
+        field, write them as ``{% raw %}{{tag}}{% endraw %}``. Default: none. (templated)
+    :param content: HTML, with tags in the same form; or the name of a file (``.html``, ``.htm``, ``.txt``) in the DAG's
+        folder or in ``template_searchpath``, which is rendered as well. Default: none. (templated)
     :param template_name: a stored template for messages without one of their own; it takes precedence over ``content``.
         Default: none. (templated)
     :param mail_params: values for tags in all messages (the specification's ``params``; Airflow has its own

@@ -25,7 +25,7 @@ __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
 class MailCampaignTrigger(BaseWaitTrigger):
     """Fire when a campaign is sent, when it fails, or when the wait times out.
 
-    The event holds ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``mail_name``,
+    The event contains ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``mail_name``,
     ``message`` and ``mail_stats`` (the counts of a sent campaign).
 
     .. seealso::

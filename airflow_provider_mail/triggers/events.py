@@ -17,7 +17,7 @@ __all__ = ["MailInboxTrigger"]
 class MailInboxTrigger(BaseWaitTrigger):
     """Fire when a push waits in the inbox to be drained, or when the wait times out.
 
-    The event holds ``status``, ``name`` (the table), ``message`` and ``result`` (the connection and the table).
+    The event contains ``status``, ``name`` (the table), ``message`` and ``result`` (the connection and the table).
 
     :param inbox_conn_id: the connection to the database of the inbox.
     :param inbox_table: the table of the inbox. Default: ``mail_inbox``.

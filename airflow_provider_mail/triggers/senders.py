@@ -16,7 +16,7 @@ __all__ = ["MailSenderTrigger"]
 class MailSenderTrigger(BaseWaitTrigger):
     """Fire when all four checks of a sender are good, or when the wait times out.
 
-    The event holds ``status``, ``name`` (the sender), ``message`` and ``result`` (the checks).
+    The event contains ``status``, ``name`` (the sender), ``message`` and ``result`` (the checks).
 
     :param mail_conn_id: the connection to the service.
     :param sender_email: the sender, as it is registered.

@@ -18,7 +18,7 @@ __all__ = ["MailStatsSettledTrigger"]
 class MailStatsSettledTrigger(BaseWaitTrigger):
     """Fire when the statistics of a campaign are final, when they disappear, or when the wait times out.
 
-    The event holds ``status``, ``mail_name``, ``message`` and ``mail_stats`` (the final record). Observations do not
+    The event contains ``status``, ``mail_name``, ``message`` and ``mail_stats`` (the final record). Observations do not
     survive a restart of the triggerer: the trigger then continues from ``memory``.
 
     ``observations``, ``apart`` and ``age`` are the sensor's ``stable_checks``, ``min_interval`` and ``max_age``: they

@@ -11,8 +11,8 @@ after it (or the reverse, if the pages are requested concurrently). All other ch
 error. A caller that would delete a missed record elsewhere reads the list a second time (:meth:`Pager.read_again`). A
 caller that must detect every change uses :attr:`Changes.REFUSE`. :attr:`Changes.ALLOW_GROWTH` permits additions: a list
 that changed is read again, and every record of the first reading must be in the second, which proves that no record was
-removed, moved towards the beginning or missed. The second reading requests one page at a time. An addition moves
-records to later pages only, but with concurrent requests it can move one to a page that was already read.
+removed, moved toward the beginning or missed. The second reading requests one page at a time. An addition moves records
+to later pages only, but with concurrent requests it can move one to a page that was already read.
 """
 
 from __future__ import annotations

@@ -214,6 +214,7 @@ def _check_owner(
     if not_older_than is None or state.is_own:
         return
     ahead = campaign.send_time_is_ahead(latest(clock))
+    # Adopting it cannot leave anybody without mail: it failed, it is a draft, or only a draft was requested.
     if campaign.mail_status == MailStatus.FAILED or (is_unsent(campaign, clock) and (not ahead or request.only_save)):
         return
     older = not ahead and is_older(campaign, not_older_than, clock)
