@@ -123,7 +123,7 @@ def is_empty_option(owner: type, name: str, value: Any) -> bool:
 
     Not for texts that recipients see: empty text is intended there, as with ``allow_blank``.
 
-    :param value: a value that is known when the DAG file is parsed.
+    :param value: a value without templates.
     """
     argument = declared(owner).get(name)
     is_text = SEEN_ARGUMENTS.get(name) in ("html", "text")
@@ -376,14 +376,14 @@ class Argument(NamedTuple):
     def is_left_out(self, value: Any) -> bool:
         """Return whether a value means that the argument is not given.
 
-        :param value: a value that is known when the DAG file is parsed.
+        :param value: a value without templates.
         """
         return self.optional and (value is None or (value == "" and self.name not in NEVER_LEFT_OUT))
 
     def problem(self, value: Any) -> str | None:
         """Return what is wrong with a value.
 
-        :param value: a value that is known when the DAG file is parsed.
+        :param value: a value without templates.
         """
         if self.is_left_out(value):
             return None

@@ -139,9 +139,8 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         if self.history or self.history_table:
             check_history(self.sql_hook)
             names["history_table"] = name = other_name("history_table", self.table, "_history", self.history_table)
-            other_name(
-                "history_table", name, "_readings", None
-            )  # Check the name of the readings table, too: it may be too long.
+            # Check the name of the table of readings, too: it may be too long.
+            other_name("history_table", name, "_readings", None)
         return names
 
     def recorded_in(self, observed_at: datetime) -> History | None:
