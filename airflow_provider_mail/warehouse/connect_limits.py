@@ -21,7 +21,6 @@ def limit_connecting(hook: DbApiHook, kind: str, seconds: int, response_seconds:
 
     :param hook: a hook that nobody else uses.
     :param kind: the kind of database, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
-    :param seconds: the limit.
     :param response_seconds: how long to wait for the response to a statement, where others cannot end that wait.
     """
     if kind in ("postgresql", "postgres"):

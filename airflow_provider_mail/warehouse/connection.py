@@ -41,10 +41,7 @@ _BY_TYPE = {
 
 
 def database(hook: DbApiHook) -> str:
-    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection.
-
-    :param hook: the hook of the database.
-    """
+    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection."""
     if warehouse := _BY_TYPE.get(str(hook.conn_type).lower()):
         return warehouse
     name = hook.dialect_name
@@ -57,7 +54,6 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
 
     In a :class:`~airflow_provider_mail.warehouse.time_limit.Reading` the connection has its time limits.
 
-    :param hook: the hook of the database.
     :raises WarehouseError: when the connection fails.
     """
     failure, start, reading = "", time.monotonic(), current_reading()
@@ -93,10 +89,7 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
 
 
 def open_connection(hook: DbApiHook) -> Any:
-    """Open a connection, which the caller closes; one of our own, with the time limits that its driver has.
-
-    :param hook: the hook of the database.
-    """
+    """Open a connection, which the caller closes; one of our own, with the time limits that its driver has."""
     return _open(hook, time.monotonic(), float("inf"))
 
 
@@ -109,10 +102,7 @@ def _duckdb_file(hook: DbApiHook) -> str | None:
 
 
 def address(hook: DbApiHook) -> str:
-    """Return host and port of a database, or its file, for people; empty without them. Never the user.
-
-    :param hook: the hook of the database.
-    """
+    """Return host and port of a database, or its file, for people; empty without them. Never the user."""
     connection = hook.get_connection(hook.get_conn_id())
     port = f", port {connection.port}" if connection.port else ""
     return f"host {connection.host}{port}" if connection.host else ""

@@ -98,7 +98,6 @@ class WarehouseError(PicklableError):
 class UnconfirmedError(WarehouseError):
     """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed.
 
-    :param text: the message.
     :param before: number of rows before the load.
     :param after: number of rows that the load would have left.
     """
@@ -112,9 +111,7 @@ class UnconfirmedError(WarehouseError):
 class UnstorableError(WarehouseError):
     """A row holds a value that the database cannot store, or that cannot be true.
 
-    :param message: the message.
     :param row: number of the row in the source, from 1.
-    :param column: name of the column.
     :param reason: what is wrong, without the value.
     """
 
@@ -126,19 +123,13 @@ class UnstorableError(WarehouseError):
 
     @classmethod
     def of(cls, row: int, column: str, reason: str) -> UnstorableError:
-        """Make the error with its message.
-
-        :param row: number of the row in the source, from 1.
-        :param column: name of the column.
-        :param reason: what is wrong, without the value.
-        """
+        """Make the error with its message."""
         return cls(f"row {row}, column {column}: {reason}", row=row, column=column, reason=reason)
 
 
 def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: bool = True) -> str:
     """Describe a driver's exception without values of rows or parameters.
 
-    :param error: the driver's exception.
     :param parameters: parameters of the statement, positional or by name. A message that contains one of them is left
         out.
     :param quotes_rows: whether the statement carried rows. If so, the message of an unknown driver is left out.
@@ -186,7 +177,6 @@ def is_client_side(error: BaseException) -> bool:
 def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
     """Describe the exception of an unknown driver, with everything replaced that may be a value.
 
-    :param error: the driver's exception.
     :param values: values of the rows that the statement carried.
     :param names: names of tables and columns, which stay even in quotes.
     :return: the exception's type and its redacted message, at most 300 characters of it.
@@ -203,26 +193,17 @@ def redacted_message(error: BaseException, values: Iterable[Any], names: Iterabl
 
 
 def connect_error_message(error: BaseException) -> str:
-    """Describe an exception that was raised before any row was read: the driver's message is safe.
-
-    :param error: the driver's exception.
-    """
+    """Describe an exception that was raised before any row was read: the driver's message is safe."""
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a driver's exception; ``None`` without one.
-
-    :param error: the exception.
-    """
+    """Return the SQLSTATE of a driver's exception; ``None`` without one."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
 def mysql_number(error: BaseException) -> int | None:
-    """Return the error number of MySQL or MariaDB, with either driver; ``None`` without one.
-
-    :param error: the driver's exception.
-    """
+    """Return the error number of MySQL or MariaDB, with either driver; ``None`` without one."""
     number = getattr(error, "errno", None) or next(iter(error.args), None)
     return number if isinstance(number, int) else None
 

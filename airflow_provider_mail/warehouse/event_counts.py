@@ -47,9 +47,6 @@ def event_counts(
     A mail is identified by ``unique_msg_id`` and the address, since the recipients of one request may share the id. An
     event without an id counts as a mail of its own.
 
-    :param hook: the hook of the database.
-    :param name: the name of the table of events.
-    :param mail_conn_id: the Airflow connection of the account.
     :param begin: the beginning of the period, with a zone.
     :param end: its end, not included.
     :param counted_on: the time that decides.

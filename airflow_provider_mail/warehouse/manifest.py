@@ -39,7 +39,6 @@ class DataFile:
     """A file of a load.
 
     :param url: its URL, such as ``s3://bucket/folder/part-00000.parquet``.
-    :param rows: number of its rows.
     :param size: its size in bytes.
     :param sha256: its checksum, in hexadecimal.
     """
@@ -56,7 +55,6 @@ class Manifest:
 
     :param load_id: the load: lower-case letters, digits and underscores.
     :param table_name: the key of `TABLES`.
-    :param mail_conn_id: the Airflow connection of the account.
     :param observed_at: when the service was asked.
     :param file_format: ``parquet`` or ``jsonl``.
     :param files: the files; none for a load without rows.
@@ -147,7 +145,6 @@ class Manifest:
     def from_json(cls, content: bytes) -> Manifest:
         """Decode a manifest.
 
-        :param content: its bytes.
         :raises WarehouseError: when it is no manifest, or one of another version.
         """
         try:

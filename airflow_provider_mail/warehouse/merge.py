@@ -29,8 +29,6 @@ T = TypeVar("T")
 def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
     """Create the empty table that the warehouse loads the files into; return its name.
 
-    :param hook: the hook of the warehouse.
-    :param manifest: the manifest of the load.
     :param name: the table that the rows are merged into.
     :raises WarehouseError: naming table and connection.
     """
@@ -49,8 +47,6 @@ def merge_stage(
 ) -> LoadResult:
     """Merge the staged rows, then remove the table of staged rows; a load that is merged already changes nothing.
 
-    :param hook: the hook of the warehouse.
-    :param manifest: the manifest of the load.
     :param name: the table, created if it does not exist.
     :param exists: see :class:`~airflow_provider_mail.warehouse.coverage.MarkGone`. Default: the windows are all that
         the service has.

@@ -28,8 +28,6 @@ def stream_rows(
     other drivers decide themselves. On these four the statement cannot write. Everything is closed on exit, even when
     not all rows were read. Use it in one thread, as SQLite demands.
 
-    :param hook: the hook of the database.
-    :param sql: the statement.
     :param parameters: its parameters, in the driver's style; never logged. Default: none.
     :param size: the largest number of rows in a list.
     :return: a context manager with the names of the columns, and the rows in lists.

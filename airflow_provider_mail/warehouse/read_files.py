@@ -51,7 +51,6 @@ class WrongWidth(tuple[Any, ...]):
         """Make the row.
 
         :param values: all values of the row in the file.
-        :param problem: what is wrong.
         """
         row = cls(values)
         row.problem = problem
@@ -61,7 +60,6 @@ class WrongWidth(tuple[Any, ...]):
 class FileBatch(list[Any]):
     """Rows of a file with lines.
 
-    :param rows: the rows.
     :param lines: for each row the line of the file in which it begins, from 1.
     """
 
@@ -85,8 +83,6 @@ def _numbered(rows: Iterator[Row], lines: array[int], size: int) -> Batches:
 class FileRows(NamedTuple):
     """The rows of a file.
 
-    :param columns: names of the columns, by position.
-    :param batches: the rows, in lists.
     :param total: number of rows; ``None`` unless the file states it.
     """
 
@@ -138,9 +134,7 @@ def form_of(name: str) -> tuple[str | None, str | None, str]:
 def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
     """Read a file once, from its beginning.
 
-    :param file: the file, open for reading bytes.
     :param name: its name, the last part of errors: a log view cuts them at the right.
-    :param form: how it is read.
     :raises WarehouseError: when the file is invalid, on entering or later; names the line, never its content.
     """
     line = [0]

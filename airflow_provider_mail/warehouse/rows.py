@@ -57,7 +57,6 @@ _encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").e
 def utc(value: datetime.datetime) -> datetime.datetime:
     """Convert a time to UTC, without a zone.
 
-    :param value: a datetime with a zone.
     :raises ValueError: for a datetime without a zone.
     """
     return aware(value).astimezone(datetime.UTC).replace(tzinfo=None)
@@ -66,7 +65,6 @@ def utc(value: datetime.datetime) -> datetime.datetime:
 def utc_text(value: datetime.datetime) -> str:
     """Format a time as ``2026-03-01 12:30:00``, in UTC.
 
-    :param value: a datetime with a zone.
     :raises ValueError: for a datetime without a zone.
     """
     if value.tzinfo is datetime.UTC:  # as all of ours
@@ -77,7 +75,6 @@ def utc_text(value: datetime.datetime) -> str:
 def aware(value: datetime.datetime) -> datetime.datetime:
     """Return the time unchanged.
 
-    :param value: a datetime.
     :raises ValueError: for a datetime without a zone.
     """
     if value.tzinfo is None:
@@ -100,7 +97,6 @@ def json_text(value: object) -> str:
 def json_texts(values: Sequence[Any]) -> list[str]:
     """Encode many values as :func:`json_text` encodes one.
 
-    :param values: what JSON can represent.
     :raises ValueError: for NaN and infinity.
     """
     if _are_texts_by_name(values):
@@ -136,11 +132,7 @@ def _are_texts_by_name(values: Sequence[Any]) -> bool:
 
 
 def fits(column: Column, kind: type) -> bool:
-    """Return whether values of a Python type may go into a column.
-
-    :param column: the column.
-    :param kind: the type.
-    """
+    """Return whether values of a Python type may go into a column."""
     if kind is type(None):
         return column.nullable
     accepted, other = _ACCEPTED[column.type.name]
@@ -158,7 +150,6 @@ def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
 class Encoder:
     """Checks and converts rows column by column: a few steps of Python for hundreds of values.
 
-    :param table: the declared table.
     :param converts: by the name of a portable type, converts values to what the driver takes; absent: unchanged.
     :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
@@ -187,7 +178,6 @@ class Encoder:
         """Encode rows to one sequence of values per column.
 
         :param number: number of the first row, from 1.
-        :param rows: the rows.
         :raises UnstorableError: naming row and column, never the value.
         """
         columns = self._table.columns
@@ -322,7 +312,6 @@ class RowsFailed(Exception):
 class Source:
     """The caller's rows, to be read once.
 
-    :param rows: the rows.
     :param on_unstorable: receives rows that cannot be stored. Default: the first one is an error.
     """
 
@@ -334,17 +323,12 @@ class Source:
         self.error: BaseException | None = None
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Set further rows, to be read when all others have been read.
-
-        :param rows: the rows.
-        """
+        """Set further rows, to be read when all others have been read."""
         self._rows = rows
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function whose errors are those of reading the rows.
 
-        :param function: the function.
-        :param arguments: its arguments.
         :raises RowsFailed: when it fails.
         """
         try:
@@ -356,7 +340,6 @@ class Source:
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
         """Encode the rows, some hundreds at a time and column by column.
 
-        :param encoder: encodes them.
         :raises RowsFailed: when getting or encoding a row failed.
         """
         try:
@@ -411,7 +394,6 @@ class Source:
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
         """Encode the rows, row by row.
 
-        :param encoder: encodes them.
         :raises RowsFailed: getting or encoding a row failed.
         """
         for columns in self.columns(encoder):
@@ -419,11 +401,7 @@ class Source:
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield rows in lists.
-
-    :param rows: the rows.
-    :param size: maximum length of a list.
-    """
+    """Yield rows in lists."""
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch
@@ -432,8 +410,6 @@ def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
 def chunks(rows: Iterable[tuple[Any, ...]], max_rows: int, max_characters: int) -> Iterator[list[tuple[Any, ...]]]:
     """Split rows into lists; a row that is longer than the limit forms a list of its own.
 
-    :param rows: the rows.
-    :param max_rows: the largest number of rows in a list.
     :param max_characters: the largest number of characters of the texts in a list.
     """
     chunk: list[tuple[Any, ...]] = []

@@ -59,7 +59,6 @@ class Reading(Generic[T]):
     def uses(self, connection: Any) -> Iterator[None]:
         """Let `end` cut a connection, until the context ends.
 
-        :param connection: a connection of a driver.
         :raises TimeoutError: `end` was called before.
         """
         with _cutting(connection) as cut:
@@ -86,7 +85,6 @@ def read_within(function: Callable[[], T], seconds: float) -> T:
     """Run a function that reads a database; return its result or raise its error.
 
     :param function: the function, called in another thread.
-    :param seconds: how long it may take.
     :raises TimeoutError: it takes longer; its connections are cut.
     """
     reading = Reading(function, seconds)

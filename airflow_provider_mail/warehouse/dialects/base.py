@@ -43,11 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Dialect(ABC):
-    """How one kind of database is loaded; an instance serves one load.
-
-    :param hook: the hook of the database.
-    :param request: the load.
-    """
+    """How one kind of database is loaded; an instance serves one load."""
 
     types: ClassVar[Mapping[str, str]] = STANDARD_TYPES
     """The declared type of a column, by the name of the portable type."""
@@ -68,10 +64,7 @@ class Dialect(ABC):
 
     @classmethod
     def read_clock(cls, cursor: Any) -> datetime.datetime:
-        """Return the time by the database's clock.
-
-        :param cursor: an open cursor.
-        """
+        """Return the time by the database's clock."""
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
@@ -79,31 +72,22 @@ class Dialect(ABC):
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor for one statement that reads. Where the database can, the statement cannot write.
 
-        :param hook: the hook of the database.
         :param connection: an open connection that reads nothing else.
         """
         return connection.cursor()
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
-        """Close a cursor, of which not all rows may have been read.
-
-        :param connection: its connection.
-        :param cursor: the cursor.
-        """
+        """Close a cursor, of which not all rows may have been read."""
         cursor.close()
 
     @abstractmethod
     def load(self, connection: Any) -> LoadResult:
-        """Load the rows in one transaction, which is committed on success.
-
-        :param connection: an open connection of the driver.
-        """
+        """Load the rows in one transaction, which is committed on success."""
 
     def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
         """Delete the rows of the table that fulfil one of the conditions, and commit; return their number.
 
-        :param connection: an open connection of the driver.
         :param conditions: values by column.
         """
         return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
@@ -111,7 +95,6 @@ class Dialect(ABC):
     def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
         """Change the rows of the table that fulfil a condition, and commit; return their number.
 
-        :param connection: an open connection of the driver.
         :param where: values by column.
         :param values: the new values by column.
         """
@@ -137,29 +120,19 @@ class Dialect(ABC):
 
     @abstractmethod
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the lower-case names of the table's columns; none when it does not exist."""
 
     def resolved_name(self, connection: Any) -> TableName:
-        """Return the name of the table, with its schema where the database says in which one it finds it.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the name of the table, with its schema where the database says in which one it finds it."""
         return self.request.name
 
     def column(self, name: str) -> str:
-        """Spell a column in a statement.
-
-        :param name: its name.
-        """
+        """Spell a column in a statement."""
         return self._column(name)
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
         """Return the statement for the rows behind a value, its parameter, in the order of the column.
 
-        :param columns: names of the columns to select.
         :param by: name of the column to compare and sort by.
         """
         # Without LIMIT, which not every database has: the rest need not be fetched.
@@ -358,7 +331,6 @@ class Dialect(ABC):
     def _narrowed(self, window: Where, found: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
         """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
 
-        :param window: the window.
         :param found: the values of the key's last column, of the rows that would be marked.
         """
         names = {str(name) for (name,) in found}
@@ -382,7 +354,6 @@ class Dialect(ABC):
         """Fail when rows claim to have been observed in the future: until then no load would replace them.
 
         :param source: the tables to select from.
-        :param condition: which rows of them.
         :param observed: the time of observation, as spelled there.
         """
         if self.request.clock is None or not self.table.observed:
@@ -392,11 +363,8 @@ class Dialect(ABC):
     def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
         """Fail when a column of rows lies in the future.
 
-        :param cursor: an open cursor.
         :param source: the tables to select from.
-        :param condition: which rows of them.
         :param spelled: the time, as spelled there.
-        :param column: its column.
         """
         assert self.request.clock
         latest = self.request.clock.latest()
@@ -463,17 +431,11 @@ class Dialect(ABC):
     # Errors
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception without values of rows."""
         return safe_message(error)
 
     def error(self, message: str) -> WarehouseError:
-        """Build an error that names the table and the connection.
-
-        :param message: what is wrong.
-        """
+        """Build an error that names the table and the connection."""
         return WarehouseError(f"{self.prefix}{message}")
 
     @property

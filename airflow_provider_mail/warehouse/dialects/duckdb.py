@@ -67,11 +67,7 @@ class DuckDb(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Begin a read-only transaction, and return the connection: a cursor would be another one, not to be cut.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Begin a read-only transaction, and return the connection: a cursor would be another one, not to be cut."""
         connection.execute("BEGIN TRANSACTION READ ONLY")
         return connection
 

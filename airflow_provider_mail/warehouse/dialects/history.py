@@ -18,9 +18,6 @@ class HistoryMerge:
     """The merge of one reading.
 
     :param stage: the load, whose rows are staged.
-    :param history: the history.
-    :param intervals: the table of intervals.
-    :param readings: the table of readings.
     """
 
     def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:

@@ -138,10 +138,7 @@ class MergeSql(WarehouseSql):
         return f"{spelled} BETWEEN {' AND '.join(values)}" if len(values) > 1 else f"{spelled} = {values[0]}"
 
     def windows(self, alias: str = "") -> str | None:
-        """Return the condition for rows that are removed unless they are staged; ``None``: no row is.
-
-        :param alias: prefix of the columns.
-        """
+        """Return the condition for rows that are removed unless they are staged; ``None``: no row is."""
         request = self.request
         if request.source.rejected:
             return None
@@ -164,10 +161,7 @@ class MergeSql(WarehouseSql):
         return [*self.request.mark_gone.windows()] if self.request.mark_gone else []
 
     def last_observed(self, alias: str) -> str:
-        """Return the time at which a row was last observed to be as it is, or to be gone.
-
-        :param alias: prefix of the columns.
-        """
+        """Return the time at which a row was last observed to be as it is, or to be gone."""
         observed = f"{alias}{self.column(str(self.table.observed))}"
         return f"COALESCE({alias}{self.column(self.table.gone)}, {observed})" if self.table.gone else observed
 
@@ -248,10 +242,7 @@ class MergeSql(WarehouseSql):
         )
 
     def count_future(self, latest: datetime.datetime) -> str | None:
-        """Count the rows with staged keys that were observed after a time.
-
-        :param latest: the time.
-        """
+        """Count the rows with staged keys that were observed after a time."""
         if not self.table.observed:
             return None
         return (
@@ -260,10 +251,7 @@ class MergeSql(WarehouseSql):
         )
 
     def count_new(self, by: str) -> str:
-        """Count the staged rows whose keys are new, by the values of a column.
-
-        :param by: the name of the column.
-        """
+        """Count the staged rows whose keys are new, by the values of a column."""
         return (
             f"SELECT s.{self.column(by)}, COUNT(*) FROM {self.stage} AS s WHERE NOT EXISTS "
             f"(SELECT 1 FROM {self.target} AS t WHERE {self.same_key('s.', 't.')}) GROUP BY s.{self.column(by)}"
@@ -272,7 +260,6 @@ class MergeSql(WarehouseSql):
     def count_merged(self, observed_at: datetime.datetime, account: Where) -> str:
         """Count the parts that ``mail_loads`` has at a time or later; without parts, such rows of the account.
 
-        :param observed_at: the time.
         :param account: the condition for the rows of the account.
         """
         source, condition = self.target, self.where(account)

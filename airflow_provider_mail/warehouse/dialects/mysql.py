@@ -108,11 +108,7 @@ class MySql(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor that leaves the rows on the server, in a read-only session.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Open a cursor that leaves the rows on the server, in a read-only session."""
         _plain_cursors(connection)
         _with_utf8(connection)
         with closing(connection.cursor()) as cursor:
@@ -129,11 +125,7 @@ class MySql(Staged):
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
-        """Close the connection first: closing the cursor would read all remaining rows.
-
-        :param connection: the connection of the cursor.
-        :param cursor: the cursor.
-        """
+        """Close the connection first: closing the cursor would read all remaining rows."""
         connection.close()
         cursor.close()
 
@@ -144,10 +136,7 @@ class MySql(Staged):
         return number in MYSQL_CONFLICTS
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception without values of rows."""
         return self._lock_message() if mysql_number(error) == _LOCK_TIMEOUT else super().safe_message(error)
 
     def _limit_waits(self, cursor: Any) -> int | None:

@@ -54,11 +54,7 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": jso
 
 
 class Portable(Dialect):
-    """Standard SQL and PEP 249 only.
-
-    :param hook: the hook of the database.
-    :param request: the load.
-    """
+    """Standard SQL and PEP 249 only."""
 
     parameters = _CONVERTERS
 
@@ -85,10 +81,7 @@ class Portable(Dialect):
         return (is_integrity_error and sqlstate(error) in (None, "23505")) or super()._conflicts(error)
 
     def load(self, connection: Any) -> LoadResult:
-        """Load the rows: spool them, then delete and insert by key.
-
-        :param connection: an open connection of the driver.
-        """
+        """Load the rows: spool them, then delete and insert by key."""
         self._begin(connection)
         tables = [self, self._coverage] if self._coverage else [self]
         with ExitStack() as stack:
@@ -215,8 +208,6 @@ class Portable(Dialect):
     def _keys_found(self, cursor: Any, batch: Sequence[Row], one: str, indexes: Sequence[int]) -> set[Row]:
         """The keys of the rows of the table that fulfil a condition for one of these rows.
 
-        :param cursor: an open cursor.
-        :param batch: the rows.
         :param one: the condition for one row.
         :param indexes: positions of the condition's parameters in a row.
         """
@@ -317,10 +308,7 @@ class Portable(Dialect):
             raise self.error(f"the database cannot roll back ({failure}): a load needs a transaction")
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception, with everything redacted that may be a value.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception, with everything redacted that may be a value."""
         names = (*self.table.names, str(self.request.name))
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
 
@@ -349,10 +337,7 @@ class Portable(Dialect):
         return existing is not None and not self._missing(existing)
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the lower-case names of the table's columns; none when it does not exist."""
         with self._cursor(connection) as cursor:
             return self._columns(connection, cursor) or ()
 

@@ -98,11 +98,7 @@ class Postgres(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor that leaves the rows on the server until they are fetched, in a read-only transaction.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Open a cursor that leaves the rows on the server until they are fetched, in a read-only transaction."""
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
         rows_as_tuples(connection)
         _read_all_times(connection)
@@ -199,10 +195,7 @@ class Postgres(Staged):
         return f"a lock {kind}, held by {' and '.join(others)}"
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception without values of rows."""
         return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
     def _open_staging(self, cursor: Any) -> None:
@@ -368,10 +361,7 @@ class StreamCursor:
         self._statement = statement
 
     def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
-        """Return the next rows; none after the last one.
-
-        :param size: the largest number of rows.
-        """
+        """Return the next rows; none after the last one."""
         if self._rows is None:
             self._rows = self._cursor.stream(*self._statement, size=size)
         rows = list(islice(self._rows, size))

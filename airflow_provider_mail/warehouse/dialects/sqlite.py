@@ -63,11 +63,7 @@ class Sqlite(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor of a connection that cannot write.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Open a cursor of a connection that cannot write."""
         connection.execute("PRAGMA query_only = ON")
         return connection.cursor()
 

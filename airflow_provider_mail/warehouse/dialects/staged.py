@@ -36,8 +36,6 @@ _COVERAGE_STAGE = "airflow_provider_mail_loads"
 class Staged(StagedSql):
     """A database with temporary tables and an upsert.
 
-    :param hook: the hook of the database.
-    :param request: the load.
     :param stage: name of the temporary table.
     """
 
@@ -85,10 +83,7 @@ class Staged(StagedSql):
         return other
 
     def load(self, connection: Any) -> LoadResult:
-        """Stage the rows, then merge them in one transaction.
-
-        :param connection: an open connection of the driver.
-        """
+        """Stage the rows, then merge them in one transaction."""
         self._begin(connection)
         with self._cursor(connection) as cursor:
             with self._watched(cursor):
@@ -157,7 +152,6 @@ class Staged(StagedSql):
         """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none.
 
         :param cursor: a cursor of another connection.
-        :param session: the session.
         """
         return None
 
@@ -173,18 +167,12 @@ class Staged(StagedSql):
     # What a dialect implements
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the lower-case names of the table's columns; none when it does not exist."""
         with self._cursor(connection) as cursor:
             return self._columns(cursor)
 
     def resolved_name(self, connection: Any) -> TableName:
-        """Return the name of the table, with the schema in which the database finds it.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the name of the table, with the schema in which the database finds it."""
         with self._cursor(connection) as cursor:
             return self._resolved_name(cursor)
 
@@ -259,7 +247,6 @@ class Staged(StagedSql):
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
         """Check that the key of the table is the declared one.
 
-        :param cursor: an open cursor.
         :param complete: whether the table has all columns.
         """
         if not complete:
@@ -314,10 +301,7 @@ class Staged(StagedSql):
     # Merging
 
     def merge(self, cursor: Any) -> LoadResult:
-        """Merge the staged rows into the table.
-
-        :param cursor: an open cursor.
-        """
+        """Merge the staged rows into the table."""
         if self.table.insert_only:
             return self._insert_result(self._insert_new(cursor))
         self._delete_expired(cursor)

@@ -60,8 +60,6 @@ class Comparison:
 class StagedSql(Dialect):
     """The statements of a load; a dialect overrides what its database spells differently.
 
-    :param hook: the hook of the database.
-    :param request: the load.
     :param stage: name of the temporary table.
     """
 
@@ -162,7 +160,6 @@ class StagedSql(Dialect):
     def _stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
         """The condition for rows in a window that are stale unless they were staged.
 
-        :param window: the window.
         :param late_parts: parts that another load has read later; they are left out.
         :param latest: the time of this load. Rows that were observed later are not stale; without a time, there is
             nothing to compare with.

@@ -13,10 +13,7 @@ from airflow_provider_mail.warehouse.table import Column, Table, literal
 
 
 def day_column(table: Table) -> Column | None:
-    """Return the column by whose day the rows of a table are stored.
-
-    :param table: the declared table.
-    """
+    """Return the column by whose day the rows of a table are stored."""
     return table[table.by_day] if table.by_day else None
 
 

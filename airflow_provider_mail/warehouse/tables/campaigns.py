@@ -52,8 +52,6 @@ _LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has non
 def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
     """Build a row of `CAMPAIGNS`.
 
-    :param campaign: the task.
-    :param mail_conn_id: the Airflow connection of the account.
     :param observed_at: the time at which reading began, with a zone.
     """
     return (

@@ -128,8 +128,6 @@ RULES: Mapping[str, Rule] = {
 class Difference:
     """The comparison of one counter on one day.
 
-    :param stats_date: the day.
-    :param counter: the counter.
     :param service_count: what the service counted; ``None`` if its response leaves out the day.
     :param spans: the smallest and the largest count that agree with the events, for each way to count.
     :param at_edges: mails that count to either side of an edge of the day, since no event tells when they were sent.
@@ -190,9 +188,6 @@ def difference_row(
 ) -> tuple[Any, ...]:
     """Build a row of `EVENT_DIFFERENCES`.
 
-    :param difference: the comparison.
-    :param mail_conn_id: the Airflow connection of the account.
-    :param tolerated: whether the difference is small enough.
     :param counted_on: to which day events were counted.
     :param time_zone: the time zone of the days.
     :param observed_at: the time at which the service was asked, with a zone.
