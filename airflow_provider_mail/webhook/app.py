@@ -38,12 +38,7 @@ class ReceiverApp:
         self._last_error = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or start and end.
-
-        :param scope: of the connection.
-        :param receive: of the connection.
-        :param send: of the connection.
-        """
+        """Answer one request, or start and end."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":

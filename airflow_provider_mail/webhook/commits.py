@@ -53,7 +53,6 @@ class Room:
     """Counts the bytes of a body while it arrives.
 
     :param take: counts bytes, given how many this body has already.
-    :param size: the number of bytes.
     """
 
     take: Callable[[int, int], None]
@@ -62,7 +61,6 @@ class Room:
     def add(self, count: int) -> None:
         """Count more bytes.
 
-        :param count: their number.
         :raises Overloaded: too much waits already.
         """
         self.take(count, self.size)
@@ -106,7 +104,6 @@ class _Writer:
 class GroupCommit:
     """Writes pushes to the inbox from one thread with one connection; both are replaced when the database hangs.
 
-    :param inbox: the inbox.
     :param max_pending: bytes that may arrive and wait to be written; a push beyond them is turned away.
     """
 
@@ -133,7 +130,6 @@ class GroupCommit:
     async def store(self, push: Push) -> None:
         """Return once the push is durable.
 
-        :param push: the push.
         :raises Overloaded: too much waits already.
         :raises NotStored: the database did not confirm it.
         """

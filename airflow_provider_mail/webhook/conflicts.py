@@ -21,13 +21,7 @@ _MAX_IDS = 1000
 
 
 class Seen(NamedTuple):
-    """An event that was loaded: stored, or a duplicate of a stored one.
-
-    :param mail_conn_id: the account.
-    :param event_id: its identifier.
-    :param push_id: number of its push.
-    :param position: its position in the push.
-    """
+    """An event that was loaded: stored, or a duplicate of a stored one."""
 
     mail_conn_id: str
     event_id: str
@@ -36,10 +30,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, row: Row) -> Seen:
-        """Return what is kept of a row of `EVENTS`.
-
-        :param row: the row.
-        """
+        """Return what is kept of a row of `EVENTS`."""
         return cls(row[0], row[1], row[-2], row[-1])
 
 
@@ -47,7 +38,6 @@ def conflicts(stored: StoredTable, pushes: Sequence[StoredPush], seen: Sequence[
     """Yield a dead letter for each event that another one with other fields keeps out of the table.
 
     :param stored: the table of events.
-    :param pushes: the pushes of a batch.
     :param seen: their events, in the same order, after they were loaded.
     """
     bodies = {push.id: push for push in pushes}

@@ -42,9 +42,7 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
     Can be repeated at any time. A whole push of which only some events can be read is replaced by letters for the
     others.
 
-    :param hook: the hook of the database.
     :param table: name of the table of events.
-    :param dead_letters_table: name of the table of dead letters.
     :raises WarehouseError: a table cannot be read or loaded.
     """
     tables, stored = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
@@ -63,7 +61,6 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
 def count_by_reason(hook: DbApiHook, table: str) -> Counter[str]:
     """Return the number of dead letters by reason, without the names of fields; none where there is no table.
 
-    :param hook: the hook of the database.
     :param table: name of the table of dead letters.
     :raises WarehouseError: the table cannot be read.
     """

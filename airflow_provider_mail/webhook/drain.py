@@ -78,7 +78,6 @@ class Drained:
 class EventTables:
     """The tables of events and of dead letters, in one database.
 
-    :param hook: the hook of the database.
     :param events: name of the table of events, optionally with its schema.
     :param dead_letters: name of the table of dead letters, likewise.
     """
@@ -98,7 +97,6 @@ class EventTables:
         """Store events, then dead letters. What is stored already stays as it is.
 
         :param rows: rows of `EVENTS`; iterating over them may add to ``letters``.
-        :param letters: dead letters.
         :param reject: receives the events that the table cannot store. Default: they become dead letters.
         """
         add = reject or letters.append
@@ -116,11 +114,7 @@ class EventTables:
         return self.keep(letters, drained)
 
     def keep(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
-        """Store dead letters, and count the new ones.
-
-        :param letters: dead letters.
-        :param drained: the counts.
-        """
+        """Store dead letters, and count the new ones."""
         if letters:
             kept = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
             for reason, count in (kept.inserted_by or {}).items():
@@ -141,8 +135,6 @@ def drain(
 ) -> Drained:
     """Move pushes from the inbox into the tables until none is left.
 
-    :param inbox: the inbox.
-    :param tables: the tables.
     :param batch_size: the largest number of pushes in one transaction; at most 16 MiB of them, too.
     :param max_pushes: stop after this number of pushes. Default: no limit.
     :param dead_letters: whether what cannot be read becomes a dead letter; otherwise it is an error.

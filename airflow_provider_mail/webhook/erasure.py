@@ -52,11 +52,8 @@ def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_let
     Which events those are, `Person` says. Can be repeated, and should be, if the service may still push. Several
     erasures may run at once.
 
-    :param email: the address.
     :param inbox: the inbox; ``None`` without one. On SQLite no drain may run meanwhile.
-    :param hook: the hook of the database of both tables.
     :param table: name of the table of events.
-    :param dead_letters_table: name of the table of dead letters.
     :raises ValueError: there is no address.
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
@@ -75,8 +72,6 @@ class Person:
     An event is about the person if its ``Email``, of whatever type, contains the address. If ``Email`` is missing or
     contains no address at all, the event is about the person if the address is anywhere in it. Addresses are compared
     by `address_key`.
-
-    :param email: the address.
     """
 
     def __init__(self, email: str) -> None:
@@ -84,10 +79,7 @@ class Person:
         self._candidate = re.compile(rf"(?<![\w.%+-]){re.escape(self._key.rpartition('@')[0])}@{_DOMAIN}")
 
     def is_named_in(self, text: str) -> bool:
-        """Return whether a text contains the address, also if the text is JSON, damaged or not.
-
-        :param text: the text.
-        """
+        """Return whether a text contains the address, also if the text is JSON, damaged or not."""
         text = _folded(text)
         # An address alone is compared as a whole: that of O'Brien does not contain Brien's.
         matches = [self._candidate.match(text.strip())] if _ONE.fullmatch(text) else self._candidate.finditer(text)

@@ -58,8 +58,6 @@ _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
 class Origin(NamedTuple):
     """Where an event came from.
 
-    :param mail_conn_id: the connection of the account.
-    :param received_at: when the push was received.
     :param push_id: number of the push in the inbox.
     """
 
@@ -72,10 +70,8 @@ class Origin(NamedTuple):
 class DeadLetter:
     """An event, or a whole push, that cannot be read.
 
-    :param origin: where it came from.
     :param index: position of the event in the push; ``None`` for a whole push.
     :param reason: why it cannot be read, without its values.
-    :param raw: its text.
     """
 
     origin: Origin
@@ -95,10 +91,7 @@ class DeadLetter:
 
 
 def general_reason(reason: str) -> str:
-    """Return a reason without the name of the field, which a sender can choose: there are few of them.
-
-    :param reason: the reason of a dead letter.
-    """
+    """Return a reason without the name of the field, which a sender can choose: there are few of them."""
     return re.sub(r" '.*'", "", reason, count=1, flags=re.DOTALL)
 
 
@@ -109,8 +102,6 @@ class UnreadableError(ValueError):
 def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
     """Yield a row of `EVENTS` for each event of a push.
 
-    :param body: the body of the push.
-    :param origin: where it came from.
     :param reject: receives what cannot be read.
     """
     body = body.removeprefix(_BYTE_ORDER_MARK)
@@ -135,18 +126,12 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
 
 
 def begins_as_push(body: bytes) -> bool:
-    """Return whether a body begins as a JSON array does.
-
-    :param body: the body of a request.
-    """
+    """Return whether a body begins as a JSON array does."""
     return body.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)[:1] == b"["
 
 
 def count_quickly(body: bytes) -> int | None:
-    """Return the number of events of a push; ``None`` if only `split_push` can tell.
-
-    :param body: the body of the push.
-    """
+    """Return the number of events of a push; ``None`` if only `split_push` can tell."""
     if body.count(b",") <= _MAX_COMMAS:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return len(_decode_parts(body.removeprefix(_BYTE_ORDER_MARK)))
@@ -156,7 +141,6 @@ def count_quickly(body: bytes) -> int | None:
 def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
     """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is no array.
 
-    :param body: the body of the push.
     :param most: stop after this number of events. Default: all.
     """
     if not begins_as_push(body):
@@ -196,9 +180,7 @@ def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[
 def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
     """Yield a row of `EVENTS` for each event of a dead letter that can be read now.
 
-    :param raw: the text of the letter.
     :param index: its position in the push; ``None`` for a whole push.
-    :param origin: where it came from.
     :param reject: receives what still cannot be read.
     """
     if index is None:
@@ -215,7 +197,6 @@ def read_event(event: Any, origin: Origin, index: int) -> Row:
     """Return the row of `EVENTS` for an event.
 
     :param event: the decoded event.
-    :param origin: where it came from.
     :param index: its position in the push.
     :raises UnreadableError: it is no event, or cannot be stored.
     """
@@ -254,7 +235,6 @@ def event_id(event: Mapping[str, Any], code: str) -> str:
     Not shown in the document: whether the recipients of one request share a ``UniqueMsgID``, so the address is a part
     of it, and what identifies a ``TaskStatus``, for which all fields are.
 
-    :param event: the decoded event.
     :param code: its ``EventCode``.
     """
     message = event.get(_MESSAGE)

@@ -20,8 +20,6 @@ STATE_SECONDS = 10.0
 class Health:
     """Whether the receiver can store pushes.
 
-    :param inbox: the inbox.
-    :param tokens: the valid tokens.
     :param failed_lately: returns whether the latest write failed, less than a minute ago.
     :param max_bytes: bytes of pushes that may wait in the inbox.
     """
@@ -60,10 +58,7 @@ class Health:
         return self._known is not None and self._known.waiting_bytes + self._stored_since >= self._max_bytes
 
     def stored(self, size: int) -> None:
-        """Count a push that was stored since the state was read.
-
-        :param size: its bytes.
-        """
+        """Count a push that was stored since the state was read."""
         self._stored_since += size
 
     def _read_state(self) -> InboxState:

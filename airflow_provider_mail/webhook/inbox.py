@@ -61,7 +61,6 @@ OLD = datetime.timedelta(days=1)
 class InboxState:
     """What waits in the inbox to be drained.
 
-    :param waiting_pushes: pushes that are not drained.
     :param waiting_bytes: their bytes, before compression.
     :param oldest: when the oldest of them was received; ``None`` without any.
     """
@@ -71,17 +70,11 @@ class InboxState:
     oldest: datetime.datetime | None
 
     def age(self, now: datetime.datetime) -> datetime.timedelta | None:
-        """Return for how long the oldest push has waited; ``None`` without any.
-
-        :param now: the present time.
-        """
+        """Return for how long the oldest push has waited; ``None`` without any."""
         return max(now - self.oldest, datetime.timedelta()) if self.oldest else None
 
     def is_old(self, now: datetime.datetime) -> bool:
-        """Return whether a push has waited for more than a day.
-
-        :param now: the present time.
-        """
+        """Return whether a push has waited for more than a day."""
         return self.oldest is not None and now - self.oldest > OLD
 
 
@@ -169,7 +162,6 @@ class Inbox:
     def create_table(self, name: TableName, columns: Mapping[str, str], indexes: Mapping[str, str] = {}) -> None:
         """Create a table in the database of the inbox, or add the columns that it lacks.
 
-        :param name: its name.
         :param columns: the definitions of its columns by their names. A version that brings one that is not null has
             to give it a default.
         :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
@@ -223,7 +215,6 @@ class Inbox:
         two drains at once do the same work, which the keys of the warehouse make harmless.
 
         :param connection: a connection from `open`.
-        :param max_pushes: the largest number of pushes.
         :param max_bytes: the largest sum of the lengths of their bodies, unless the first one is longer.
         """
         with closing(connection.cursor()) as cursor:
@@ -245,8 +236,6 @@ class Inbox:
         """Mark pushes as drained, and commit, which ends their locks.
 
         :param connection: the connection of `take`.
-        :param ids: numbers of the pushes.
-        :param drained_at: the present time.
         """
         with self._write(connection) as cursor:
             cursor.execute(
@@ -314,7 +303,6 @@ class Inbox:
 
         :param connection: a connection from `open`.
         :param after: only pushes with larger numbers.
-        :param max_pushes: the largest number of pushes.
         """
         with closing(connection.cursor()) as cursor:
             cursor.execute(
@@ -329,7 +317,6 @@ class Inbox:
         Waits for the drain that has taken the push, and for another change. Until the end nothing else changes it.
 
         :param connection: a connection from `open`.
-        :param id: number of the push.
         :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
@@ -345,19 +332,11 @@ class Inbox:
         return body is not None
 
     def exists(self, cursor: Any, name: TableName) -> bool:
-        """Return whether a table exists.
-
-        :param cursor: a cursor on the database.
-        :param name: name of the table.
-        """
+        """Return whether a table exists."""
         return bool(self.columns(cursor, name))
 
     def columns(self, cursor: Any, name: TableName) -> set[str]:
-        """Return the names of the columns of a table; none when it does not exist.
-
-        :param cursor: a cursor on the database.
-        :param name: name of the table.
-        """
+        """Return the names of the columns of a table; none when it does not exist."""
         if self.is_sqlite:
             *schema, table = (part.text for part in name.parts)
             cursor.execute("SELECT name FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
@@ -438,8 +417,5 @@ def _packed(body: bytes) -> tuple[bytes, int]:
 
 
 def qualified(name: TableName) -> str:
-    """Return the name of a table as both databases read it.
-
-    :param name: the name as the user wrote it.
-    """
+    """Return the name of a table as both databases read it."""
     return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)

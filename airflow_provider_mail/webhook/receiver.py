@@ -40,9 +40,7 @@ _TASK_STATUS = EventCode.TASK_STATUS.encode()
 class Receiver:
     """Takes pushes at ``.../<token>`` and answers 200 once the inbox holds them; ``.../health`` says if it can.
 
-    :param commits: writes to the inbox.
     :param tokens: ids of the `mail` connections by the digests of their valid tokens.
-    :param health: whether anything can be stored.
     :param max_body: the longest body in bytes; a longer one is answered with 413.
     :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
@@ -63,12 +61,7 @@ class Receiver:
         self._user_agent = user_agent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request.
-
-        :param scope: of the request.
-        :param receive: of the request.
-        :param send: of the request.
-        """
+        """Answer one request."""
         token = hide_token(scope)
         if asks_for(HEALTH, scope, token):
             response = Response("OK") if await self._health.can_store() else unavailable()
@@ -145,8 +138,6 @@ def hide_token(scope: Scope) -> str:
     """Take the token out of a request before anything can be logged or raised; return it.
 
     Servers log path and query after the answer.
-
-    :param scope: of the request.
     """
     token = token_of(scope["path"])
     scope["path"] = f"{scope.get('root_path', '')}/{HIDDEN}"
@@ -160,10 +151,7 @@ def unavailable() -> Response:
 
 
 async def count_events(body: bytes) -> int:
-    """Return the number of events of a push, which the drain judges; 0 if it cannot be split, and at most 1,001.
-
-    :param body: the body of the push.
-    """
+    """Return the number of events of a push, which the drain judges; 0 if it cannot be split, and at most 1,001."""
     if (count := count_quickly(body)) is None:
         # In a thread: brackets alone take a second for some MiB.
         parts = await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1)
@@ -175,7 +163,6 @@ def asks_for(name: str, scope: Scope, token: str) -> bool:
     """Return whether a request asks for the state of the receiver.
 
     :param name: `HEALTH` or `ALIVE`.
-    :param scope: of the request.
     :param token: the last segment of its path.
     """
     return token == name and scope["method"] in ("GET", "HEAD")

@@ -23,7 +23,6 @@ SECONDS = 30.0
 class ReceiverStatus:
     """The state of receiving.
 
-    :param inbox: what waits in the inbox.
     :param max_bytes: bytes that may wait in it.
     :param tokens: number of valid tokens by connection.
     :param at: when this was read.
@@ -57,7 +56,6 @@ class ReceiverStatus:
 def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> ReceiverStatus:
     """Read the state of receiving.
 
-    :param settings: the settings of the receiver.
     :param seconds: how long the database may take. Default: 30.
     :raises MailConfigError: there is no inbox.
     :raises WarehouseError: there is no table, or the database does not answer in time.

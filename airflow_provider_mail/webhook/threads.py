@@ -22,7 +22,6 @@ class Threads:
     def start(self, function: Callable[[], T], seconds: float) -> Reading[T]:
         """Run a function in a new thread.
 
-        :param function: the function.
         :param seconds: the limit of each of its statements.
         :raises TimeoutError: too many threads hang already.
         """
