@@ -38,12 +38,10 @@ _COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounc
 class Found:
     """One page of campaigns.
 
-    :param rows: the campaigns.
     :param total: how many there are on all pages.
     :param accounts: the connections of all accounts with a campaign that the text matches.
     :param text: the text that was searched for.
     :param account: the account that was searched; empty for all.
-    :param sort: the column that they are sorted by.
     :param page: the number of the page, from 1.
     """
 
@@ -61,10 +59,7 @@ class Found:
         return max(1, -(-self.total // PAGE_SIZE))
 
     def query(self, **other: object) -> dict[str, object]:
-        """Return the query of this page with other values; the defaults are left out.
-
-        :param other: the other values.
-        """
+        """Return the query of this page with other values; the defaults are left out."""
         default = {"q": "", "account": "", "sort": "sent_at", "page": 1}
         mine = {"q": self.text, "account": self.account, "sort": self.sort, "page": self.page, **other}
         return {name: value for name, value in mine.items() if value != default[name]}
@@ -88,7 +83,6 @@ class Curve:
 class Campaign:
     """One campaign.
 
-    :param name: its name.
     :param account: the connection of its account.
     :param guid: its identifier at the service; empty when it is not in the tables.
     :param sent_at: when it was or will be sent.
@@ -128,7 +122,6 @@ def state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
 def search(reader: Reader, *, text: str, account: str, sort: str, page: int) -> Found:
     """Return the campaigns whose name contains a text.
 
-    :param reader: the tables.
     :param text: the text; upper and lower case are equal.
     :param account: the connection of an account; empty for all.
     :param sort: one of `SORTS`; the default for another value.
@@ -226,9 +219,7 @@ def _only(tasks: Sequence[Row], team: Any) -> Row | None:
 def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
     """Return one campaign; ``None`` when the tables have none.
 
-    :param reader: the tables.
     :param account: the connection of its account.
-    :param name: its name.
     """
     stats: Row | None = None
     if reader.has("campaign_stats"):

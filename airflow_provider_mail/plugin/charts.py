@@ -14,10 +14,7 @@ Point = tuple[float, float]
 
 
 def ceiling(value: float) -> float:
-    """Return a round number that is not less than a value.
-
-    :param value: the value.
-    """
+    """Return a round number that is not less than a value."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -27,7 +24,6 @@ def ceiling(value: float) -> float:
 def bar(value: float | None, largest: float) -> Markup:
     """Draw a horizontal bar beside a number; it says nothing to a screen reader.
 
-    :param value: its length.
     :param largest: the value of a bar of full length.
     """
     share = 100.0 * min(max(float(value or 0) / largest, 0.0), 1.0) if largest else 0.0

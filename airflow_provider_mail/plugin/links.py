@@ -29,7 +29,6 @@ def task_of(name: str, user: Any) -> str:
     """Return the address of the task instance that made something; empty when its name does not tell.
 
     :param name: the name of a campaign or an import.
-    :param user: the user.
     """
     return tasks_of([name], user).get(name, "")
 
@@ -41,7 +40,6 @@ def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
     returned when Airflow has this task instance and the user may read its DAG.
 
     :param names: the names of campaigns or imports.
-    :param user: the user.
     """
     try:
         tasks = {name: _task(*match.groups()) for name in names if (match := _TASK_NAME.fullmatch(name))}
@@ -56,9 +54,6 @@ def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
 def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
     """Return the address of a task instance in Airflow.
 
-    :param dag_id: its DAG.
-    :param task_id: its task.
-    :param run_id: its run.
     :param map_index: its map index; -1 if it is not mapped.
     """
     mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
@@ -69,7 +64,6 @@ def platform_url(account: str, campaign: Campaign) -> str:
     """Return the address of a campaign on the platform; empty unless the connection has a ``campaign_url``.
 
     :param account: the connection of its account.
-    :param campaign: the campaign.
     """
     try:
         connection = BaseHook.get_connection(account)

@@ -31,7 +31,6 @@ class ContactList:
 
     :param account: the connection of its account.
     :param team: its team; empty without one.
-    :param name: its name.
     :param contacts: how many contacts it has.
     :param months: by month (``2026-03``) how many of its contacts were created until its end; contacts without a date
         count in all months.

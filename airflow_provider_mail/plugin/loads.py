@@ -22,7 +22,6 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 class Loaded:
     """What is loaded of one table and account.
 
-    :param table: the name of the table.
     :param account: the connection of the account.
     :param at: when it was last loaded.
     :param is_old: whether that is longer ago than two days.
@@ -41,10 +40,7 @@ class Loaded:
 
 
 def get(reader: Reader) -> Sequence[Loaded]:
-    """Return the loads by table and account.
-
-    :param reader: the tables.
-    """
+    """Return the loads by table and account."""
     found: list[Loaded] = []
     if reader.has("loads"):
         rows = reader.rows(

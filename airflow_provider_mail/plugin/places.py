@@ -39,7 +39,6 @@ class Places:
 
         When the caller is cancelled, its place is free.
 
-        :param function: the function.
         :raises NoAnswer: there is no result within `SECONDS`.
         """
         try:

@@ -62,7 +62,6 @@ class StaleTablesError(WarehouseError):
 class Reader:
     """The tables of one database.
 
-    :param hook: the hook of the database.
     :param names: the names of its tables, by what they hold; empty where there is none.
     """
 
@@ -76,7 +75,6 @@ class Reader:
     def of_page(cls, settings: PageSettings) -> Reader:
         """Return the reader of the page's database.
 
-        :param settings: the settings of the page.
         :raises MailConfigError: there is no such database.
         :raises WarehouseError: the name of a table is not valid.
         """
@@ -88,7 +86,6 @@ class Reader:
     def of_rejects(cls, settings: PageSettings) -> Reader:
         """Return the reader of the rejected rows.
 
-        :param settings: the settings of the page.
         :raises MailConfigError: there is no such database.
         :raises WarehouseError: the name of the table is not valid.
         """
@@ -105,7 +102,6 @@ class Reader:
     def has(self, what: str) -> bool:
         """Return whether a table exists with its key, and with the time since which a row is gone if it has one.
 
-        :param what: what it holds.
         :raises WarehouseError: the database cannot be read.
         """
         if what not in self._tables:
@@ -124,10 +120,7 @@ class Reader:
         return True
 
     def identity(self, what: str) -> tuple[str, str]:
-        """Return what tells a table from those of other databases.
-
-        :param what: what it holds.
-        """
+        """Return what tells a table from those of other databases."""
         return self._hook.get_conn_id(), self._names[what]
 
     def __getitem__(self, what: str) -> StoredTable:
@@ -137,7 +130,6 @@ class Reader:
         """Run one SELECT and return its rows by the names of the columns.
 
         :param sql: the statement, with question marks for its parameters.
-        :param parameters: its parameters.
         :raises WarehouseError: the statement fails; without values.
         """
         statement = sql.replace("?", self._hook.placeholder)
@@ -161,8 +153,6 @@ class Reader:
         """Return a statement with a limit to its rows.
 
         :param sql: the statement, with ORDER BY.
-        :param count: the largest number of rows.
-        :param offset: how many rows come before them.
         """
         if self.kind in DIALECTS and self.kind != "trino":
             return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
@@ -174,11 +164,7 @@ def _hook(conn_id: str, option: str) -> DbApiHook:
 
 
 def public_message(message: str, hook: DbApiHook) -> str:
-    """Return the error of a database for all who see the page: with its address, without the user.
-
-    :param message: the error.
-    :param hook: the hook of the database.
-    """
+    """Return the error of a database for all who see the page: with its address, without the user."""
     connection = hook.get_connection(hook.get_conn_id())
     for secret in filter(None, (connection.password, connection.login)):
         # As drivers quote it. A bare word may be a part of anything, such as the name of the database.
@@ -188,10 +174,7 @@ def public_message(message: str, hook: DbApiHook) -> str:
 
 
 def moment(value: Any) -> datetime.datetime | None:
-    """Return a time of a table with its zone; some databases have no times, or none with a zone.
-
-    :param value: the value that was read.
-    """
+    """Return a time of a table with its zone; some databases have no times, or none with a zone."""
     if value is None:
         return None
     time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
@@ -199,16 +182,10 @@ def moment(value: Any) -> datetime.datetime | None:
 
 
 def day(value: Any) -> datetime.date:
-    """Return a day of a table.
-
-    :param value: the value that was read.
-    """
+    """Return a day of a table."""
     return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
 
 
 def decoded(value: Any) -> Any:
-    """Return a JSON value of a table; some drivers decode it.
-
-    :param value: the value that was read.
-    """
+    """Return a JSON value of a table; some drivers decode it."""
     return json.loads(value) if isinstance(value, str | bytes) else value

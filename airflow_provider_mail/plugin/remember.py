@@ -32,7 +32,6 @@ class Remembered(Generic[T]):
         """Return a result; compute it if it is not known or too old.
 
         :param key: what the result depends on.
-        :param compute: computes it.
         :raises TimeoutError: another thread computes for too long.
         """
         # Not longer than its own reader would: the one that computes may hang.

@@ -28,7 +28,6 @@ class Transactional:
 def get(reader: Reader, account: str) -> Transactional:
     """Return the 90 days up to the last one in the table.
 
-    :param reader: the tables.
     :param account: the connection of an account; the first one if it has no rows.
     """
     if not reader.has("transactional_stats"):

@@ -41,10 +41,7 @@ class Wait:
 
 
 def get(user: Any) -> Sequence[Wait]:
-    """Return the waits of the DAGs that a user may read, the longest first; at most 500.
-
-    :param user: the user.
-    """
+    """Return the waits of the DAGs that a user may read, the longest first; at most 500."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
