@@ -34,10 +34,7 @@ STATUS_NAMES = {status.value: status.name.lower() for status in MailStatus}
 
 
 def command(function: Command) -> Command:
-    """Wrap a command: print an error as a message, without a traceback.
-
-    :param function: the command.
-    """
+    """Wrap a command: print an error as a message, without a traceback."""
 
     @wraps(function)
     def run(args: Namespace) -> None:
@@ -83,10 +80,7 @@ def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
 
 @command
 def check(args: Namespace) -> None:
-    """``airflow mail check``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail check``."""
     works, message = MailHook(args.conn_id).test_connection()
     if not works:
         fail(message)
@@ -95,10 +89,7 @@ def check(args: Namespace) -> None:
 
 @command
 def campaigns(args: Namespace) -> None:
-    """``airflow mail campaigns``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail campaigns``."""
     if args.limit < 1:
         fail("--limit: must be at least 1")
     request = GetCampaigns(
@@ -119,10 +110,7 @@ def campaigns(args: Namespace) -> None:
 
 @command
 def campaign(args: Namespace) -> None:
-    """``airflow mail campaign NAME``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail campaign NAME``."""
     if args.interval <= 0:
         fail("--interval: must be more than 0")
     hook = MailHook(args.conn_id)
@@ -140,10 +128,7 @@ def campaign(args: Namespace) -> None:
 
 @command
 def emulator(args: Namespace) -> None:
-    """``airflow mail emulator``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail emulator``."""
     from airflow_provider_mail.emulator.__main__ import main
 
     given = {

@@ -44,10 +44,7 @@ class Diagnosis:
 
 @command
 def doctor(args: Namespace) -> None:
-    """``airflow mail doctor``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail doctor``."""
     found = list(_diagnoses(args))
     if args.output in ("table", "plain"):
         for each in found:

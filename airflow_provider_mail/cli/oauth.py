@@ -47,10 +47,7 @@ Redirect = Mapping[str, str]
 
 @command
 def login(args: Namespace) -> None:
-    """``airflow mail oauth login``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail oauth login``."""
     connection = MailHook.get_connection(args.conn_id)
     # Check everything before the user approves access.
     config = client_config(connection, auth_type="api_key", api_key=connection.password or "not used")
@@ -88,10 +85,7 @@ def login(args: Namespace) -> None:
 
 @command
 def status(args: Namespace) -> None:
-    """``airflow mail oauth status``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail oauth status``."""
     connection = MailHook.get_connection(args.conn_id)
     fields = fields_of(connection)
     kind = fields.get("auth_type", "api_key")
@@ -116,10 +110,7 @@ def status(args: Namespace) -> None:
 
 
 def is_stored(conn_id: str) -> bool:
-    """Return whether Airflow uses the connection of its database for an id.
-
-    :param conn_id: the id.
-    """
+    """Return whether Airflow uses the connection of its database for an id."""
     if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
         return False  # it takes precedence over the database
     with create_session() as session:
@@ -238,10 +229,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def is_redirect(self, query: Redirect) -> bool:
-        """Return whether a request is the redirect of this login.
-
-        :param query: its query parameters.
-        """
+        """Return whether a request is the redirect of this login."""
         return _may_belong(query, self.state) and bool(query.keys() & {"code", "error", "state"})
 
 

@@ -49,18 +49,12 @@ SPREAD_SECONDS = TOKENS_SECONDS + 1
 
 @command
 def receive(args: Namespace) -> None:
-    """``airflow mail receive [rotate|status]``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail receive [rotate|status]``."""
     {"rotate": rotate, "status": status}.get(args.action, serve)(args)
 
 
 def serve(args: Namespace) -> None:
-    """Receive until the process is ended.
-
-    :param args: the parsed arguments.
-    """
+    """Receive until the process is ended."""
     import uvicorn
 
     if args.workers < 1:
@@ -83,10 +77,7 @@ def serve(args: Namespace) -> None:
 
 
 def status(args: Namespace) -> None:
-    """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done.
-
-    :param args: the parsed arguments.
-    """
+    """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done."""
     found = receiver_status(ReceiverSettings.from_airflow())
     letters = count_by_reason(sql_hook(args.sql_conn_id), args.dead_letters_table) if args.sql_conn_id else None
     age = found.inbox.age(found.at)
@@ -144,8 +135,6 @@ def rotate(args: Namespace) -> None:
 
     The new token is valid before the service uses it, and the old ones remain valid after the service has left them:
     whenever this ends early, pushes are accepted, and it can be run again.
-
-    :param args: the parsed arguments.
     """
     if not 0 <= args.grace_hours <= MAX_GRACE_HOURS:
         fail(f"--grace-hours: must be from 0 to {MAX_GRACE_HOURS}")
@@ -211,7 +200,6 @@ class Rotation:
     """What a rotation changes at the service.
 
     :param known: digests of the tokens of the connection.
-    :param token: the new token.
     :param base: the URL of the receiver without a token. Empty: that of the saved URL, if it is one of ours.
     """
 
@@ -222,7 +210,6 @@ class Rotation:
     def request(self, saved: GetWebhookResponse, *, enable: bool) -> SaveWebhook:
         """Return the request that saves the new token and changes no other setting.
 
-        :param saved: the configuration at the service.
         :param enable: whether to switch on pushing, with all events.
         :raises MailConfigError: the URL of the receiver is not known.
         """
@@ -247,10 +234,7 @@ class Rotation:
         )
 
     def used(self, saved: GetWebhookResponse) -> set[str]:
-        """Return the digests of our tokens, the new one included, that the service has in its URLs.
-
-        :param saved: the configuration at the service.
-        """
+        """Return the digests of our tokens, the new one included, that the service has in its URLs."""
         urls = [saved.trans_callback_url, *(each.url for each in saved.callbacks)]
         return {token_digest(token_of(urlsplit(url or "").path)) for url in urls} & {
             *self.known,
@@ -258,8 +242,5 @@ class Rotation:
         }
 
     def is_ours(self, url: str) -> bool:
-        """Return whether a URL has one of our tokens.
-
-        :param url: the URL.
-        """
+        """Return whether a URL has one of our tokens."""
         return token_digest(token_of(urlsplit(url).path)) in self.known
