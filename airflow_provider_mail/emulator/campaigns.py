@@ -221,7 +221,6 @@ def _delete(context: Context, body: Body) -> None:
 def period(context: Context, body: Body) -> tuple[int, int]:
     """Return the start of startDate and the end of endDate in milliseconds.
 
-    :param context: state, settings and time.
     :param body: the request, with startDate and endDate.
     :raises ServiceError: startDate is after endDate.
     """

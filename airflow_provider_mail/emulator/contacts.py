@@ -35,20 +35,12 @@ Incoming = tuple[str, str | None, str | None, str | None, str]
 
 
 def key_of(email: str | None, phone: str | None) -> str:
-    """Return the key of a contact: its address in lower case, or its phone number without one.
-
-    :param email: the address, if there is one.
-    :param phone: the phone number.
-    """
+    """Return the key of a contact: its address in lower case, or its phone number without one."""
     return email.lower() if email else f"tel:{phone}"
 
 
 def find(context: Context, email: str) -> Row | None:
-    """Return the contact with this address; None when there is none.
-
-    :param context: state, settings and time.
-    :param email: the address.
-    """
+    """Return the contact with this address; None when there is none."""
     return context.store.row("SELECT * FROM contacts WHERE key = ?", [key_of(email, None)])
 
 
@@ -146,8 +138,6 @@ def save(
 ) -> None:
     """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins.
 
-    :param context: state, settings and time.
-    :param contacts: the contacts.
     :param mode: the update mode, 1 to 3.
     :param list_id: id of the list that they are added to.
     :param with_properties: whether they have properties to merge.
@@ -185,10 +175,7 @@ def save(
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Return a contact in the form of the document's section "Contact"; the name defaults to the email.
-
-    :param row: the contact.
-    """
+    """Return a contact in the form of the document's section "Contact"; the name defaults to the email."""
     return {
         "id": str(row["id"]),
         "name": row["name"] or row["email"] or row["phone"],

@@ -49,9 +49,6 @@ class Outcome:
 def send(context: Context, body: Body, messages: list[Message], send_at: int, attachment_bytes: int | None) -> None:
     """Store the messages of one request and the outcome for each recipient.
 
-    :param context: state, settings and time.
-    :param body: the request.
-    :param messages: its messages.
     :param send_at: send time in milliseconds.
     :param attachment_bytes: size of the attachment; None without one.
     """

@@ -10,10 +10,7 @@ SENDER = "news@example.com"
 
 
 def add_demo_data(emulator: ControlApi) -> None:
-    """Add the demo data; objects of an earlier run are kept.
-
-    :param emulator: where to add it.
-    """
+    """Add the demo data; objects of an earlier run are kept."""
     if SENDER not in {sender["entry"] for sender in emulator.senders()}:
         emulator.add_sender(SENDER)
     if "Newsletter" in {found["name"] for found in emulator.lists()}:

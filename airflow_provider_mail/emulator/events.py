@@ -28,10 +28,7 @@ Event = dict[str, str]
 
 
 class DueEvents:
-    """Iterates over due events and their callback URLs.
-
-    :param context: state, settings and time.
-    """
+    """Iterates over due events and their callback URLs."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -280,12 +280,6 @@ class Faults:
     ) -> int:
         """Add a fault and return its id; see ``FaultControl.add``.
 
-        :param kind: a name in ``FAULT_KINDS``.
-        :param operation: a path, with or without ``/v5/``, or ``*``.
-        :param count: number of requests; None is all.
-        :param skip: number of matching requests to skip first.
-        :param where: top-level fields of the body and the values they must have.
-        :param params: parameters of the kind.
         :raises ValueError: the kind, a parameter or the operation is unknown, or a parameter has an impossible value.
         """
         if kind not in FAULT_KINDS:
@@ -304,10 +298,7 @@ class Faults:
         return self._last_id
 
     def remove(self, fault_id: int) -> None:
-        """Remove a fault.
-
-        :param fault_id: its id.
-        """
+        """Remove a fault."""
         self._waiting = [fault for fault in self._waiting if fault.id != fault_id]
 
     def clear(self) -> None:
@@ -318,16 +309,12 @@ class Faults:
         return [asdict(fault) for fault in self._waiting]
 
     def needs_body(self, operation: str) -> bool:
-        """Whether selecting the fault requires the body.
-
-        :param operation: path of the operation.
-        """
+        """Whether selecting the fault requires the body."""
         return any(fault.where and self._may_apply(fault, operation) for fault in self._waiting)
 
     def plan(self, operation: str, body: Any) -> Plan:
         """Select the fault for a request, count it down and return its effects.
 
-        :param operation: path of the operation.
         :param body: the decoded body; None before it is read.
         """
         plan = Plan()

@@ -16,8 +16,6 @@ DYNAMIC, STATIC = 0, 1
 def find(context: Context, name: str, team: str | None = None) -> Row | None:
     """Return the list of this name; None when there is none.
 
-    :param context: state, settings and time.
-    :param name: its name.
     :param team: its team. Default: the account's.
     """
     return context.store.row(
@@ -26,12 +24,7 @@ def find(context: Context, name: str, team: str | None = None) -> Row | None:
 
 
 def create(context: Context, name: str, description: str | None) -> int:
-    """Create a static list in the account's team; return its id.
-
-    :param context: state, settings and time.
-    :param name: its name.
-    :param description: its description.
-    """
+    """Create a static list in the account's team; return its id."""
     settings = context.settings
     return context.store.insert(
         "lists",

@@ -39,7 +39,6 @@ def _statuses(context: Context, row: Row) -> Row:
 def state(context: Context, sender: str, kind: int) -> str | None:
     """Return why this address cannot send mail of a type: "unknown", "unverified", or None when it can.
 
-    :param context: state, settings and time.
     :param sender: the address; an entry is that address, or its domain.
     :param kind: 1 marketing, 2 transactional.
     """

@@ -37,7 +37,6 @@ class _ConnectionDropped(Exception):
 class Server:
     """An HTTP server that applies faults. All methods run in one event loop.
 
-    :param service: the service that handles requests.
     :param control: handles requests for the control interface.
     """
 

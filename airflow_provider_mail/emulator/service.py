@@ -81,7 +81,6 @@ class Service:
         """Return the context of a handler at the current time.
 
         :param plan: effects of a fault. Default: none.
-        :param sandbox: whether the request is in sandbox mode.
         """
         return Context(self.store, self.settings, self.clock.now_ms(), plan or Plan(), sandbox)
 
@@ -96,10 +95,7 @@ class Service:
         webhooks.cap_enabled_at(self.context())
 
     def parse(self, request: Request) -> Any:
-        """Decode a request by its content type; None when that fails.
-
-        :param request: the request.
-        """
+        """Decode a request by its content type; None when that fails."""
         if request.method == "GET":
             return dict(request.query)
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
@@ -127,7 +123,6 @@ class Service:
 
         :param request: the request, with its body.
         :param plan: effects of a fault.
-        :param entry: its journal entry.
         """
         with self.lock:
             try:

@@ -16,11 +16,7 @@ T = TypeVar("T")
 
 
 def setting(default: T, meaning: str) -> T:
-    """Declare a setting.
-
-    :param default: its default.
-    :param meaning: its meaning in one sentence.
-    """
+    """Declare a setting."""
     declared: T = dataclasses.field(default=default, metadata={"meaning": meaning})
     return declared
 
@@ -219,8 +215,6 @@ def _types() -> dict[str, Any]:
 def checked(name: str, value: object) -> object:
     """Validate the value of a setting; lists become tuples.
 
-    :param name: name of the setting.
-    :param value: the value.
     :raises ValueError: there is no such setting, or its type is another one.
     """
     if name not in _types():

@@ -141,81 +141,45 @@ class Store:
                 self.members.clear_cache()
 
     def run(self, sql: str, values: Values = ()) -> int:
-        """Execute a statement; return the number of changed rows.
-
-        :param sql: the statement.
-        :param values: its parameters.
-        """
+        """Execute a statement; return the number of changed rows."""
         return self.connection.execute(sql, values).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Values]) -> None:
-        """Execute a statement repeatedly.
-
-        :param sql: the statement.
-        :param rows: its parameters, by execution.
-        """
+        """Execute a statement repeatedly."""
         self.connection.executemany(sql, rows)
 
     def rows(self, sql: str, values: Values = ()) -> list[Row]:
-        """Return the rows of a query.
-
-        :param sql: the query.
-        :param values: its parameters.
-        """
+        """Return the rows of a query."""
         return self.connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Values = ()) -> Row | None:
-        """Return the first row of a query; None without one.
-
-        :param sql: the query.
-        :param values: its parameters.
-        """
+        """Return the first row of a query; None without one."""
         found: Row | None = self.connection.execute(sql, values).fetchone()
         return found
 
     def value(self, sql: str, values: Values = ()) -> Any:
-        """Return the first column of the first row; None without a row.
-
-        :param sql: the query.
-        :param values: its parameters.
-        """
+        """Return the first column of the first row; None without a row."""
         found = self.row(sql, values)
         return None if found is None else next(iter(found.values()))
 
     def insert(self, table: str, **values: Any) -> int:
-        """Insert a row; return its id.
-
-        :param table: name of the table.
-        :param values: values by column.
-        """
+        """Insert a row; return its id."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         done = self.connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
         return done.lastrowid or 0
 
     def update(self, table: str, row_id: int, **values: Any) -> None:
-        """Change columns of a row.
-
-        :param table: name of the table.
-        :param row_id: id of the row.
-        :param values: new values by column.
-        """
+        """Change columns of a row."""
         changes = ", ".join(f"{name} = ?" for name in values)
         self.run(f"UPDATE {table} SET {changes} WHERE id = ?", [*values.values(), row_id])
 
     def get_meta(self, name: str) -> str | None:
-        """Return a value that belongs to the service as a whole, such as the webhook configuration.
-
-        :param name: its name.
-        """
+        """Return a value that belongs to the service as a whole, such as the webhook configuration."""
         found: str | None = self.value("SELECT value FROM meta WHERE name = ?", [name])
         return found
 
     def set_meta(self, name: str, value: str) -> None:
-        """Store a value that belongs to the service as a whole.
-
-        :param name: its name.
-        :param value: the value.
-        """
+        """Store a value that belongs to the service as a whole."""
         self.run("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
 
 

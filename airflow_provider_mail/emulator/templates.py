@@ -15,19 +15,13 @@ MAX_NAME_LENGTH = 250
 
 
 def find(context: Context, name: str) -> Row | None:
-    """Return the template of this name; None when there is none.
-
-    :param context: state, settings and time.
-    :param name: its name.
-    """
+    """Return the template of this name; None when there is none."""
     return context.store.row("SELECT * FROM templates WHERE name = ?", [name])
 
 
 def add(context: Context, body: Body) -> None:
     """Add a template (``template/add``).
 
-    :param context: state, settings and time.
-    :param body: the request.
     :raises ServiceError: one of that name exists.
     """
     name = body["templateName"]

@@ -36,10 +36,7 @@ class Push:
 
 
 class WebhookSender:
-    """Pushes due events until cancelled.
-
-    :param service: the service whose events are pushed.
-    """
+    """Pushes due events until cancelled."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

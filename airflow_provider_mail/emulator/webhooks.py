@@ -25,27 +25,18 @@ _FIELDS = ("transEvent", "transCallbackUrl", "transCallbackUrlExtra", "transEnab
 
 
 def configuration(store: Store) -> dict[str, Any]:
-    """Return the saved configuration; fields never saved are None.
-
-    :param store: the database.
-    """
+    """Return the saved configuration; fields never saved are None."""
     saved: dict[str, Any] = codec.decode(store.get_meta("webhook") or "{}")
     return {**dict.fromkeys(_FIELDS), **saved}
 
 
 def enabled_at(context: Context) -> int:
-    """Return when pushing was last enabled, in milliseconds; earlier events are never pushed.
-
-    :param context: state, settings and time.
-    """
+    """Return when pushing was last enabled, in milliseconds; earlier events are never pushed."""
     return int(context.store.get_meta(_ENABLED_AT) or 0)
 
 
 def cap_enabled_at(context: Context) -> None:
-    """Move the time of enabling back to the present, after the clock was moved back.
-
-    :param context: state, settings and time.
-    """
+    """Move the time of enabling back to the present, after the clock was moved back."""
     if enabled_at(context) > context.now:
         context.store.set_meta(_ENABLED_AT, str(context.now))
 

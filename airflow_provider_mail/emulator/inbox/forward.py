@@ -41,7 +41,6 @@ class Forwarder:
     Mail that was delivered before the start, bounced or dropped is not forwarded. While the server cannot be reached,
     mail waits; mail that the server rejects is logged by its id and skipped.
 
-    :param service: the service.
     :param address: host and port of the SMTP server.
     """
 

@@ -25,8 +25,6 @@ class NoSuchMail(ValueError):
 def read(context: Context, mail_id: str) -> dict[str, Any]:
     """Return a mail; see ``InboxControl.mail``.
 
-    :param context: state, settings and time.
-    :param mail_id: its id.
     :raises NoSuchMail: there is none.
     """
     delivery_id, campaign_id, rank = parse(mail_id)
@@ -36,7 +34,6 @@ def read(context: Context, mail_id: str) -> dict[str, Any]:
 def parse(mail_id: str) -> tuple[int, int, int]:
     """Return the delivery's id, or the campaign's id and the recipient's rank; 0 for what does not apply.
 
-    :param mail_id: id of a mail.
     :raises NoSuchMail: it has another form.
     """
     match = _ID.fullmatch(mail_id)
@@ -46,11 +43,7 @@ def parse(mail_id: str) -> tuple[int, int, int]:
 
 
 def summaries(context: Context, places: Iterable[Place]) -> list[dict[str, Any]]:
-    """Return the fields of mails that a list of them shows.
-
-    :param context: state, settings and time.
-    :param places: which mails.
-    """
+    """Return the fields of mails that a list of them shows."""
     shown = ("id", "kind", "at", "email", "name", "subject", "from_email", "from_name", "mail_name", "status")
     return [{name: mail[name] for name in shown} for mail in (read(context, place.mail_id) for place in places)]
 

@@ -72,7 +72,6 @@ class Mails:
     """Finds mail.
 
     :param context: state, settings and time. The search index is up to date.
-    :param wanted: which mail to find.
     """
 
     def __init__(self, context: Context, wanted: Wanted) -> None:
@@ -93,7 +92,6 @@ class Mails:
     def newest(self, limit: int, after: Place | None = None) -> list[Place]:
         """Return the places of mails, newest first.
 
-        :param limit: maximum number.
         :param after: the place to continue behind. Default: begin with the newest.
         """
         streams = (self._transactional_places(limit, after), self._campaign_places(limit, after))

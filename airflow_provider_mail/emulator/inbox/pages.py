@@ -64,10 +64,7 @@ class NotFound(Exception):
 
 
 class Pages:
-    """Responds to requests for the pages.
-
-    :param controls: the control interface.
-    """
+    """Responds to requests for the pages."""
 
     def __init__(self, controls: ControlApi) -> None:
         self._controls = controls
@@ -93,10 +90,7 @@ class Pages:
         }
 
     def respond(self, request: Request) -> Response:
-        """Return the page of a request.
-
-        :param request: the request.
-        """
+        """Return the page of a request."""
         path = request.path
         try:
             if path in self._pages:

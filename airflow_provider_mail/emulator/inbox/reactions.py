@@ -13,8 +13,6 @@ from airflow_provider_mail.emulator.store import Row
 def react(context: Context, mail_id: str, code: str) -> None:
     """Let the recipient of a mail react; see ``InboxControl.react``.
 
-    :param context: state, settings and time.
-    :param mail_id: id of the mail.
     :param code: EventCode of the reaction.
     :raises ValueError: there is no such mail or reaction, or the mail was not delivered.
     """
@@ -37,10 +35,7 @@ def react(context: Context, mail_id: str, code: str) -> None:
 def react_to_campaign(context: Context, mail_name: str, code: str, people: int) -> int:
     """Let recipients of a campaign react; see ``InboxControl.react_to_campaign``.
 
-    :param context: state, settings and time.
-    :param mail_name: name of the campaign.
     :param code: EventCode of the reaction.
-    :param people: number of recipients.
     :raises ValueError: there is no such campaign or reaction, or the campaign is not sent.
     """
     row = context.store.row("SELECT * FROM campaigns WHERE name = ? ORDER BY id DESC", [mail_name])

@@ -17,10 +17,7 @@ _MOST = 20
 
 
 def words(text: str) -> list[str]:
-    """Return the first words of a search. What has neither a letter nor a digit is left out.
-
-    :param text: what was typed.
-    """
+    """Return the first words of a search. What has neither a letter nor a digit is left out."""
     return [word for word in text.split() if _WORD.search(word)][:_MOST]
 
 
@@ -36,8 +33,6 @@ class SearchIndex:
     """A full-text index of messages and campaigns by their id; ids of campaigns are higher than those of messages.
 
     It is in SQLite's temporary database, which is created by the first update and moves to disk when it grows.
-
-    :param store: the database.
     """
 
     def __init__(self, store: Store) -> None:
