@@ -39,7 +39,6 @@ class Parts:
     :param columns: the columns whose values tell the parts apart.
     :param find: returns the values of these columns for each part that is read.
     :param read: yields the rows of a part; calls its second argument with the number of its records first.
-    :param now: returns the current time.
     :param whole: parts with these values that were loaded and are not found any more are gone. Default: none.
     """
 
@@ -51,10 +50,7 @@ class Parts:
 
 
 def in_batches(pages: Iterable[list[Row]]) -> Pages:
-    """Yield longer pages: dlt compares each Arrow table with the declared columns, and logs that types differ.
-
-    :param pages: the pages.
-    """
+    """Yield longer pages: dlt compares each Arrow table with the declared columns, and logs that types differ."""
     batch: list[Row] = []
     for page in pages:
         batch += page
@@ -66,11 +62,7 @@ def in_batches(pages: Iterable[list[Row]]) -> Pages:
 
 
 def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return rows as objects.
-
-    :param table: the table.
-    :param rows: its rows.
-    """
+    """Return rows as objects."""
     return [dict(zip(table.names, row, strict=True)) for row in rows]
 
 
@@ -78,9 +70,6 @@ def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> Dl
     """Declare a resource whose rows replace those of the same key.
 
     :param name: name of resource and table.
-    :param table: the table.
-    :param form: how dlt gets the rows.
-    :param read: yields the rows.
     """
 
     def pages() -> Iterator[Any]:
@@ -96,9 +85,6 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
     A part that has become shorter, or is not found any more, is looked at twice first.
 
     :param name: name of resource and table.
-    :param table: the table.
-    :param form: how dlt gets the rows.
-    :param parts: the parts.
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
     table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
@@ -158,11 +144,7 @@ def _parts(parts: Parts, known: KnownParts) -> tuple[list[Part], list[Part]]:
 
 
 def distinct(table: Table, pages: Pages) -> Pages:
-    """Yield the first row of each key: dlt does not look for repeated keys in all destinations.
-
-    :param table: the table.
-    :param pages: its rows.
-    """
+    """Yield the first row of each key: dlt does not look for repeated keys in all destinations."""
     key = itemgetter(*(table.names.index(name) for name in table.key))
     known: set[Any] = set()
     for page in pages:
@@ -174,7 +156,6 @@ def distinct(table: Table, pages: Pages) -> Pages:
 def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumnSchema]:
     """Return columns as dlt declares them.
 
-    :param columns: the columns.
     :param key: names of those that identify a row.
     """
     found: dict[str, TColumnSchema] = {column.name: _column(column) for column in columns}

@@ -42,7 +42,6 @@ class DaysToRead:
     nothing either.
 
     :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
-    :param start_day: the first day.
     :param last_day: the last day of the run.
     :param lookback_days: days that are read again.
     """
@@ -60,10 +59,7 @@ class DaysToRead:
         return _ranges(self._days, WINDOW_DAYS)
 
     def answered(self, days: Iterable[date]) -> None:
-        """Note days of which the service returned something.
-
-        :param days: the days.
-        """
+        """Note days of which the service returned something."""
         self._answered.update(days)
 
     def save(self) -> None:
@@ -122,25 +118,15 @@ class KnownParts:
         return [part for part in parts if values.items() <= part.items()]
 
     def rows(self, part: Part) -> int:
-        """Return the number of rows; 1 for an unknown part, so that an empty one is looked at twice.
-
-        :param part: the part.
-        """
+        """Return the number of rows; 1 for an unknown part, so that an empty one is looked at twice."""
         return self._rows.get(self._key(part), 1)
 
     def loaded(self, part: Part, rows: int) -> None:
-        """Store the number of rows.
-
-        :param part: the part.
-        :param rows: number of rows.
-        """
+        """Store the number of rows."""
         self._rows[self._key(part)] = rows
 
     def forget(self, part: Part) -> None:
-        """Remove a part.
-
-        :param part: the part.
-        """
+        """Remove a part."""
         self._rows.pop(self._key(part), None)
 
     def _key(self, part: Part) -> str:
@@ -154,8 +140,6 @@ def days_to_read(
 
     :param mail_conn_id: what tells accounts apart.
     :param tables: the tables that the rows of these days are loaded into.
-    :param start_day: the first day.
-    :param last_day: the last day.
     :param lookback_days: days that are read again.
     """
     selected = dlt.current.source().selected_resources
@@ -174,7 +158,6 @@ def confirmed(name: str, read: Read, known: int) -> Pages:
     """Yield the rows of a list that is as long as before, or found as short by two readings that follow each other.
 
     :param name: what is read, for messages.
-    :param read: reads the list.
     :param known: number of its records when it was last loaded.
     :raises MailIncompleteError: the number of records is not known, or falls each time.
     """
@@ -222,7 +205,6 @@ def _at_least(name: str, known: int) -> OnTotal:
 def span(first: date, last: date) -> Iterator[date]:
     """Yield the days of a window.
 
-    :param first: the first day.
     :param last: the last day, included.
     """
     return (first + number * DAY for number in range((last - first).days + 1))

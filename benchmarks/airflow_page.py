@@ -72,10 +72,7 @@ def main() -> None:
 
 
 def fill(options: argparse.Namespace) -> int:
-    """Fill the tables; return the number of snapshots.
-
-    :param options: of the command.
-    """
+    """Fill the tables; return the number of snapshots."""
     from airflow_provider_mail.plugin.reader import TABLES, Reader
     from airflow_provider_mail.plugin.settings import PageSettings
     from airflow_provider_mail.warehouse.load import load
@@ -103,13 +100,7 @@ def fill(options: argparse.Namespace) -> int:
 
 
 def insert(cursor: Any, table: str, columns: list[str], rows: Iterator[tuple[Any, ...]]) -> int:
-    """Insert rows as quickly as the driver can; return their number.
-
-    :param cursor: of the driver.
-    :param table: the table.
-    :param columns: its columns.
-    :param rows: the rows.
-    """
+    """Insert rows as quickly as the driver can; return their number."""
     if isinstance(cursor, sqlite3.Cursor):
         cursor.executemany(
             f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' for _ in columns)})", rows
@@ -128,7 +119,6 @@ def encoded(kind: str, value: Any, connection: Any) -> Any:
 
     :param kind: the type of its column.
     :param value: the value; for ``None`` in a column of counts, 1.
-    :param connection: of the driver.
     """
     if kind == "json":
         return json.dumps(value or [])
@@ -140,10 +130,7 @@ def encoded(kind: str, value: Any, connection: Any) -> Any:
 
 
 def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
-    """Return the rows of each table.
-
-    :param options: of the command.
-    """
+    """Return the rows of each table."""
     account = {"mail_conn_id": ACCOUNT}
     day = datetime.timedelta(days=1)
 
@@ -209,10 +196,7 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Request every page and run its statements, and print how long both take.
-
-    :param options: of the command.
-    """
+    """Request every page and run its statements, and print how long both take."""
     from airflow.api_fastapi.app import init_auth_manager
     from fastapi import FastAPI
     from starlette.testclient import TestClient
@@ -281,11 +265,7 @@ def bare_statements(statements: list[tuple[str, list[Any]]]) -> Callable[[], Non
 
 
 def timed(work: Callable[[], object], rounds: int) -> tuple[list[float], list[float]]:
-    """Return how many milliseconds something takes, and of CPU time, both in ascending order.
-
-    :param work: what to do.
-    :param rounds: how often.
-    """
+    """Return how many milliseconds something takes, and of CPU time, both in ascending order."""
     times, cpu = [], []
     for _ in range(rounds):
         began, began_cpu = time.perf_counter(), time.process_time()

@@ -58,11 +58,7 @@ class Case:
 
 
 def variants(kind: str, records: int) -> dict[str, dict[str, Any]]:
-    """Return the variants of a destination: their settings by their name.
-
-    :param kind: the destination.
-    :param records: number of records.
-    """
+    """Return the variants of a destination: their settings by their name."""
     found: dict[str, dict[str, Any]] = {"ours": {}}
     if kind == "files":
         found["dlt, parquet"] = {"loader_file_format": "parquet"}
@@ -74,12 +70,7 @@ def variants(kind: str, records: int) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def place(kind: str, server: PostgresServer, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield an empty destination: an Airflow connection, and what dlt takes.
-
-    :param kind: the destination.
-    :param server: the Postgres.
-    :param folder: a folder for its files.
-    """
+    """Yield an empty destination: an Airflow connection, and what dlt takes."""
     if kind == "Postgres":
         with server.database() as database:
             # dlt insists on a host and a password; the server asks for none.
@@ -96,7 +87,6 @@ def place(kind: str, server: PostgresServer, folder: Path) -> Iterator[tuple[str
 def measure(case: Case, settings: dict[str, Any], connection: str, url: str, port: int, folder: Path) -> Result:
     """Run one measurement in a new process.
 
-    :param case: what is measured.
     :param settings: of the variant.
     :param connection: the destination as an Airflow connection.
     :param url: the destination as dlt takes it.
@@ -129,7 +119,6 @@ def measure(case: Case, settings: dict[str, Any], connection: str, url: str, por
 def rows_in(case: Case, connection: str, url: str) -> int:
     """Return the number of rows in the destination.
 
-    :param case: what was measured.
     :param connection: the destination as an Airflow connection.
     :param url: the destination as dlt takes it.
     """
@@ -155,10 +144,7 @@ def rows_in(case: Case, connection: str, url: str) -> int:
 
 
 def report(results: dict[Case, list[Result]]) -> None:
-    """Print the medians, and the ratios of the rounds.
-
-    :param results: by case.
-    """
+    """Print the medians, and the ratios of the rounds."""
     print(f"\n{'':62}{'records/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
     for case, runs in results.items():
         seconds, cpu, memory = medians(runs)

@@ -63,8 +63,6 @@ class Case:
 def measure(case: Case, server: PostgresServer, home: Path) -> Result:
     """Run one measurement in new processes, with a fresh database.
 
-    :param case: what is measured.
-    :param server: the Postgres.
     :param home: Airflow's folder.
     :raises RuntimeError: it failed, or an event is missing or there twice.
     """
@@ -96,7 +94,6 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
 def report(results: dict[Case, list[Result]], pushes: int, drains: int) -> None:
     """Print the medians of all results, and of each round's ratios.
 
-    :param results: by case.
     :param pushes: number of different pushes.
     :param drains: number of drains at once.
     """

@@ -62,10 +62,7 @@ class Case:
 
 
 def cases(contacts: int) -> Iterator[Case]:
-    """Yield all measurements of a round.
-
-    :param contacts: contacts in the list.
-    """
+    """Yield all measurements of a round."""
     for latency in LATENCIES:
         for variant in LABELS:
             yield Case(variant, latency, contacts)
@@ -74,8 +71,6 @@ def cases(contacts: int) -> Iterator[Case]:
 def measure(case: Case, server: PostgresServer, home: Path) -> Result:
     """Run one measurement in a new process, into a fresh database.
 
-    :param case: what is measured.
-    :param server: the Postgres.
     :param home: Airflow's folder.
     :raises RuntimeError: it failed, not every contact is in the table, or more pages were in flight.
     """
@@ -101,11 +96,7 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
 
 
 def report(results: dict[Case, list[Result]], contacts: int) -> None:
-    """Print the medians of all results, and of each round's ratios.
-
-    :param results: by case.
-    :param contacts: contacts in the list.
-    """
+    """Print the medians of all results, and of each round's ratios."""
     print(f"\n{'':34}{'latency':>8}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
     for case, runs in results.items():
         if case.contacts != contacts:

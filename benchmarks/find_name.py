@@ -26,20 +26,14 @@ NAME = "campaign"
 
 
 def page_by_page(client: MailClient) -> None:
-    """Read one page after the other.
-
-    :param client: of the service.
-    """
+    """Read one page after the other."""
     pages = client.pages(GetCampaigns(mail_name=NAME, page_size=100))
     if [campaign for page in pages for campaign in page if campaign.mail_name == NAME]:
         raise RuntimeError("there is no such campaign")
 
 
 def ours(client: MailClient) -> None:
-    """Find it as the operators do.
-
-    :param client: of the service.
-    """
+    """Find it as the operators do."""
     if client.run(find_campaign(NAME)) is not None:
         raise RuntimeError("there is no such campaign")
 

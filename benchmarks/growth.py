@@ -27,10 +27,7 @@ Measured = Mapping[str, Sequence[Result]]
 
 
 def measure(size: int) -> dict[str, Result]:
-    """Measure all jobs with a number of contacts.
-
-    :param size: the contacts.
-    """
+    """Measure all jobs with a number of contacts."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with databases(home / "source", size) as connections:
@@ -48,7 +45,6 @@ def measure(size: int) -> dict[str, Result]:
 def draw(sizes: Sequence[int], measured: Measured) -> str:
     """Draw CPU time per row and memory against size; return the SVG.
 
-    :param sizes: the numbers of rows.
     :param measured: the results of each job, by size.
     """
     cpu = {job: [1e6 * one.cpu / size for one, size in zip(measured[job], sizes, strict=True)] for job in JOBS}

@@ -69,10 +69,7 @@ class Case:
 
 
 def cases(sources: Iterable[str]) -> Iterator[Case]:
-    """Yield all measurements of a round.
-
-    :param sources: the databases.
-    """
+    """Yield all measurements of a round."""
     for source in sources:
         yield Case(source, None, "no_http")
         for latency in LATENCIES:
@@ -86,8 +83,6 @@ def cases(sources: Iterable[str]) -> Iterator[Case]:
 def measure(case: Case, connection: str, rows: int, home: Path) -> Result:
     """Run one measurement in new processes.
 
-    :param case: what is measured.
-    :param connection: the connection of the database.
     :param rows: contacts in the table.
     :param home: Airflow's folder.
     :raises RuntimeError: it failed, or the sink did not get every valid contact.
@@ -129,8 +124,6 @@ class Report:
     def measure(self, case: Case, connections: Mapping[str, str], home: Path) -> None:
         """Add a measurement.
 
-        :param case: what is measured.
-        :param connections: the connections of the databases.
         :param home: Airflow's folder.
         """
         self._results[case].append(measure(case, connections[case.source], self.rows, home))

@@ -70,10 +70,7 @@ class Place:
 
 @contextmanager
 def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
-    """Yield, by kind of database, as many empty ones as are taken.
-
-    :param folder: a folder for their files.
-    """
+    """Yield, by kind of database, as many empty ones as are taken."""
     with ExitStack() as stack:
         server = stack.enter_context(postgres(folder))
 
@@ -95,10 +92,7 @@ def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
 
 
 def rows_in(place: Place) -> int:
-    """Return the number of rows in the table.
-
-    :param place: the database.
-    """
+    """Return the number of rows in the table."""
     sql = "SELECT count(*) FROM mail_campaign_stats"
     if place.count.startswith("postgresql"):
         import psycopg
@@ -114,8 +108,6 @@ def rows_in(place: Place) -> int:
 def measure(case: Case, place: Place, port: int, records: int, folder: Path) -> Result:
     """Run one measurement in a new process.
 
-    :param case: what is measured.
-    :param place: the database.
     :param port: port of the service.
     :param records: number of records in the response.
     :param folder: Airflow's folder.
@@ -140,11 +132,7 @@ class Report:
         self._results: dict[Case, list[Result]] = defaultdict(list)
 
     def add(self, case: Case, result: Result) -> None:
-        """Add a measurement.
-
-        :param case: what was measured.
-        :param result: the result.
-        """
+        """Add a measurement."""
         self._results[case].append(result)
 
     def print_figures(self) -> None:

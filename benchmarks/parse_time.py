@@ -95,9 +95,7 @@ def modules_below(*packages: str) -> list[str]:
 def measure(modules: Sequence[str], *, after: str, env: Mapping[str, str]) -> Import:
     """Import modules in a fresh interpreter.
 
-    :param modules: the modules.
     :param after: a module that is imported before.
-    :param env: the environment of the interpreter.
     """
     command = [sys.executable, "-c", CHILD, after, *modules]
     done = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=False)
@@ -112,7 +110,6 @@ def measure_tasks(checks: str, env: Mapping[str, str]) -> float:
     """Return the milliseconds of CPU time that making four tasks takes.
 
     :param checks: ``with`` or ``without`` the checks of their arguments.
-    :param env: the environment of the interpreter.
     """
     command = [sys.executable, "-c", CHILD_TASKS, checks]
     done = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=True)

@@ -84,8 +84,6 @@ class Sender:
         """Push for some time.
 
         :param server: the handler, or the receiver.
-        :param url: the callback URL.
-        :param connections: number of connections.
         :param rate: pushes a second. Default: as many as possible.
         """
         self._first += 1_000_000
@@ -106,10 +104,7 @@ class Sender:
 
 
 def cpu(processes: Iterable[psutil.Process]) -> dict[int, float]:
-    """Return the CPU seconds of processes so far, by process id.
-
-    :param processes: the processes.
-    """
+    """Return the CPU seconds of processes so far, by process id."""
     times = {process.pid: process.cpu_times() for process in processes}
     return {pid: each.user + each.system for pid, each in times.items()}
 
@@ -118,7 +113,6 @@ def spent(before: dict[int, float], processes: Iterable[psutil.Process]) -> floa
     """Return the CPU seconds since an earlier moment, without processes that have ended since.
 
     :param before: what `cpu` returned then.
-    :param processes: the processes now.
     """
     return sum(seconds - before.get(pid, 0) for pid, seconds in cpu(processes).items())
 
@@ -152,18 +146,12 @@ def row_wise(folder: Path, database: Database) -> Iterator[tuple[Component, str]
 
 
 def memory_mib(receiver: RunningReceiver) -> float:
-    """Return the memory of all processes of the receiver.
-
-    :param receiver: the receiver.
-    """
+    """Return the memory of all processes of the receiver."""
     return sum(process.memory_info().rss for process in receiver.process.session()) / 2**20
 
 
 def wait_for_disk(server: PostgresServer) -> None:
-    """Have the server wait for the disk, which a server for tests does not.
-
-    :param server: the server.
-    """
+    """Have the server wait for the disk, which a server for tests does not."""
     with server.maintenance.connect() as connection:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             connection.execute(f"ALTER SYSTEM RESET {setting}".encode())
@@ -227,7 +215,6 @@ def copied(database: Database, seconds: float) -> float:
     """Copy into the table ``copied``; return the events a second.
 
     :param database: has the table.
-    :param seconds: for how long.
     """
     with database.connect() as connection:
         connection.autocommit = False
@@ -243,7 +230,6 @@ def report(
     :param found: by variant and connections, of each round.
     :param rates: events a second without HTTP, of each round.
     :param memory: of the receiver after each measurement, in MiB.
-    :param arguments: of the command line.
     """
     print_conditions(f"Pushes of {EVENTS:,} events, receiver with {arguments.workers} processes", arguments.rounds)
     heads = "".join(

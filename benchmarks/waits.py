@@ -84,7 +84,6 @@ def environment(home: Path, database: Database, port: int, waits: int, fired: Pa
 def triggerer(environ: dict[str, str], log: Path) -> Iterator[Callable[[], int]]:
     """Run a triggerer; yields what returns the id of the process that runs the triggers.
 
-    :param environ: its environment.
     :param log: file for its output.
     """
     command = [sys.executable, "-m", "airflow", "triggerer", "--skip-serve-logs"]
@@ -99,8 +98,6 @@ def triggerer(environ: dict[str, str], log: Path) -> Iterator[Callable[[], int]]
 def until(look: Callable[[], object], seconds: float = 300) -> None:
     """Wait until something is true.
 
-    :param look: whether it is.
-    :param seconds: how long at most.
     :raises TimeoutError: it took longer.
     """
     end = time.monotonic() + seconds
@@ -111,19 +108,13 @@ def until(look: Callable[[], object], seconds: float = 300) -> None:
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process.
-
-    :param process: its id.
-    """
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mib(process: int) -> float:
-    """Return the resident memory of a process in MiB.
-
-    :param process: its id.
-    """
+    """Return the resident memory of a process in MiB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
@@ -131,11 +122,9 @@ def memory_mib(process: int) -> float:
 def measure(variant: str, waits: int, interval: float, seconds: float, server: PostgresServer, home: Path) -> Cost:
     """Measure a variant.
 
-    :param variant: its name.
     :param waits: number of deferred tasks.
     :param interval: seconds between polls.
     :param seconds: how long to measure while nothing happens.
-    :param server: the Postgres.
     :param home: a folder for Airflow's files.
     """
     home.mkdir()

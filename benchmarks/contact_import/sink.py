@@ -102,7 +102,6 @@ async def _serve(latency: float) -> None:
 class Sink:
     """A running sink.
 
-    :param port: on loopback.
     :param received: what it received, after the ``with`` block.
     """
 

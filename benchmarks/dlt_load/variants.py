@@ -73,7 +73,6 @@ def ours(what: str) -> Run:
 def by_dlt(what: str, *, arrow: bool = False, **settings: Any) -> Run:
     """Run a pipeline of dlt with the source.
 
-    :param what: ``statistics`` or ``contacts``.
     :param arrow: give it Arrow tables.
     :param settings: arguments of ``pipeline.run``.
     """

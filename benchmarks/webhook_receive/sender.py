@@ -24,8 +24,6 @@ def run(url: str, connections: int, seconds: float, rate: float, first: int) -> 
     """Push for some time.
 
     :param url: the callback URL.
-    :param connections: number of connections.
-    :param seconds: for how long.
     :param rate: pushes a second; 0 for as many as possible.
     :param first: number of the first push.
     """
