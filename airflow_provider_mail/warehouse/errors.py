@@ -162,7 +162,7 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
 
 
 def is_client_side(error: BaseException) -> bool:
-    """Return whether the driver could not convert a value that it received, which the database has no error for.
+    """Return whether the driver could not convert a value that it received; the database reports no error then.
 
     :param error: the exception, raised while rows were fetched.
     """
@@ -181,15 +181,15 @@ def redacted_message(error: BaseException, values: Iterable[Any], names: Iterabl
     :param names: names of tables and columns, which stay even in quotes.
     :return: the exception's type and its redacted message, at most 300 characters of it.
     """
-    known = safe_message(error)
-    if known != type(error).__name__:
-        return known
+    safe = safe_message(error)
+    if safe != type(error).__name__:
+        return safe
     message, allowed = _first_line(error), {name.lower() for name in names}
     for text in sorted(set(_texts(values)), key=len, reverse=True):
         message = message.replace(text, "***")
     message = _WORD.sub(lambda word: "***" if "@" in word[0][1:-1] else word[0], message)
-    message = _QUOTED.sub(lambda found: found[0] if found[0][1:-1].lower() in allowed else "***", message)
-    return ": ".join(filter(None, [known, message[:_MAX_MESSAGE_CHARACTERS]]))
+    message = _QUOTED.sub(lambda match: match[0] if match[0][1:-1].lower() in allowed else "***", message)
+    return ": ".join(filter(None, [safe, message[:_MAX_MESSAGE_CHARACTERS]]))
 
 
 def connect_error_message(error: BaseException) -> str:
@@ -216,7 +216,7 @@ def _postgres(error: Any, state: str) -> str:
     position = _COPY_POSITION.search(error.diag.context or "")
     row, copied = position.groups() if position else (None, None)
     parts = {"row": row, "column": error.diag.column_name or copied, "constraint": error.diag.constraint_name}
-    return ", ".join(f"{what} {name}" for what, name in parts.items() if name) + f" ({state})"
+    return ", ".join(f"{label} {name}" for label, name in parts.items() if name) + f" ({state})"
 
 
 def _sqlite(error: Any) -> str:
@@ -230,10 +230,10 @@ def _sqlite(error: Any) -> str:
 
 def _duckdb(error: BaseException) -> str:
     message = _first_line(error)
-    kind = message.partition(" Error: ")[0]
-    if kind in _DUCKDB_SAFE_UP_TO_QUOTES:
+    error_type = message.partition(" Error: ")[0]
+    if error_type in _DUCKDB_SAFE_UP_TO_QUOTES:
         return re.split("['\"]", message, maxsplit=1)[0].strip()
-    return message if kind in _DUCKDB_SAFE else ""
+    return message if error_type in _DUCKDB_SAFE else ""
 
 
 def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:
@@ -271,5 +271,5 @@ def _texts(parameters: object) -> Iterable[str]:
         values = parameters.values()
     elif isinstance(parameters, Iterable) and not isinstance(parameters, str):
         values = parameters
-    # Shorter ones are no secret, and occur in every second name.
+    # Shorter ones are not secret, and occur in many names.
     return (text for text in map(str, values) if len(text) > 3)

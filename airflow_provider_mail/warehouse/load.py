@@ -92,7 +92,7 @@ def load(
     :param on_unstorable: receives rows that cannot be stored, up to 1,000; the others are loaded, and no row is deleted
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
     :param lock_timeout: seconds to wait for a lock in Postgres, MySQL and MariaDB; in SQLite and DuckDB it is a minute.
-        What holds it is logged where the database tells. Default: 600.
+        The holder is logged if the database shows it. Default: 600.
     :raises UnconfirmedError: when ``removal`` does not allow that many rows to be removed.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
@@ -113,10 +113,12 @@ def load(
     check_database(hook)
     if history:
         check_history(hook)
-    kind = database(hook)
-    if kind not in DIALECTS:
-        _log.info("Database %s has no own dialect: loading %s by deleting and inserting rows", kind, request.name)
-    dialect = dialect_of(kind)(hook, request)
+    database_name = database(hook)
+    if database_name not in DIALECTS:
+        _log.info(
+            "Database %s has no own dialect: loading %s by deleting and inserting rows", database_name, request.name
+        )
+    dialect = dialect_of(database_name)(hook, request)
     dialect.check_conditions()
     try:
         with _infrequent_gc(), connected(hook) as connection:

@@ -78,11 +78,11 @@ def _dialect(
     removal: RemovalRule | None = None,
     exists: Callable[[Sequence[str]], Collection[str]] | None = None,
 ) -> Merging:
-    kind = database(hook)
-    if kind not in MERGING:
+    database_name = database(hook)
+    if database_name not in MERGING:
         raise WarehouseError(
-            f"connection {hook.get_conn_id()!r}: {kind} is not loaded from files, which is for {', '.join(MERGING)}; "
-            "load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
+            f"connection {hook.get_conn_id()!r}: {database_name} is not loaded from files, which is for "
+            f"{', '.join(MERGING)}; load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
         )
     table = TableName.parse(name)
     source = Source(())

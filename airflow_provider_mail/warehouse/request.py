@@ -56,9 +56,9 @@ class LoadResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalRule:
-    """Which rows a load may remove: delete, mark as gone, or end in a history. The one rule for all loads.
+    """Which rows a load may remove: delete, mark as gone, or end in a history. All loads follow this rule.
 
-    One response does not remove a row: a load that would remove some reads a second time, and removes only what both
+    A single response never removes a row: a load that would remove some reads a second time, and removes only what both
     readings lack. If that is all rows, or too many of them, it needs a permission.
 
     :param allow_empty: whether a load may leave none of the rows.
@@ -159,9 +159,9 @@ class LoadRequest:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the rows are all of what ``covers`` names; to be read when all of them have been read.
+        """Whether the rows are everything that ``covers`` names. Valid only after all of them have been read.
 
-        A rejected row confirms nothing, and no row at all is no proof without a permission.
+        With a rejected row they are not, and an empty result needs a permission.
         """
         is_empty_allowed = self.removal is None or self.removal.allow_empty
         return not self.source.rejected and (self.source.read > 0 or is_empty_allowed)

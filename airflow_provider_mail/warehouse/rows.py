@@ -100,7 +100,7 @@ def json_texts(values: Sequence[Any]) -> list[str]:
     :raises ValueError: for NaN and infinity.
     """
     if _are_texts_by_name(values):
-        # Properties of contacts, in a quarter of the time. msgspec writes numbers differently, and NaN as null.
+        # msgspec needs a quarter of the time for properties of contacts. It writes numbers differently, NaN as null.
         return [_encode(value).decode() for value in values]
     return [*map(_json_text, values)]
 
@@ -131,12 +131,12 @@ def _are_texts_by_name(values: Sequence[Any]) -> bool:
     )
 
 
-def fits(column: Column, kind: type) -> bool:
+def fits(column: Column, value_type: type) -> bool:
     """Return whether values of a Python type may go into a column."""
-    if kind is type(None):
+    if value_type is type(None):
         return column.nullable
-    accepted, other = _ACCEPTED[column.type.name]
-    return issubclass(kind, accepted) and not issubclass(kind, other)
+    accepted, excluded = _ACCEPTED[column.type.name]
+    return issubclass(value_type, accepted) and not issubclass(value_type, excluded)
 
 
 def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
@@ -184,72 +184,82 @@ class Encoder:
         for row, width in enumerate(map(len, rows), number):
             if width != len(columns):
                 raise WarehouseError(f"row {row} has {width} values for {len(columns)} columns")
-        given: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(columns)
-        return [self._column(number, *one) for one in zip(columns, given, strict=True)]
+        values_by_column: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(columns)
+        return [self._column(number, column, values) for column, values in zip(columns, values_by_column, strict=True)]
 
     def _column(self, number: int, column: Column, values: Sequence[Any]) -> Sequence[Any]:
-        kinds = set(map(type, values))
-        if not all(fits(column, kind) for kind in kinds):
-            row, kind = next((row, type(value)) for row, value in enumerate(values) if not fits(column, type(value)))
-            got = "nothing" if kind is type(None) else kind.__name__
-            raise UnstorableError.of(number + row, column.name, f"needs {column.type.name}, got {got}")
-        given = [value for value in values if value is not None] if type(None) in kinds else values
+        """Encode the values of a column, of which the first one is that of the row ``number``.
+
+        Each check is first made for all values at once. Only if it fails, they are searched for the first invalid one.
+        """
+        types = set(map(type, values))
+        if not all(fits(column, value_type) for value_type in types):
+            row, value_type = next(
+                (row, type(value)) for row, value in enumerate(values, number) if not fits(column, type(value))
+            )
+            got = "nothing" if value_type is type(None) else value_type.__name__
+            raise UnstorableError.of(row, column.name, f"needs {column.type.name}, got {got}")
+        # Converters and the database's limits are for values that are not null.
+        present = [value for value in values if value is not None] if type(None) in types else values
         convert = self._converts.get(column.type.name)
-        made = _converted(convert, given) if convert else given
-        if made is None:
+        converted = _converted(convert, present) if convert else present
+        if converted is None:
             assert convert
-            row = next(
-                row for row, value in enumerate(values) if value is not None and not _converted(convert, [value])
+            row, value = next(
+                (row, value)
+                for row, value in enumerate(values, number)
+                if value is not None and not _converted(convert, [value])
             )
             need = "a datetime with a zone" if column.type.name == "timestamp" else f"a {column.type.name} value"
-            reason = text_problem(values[row], nul=True) if column.type.name in ("text", "json") else None
-            raise UnstorableError.of(number + row, column.name, reason or f"needs {need}")
-        if made and not self._storable(column, given, made):
-            for row, value in enumerate(values):
+            reason = text_problem(value, nul=True) if column.type.name in ("text", "json") else None
+            raise UnstorableError.of(row, column.name, reason or f"needs {need}")
+        if converted and not self._storable(column, present, converted):
+            for row, value in enumerate(values, number):
                 if value is not None and (reason := self._problem(column, value)):
-                    raise UnstorableError.of(number + row, column.name, reason)
-        if given is values:
-            return made
-        rest = iter(made)
-        return [self._null if value is None else next(rest) for value in values]
+                    raise UnstorableError.of(row, column.name, reason)
+        if present is values:
+            return converted
+        # Put the nulls back between the converted values.
+        remaining = iter(converted)
+        return [self._null if value is None else next(remaining) for value in values]
 
-    def _storable(self, column: Column, given: Sequence[Any], made: Sequence[Any]) -> bool:
-        """Whether all values can be stored; a fast check, since hardly any cannot."""
-        kind = column.type.name
-        if kind in _RANGES:
-            least, most = _RANGES[kind]
-            lowest = least if column.least is None else max(least, column.least)
-            return bool(lowest <= min(given) and max(given) <= most)
-        if kind in ("text", "json"):
-            if column.name in self._padded and any(value.endswith(" ") for value in made):
+    def _storable(self, column: Column, values: Sequence[Any], converted: Sequence[Any]) -> bool:
+        """Whether all values can be stored: a fast check, since almost all can."""
+        type_name = column.type.name
+        if type_name in _RANGES:
+            smallest, largest = _RANGES[type_name]
+            lowest = smallest if column.least is None else max(smallest, column.least)
+            return bool(lowest <= min(values) and max(values) <= largest)
+        if type_name in ("text", "json"):
+            if column.name in self._padded and any(value.endswith(" ") for value in converted):
                 return False
-            if kind == "json" and self._json_depth and not all(map(self._is_flat, given, made)):
+            if type_name == "json" and self._json_depth and not all(map(self._is_flat, values, converted)):
                 return False
-            joined = "".join(made)
+            joined = "".join(converted)
             return (joined.isascii() or _encodes(joined)) and (
-                self._nul or ("\x00" not in joined and (kind == "text" or "\\u0000" not in joined))
+                self._nul or ("\x00" not in joined and (type_name == "text" or "\\u0000" not in joined))
             )
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
         """The reason why a value cannot be stored, if there is one."""
-        kind = column.type.name
-        if kind in _RANGES:
+        type_name = column.type.name
+        if type_name in _RANGES:
             if column.least is not None and value < column.least:
                 return f"is less than {column.least}, which cannot be true: the service's error"
-            least, most = _RANGES[kind]
-            return None if least <= value <= most else f"is too large for {kind}"
+            smallest, largest = _RANGES[type_name]
+            return None if smallest <= value <= largest else f"is too large for {type_name}"
         if column.name in self._padded and value.endswith(" "):
             return (
                 f"ends with a space, which the collation {self._padded[column.name]} of this key column ignores: "
                 "declare the column with a collation that has NO PAD, such as utf8mb4_nopad_bin or utf8mb4_0900_bin"
             )
-        if kind == "json" and self._json_depth and _depth(value) > self._json_depth:
+        if type_name == "json" and self._json_depth and _depth(value) > self._json_depth:
             return f"is nested more than {self._json_depth} deep, which the database does not accept as JSON"
         return text_problem(value, nul=self._nul)
 
     def _is_flat(self, value: Any, text: str) -> bool:
-        """Whether a JSON value is not nested too deep; hardly any has so many brackets."""
+        """Whether a JSON value is not nested too deep. Counting brackets is enough for almost all values."""
         limit = self._json_depth or 0
         return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
 
@@ -298,15 +308,15 @@ def text_problem(value: Any, *, nul: bool) -> str | None:
 
 def _converted(convert: Convert, values: Sequence[Any]) -> Sequence[Any] | None:
     """The converted values; ``None`` when one cannot be converted, since its error would show the value."""
-    one = bool(values) and values[0] is values[-1] and len(set(map(id, values))) == 1
+    is_one_value = bool(values) and values[0] is values[-1] and len(set(map(id, values))) == 1
     with suppress(TypeError, ValueError, OverflowError):
-        # All rows of a load have the connection and the time of observation in common.
-        return [*convert(values[:1])] * len(values) if one else [*convert(values)]
+        # One object is converted once: all rows of a load share the connection and the time of observation.
+        return [*convert(values[:1])] * len(values) if is_one_value else [*convert(values)]
     return None
 
 
 class RowsFailed(Exception):
-    """Reading or encoding the rows failed, with the error in `Source.error`, which drivers would send to the server."""
+    """Reading or encoding the rows failed. The error is in `Source.error`: drivers would send it to the server."""
 
 
 class Source:
@@ -361,17 +371,17 @@ class Source:
         :param encode: encodes rows, of which it gets the number of the first one.
         :raises UnstorableError: when a row cannot be stored and nothing receives it.
         """
-        for given in batched(self._rows, size):
+        for rows in batched(self._rows, size):
             first = self.read + 1
-            self.read += len(given)
-            stored: Sequence[Sequence[Any]] = given
+            self.read += len(rows)
+            stored: Sequence[Sequence[Any]] = rows
             try:
                 encoded = encode(first, stored)
             except UnstorableError:
                 if self._on_unstorable is None:
                     raise
-                if not (stored := self._storable(encoder, first, given, self._on_unstorable)):
-                    continue  # some drivers take an empty batch for the end
+                if not (stored := self._storable(encoder, first, rows, self._on_unstorable)):
+                    continue  # some drivers treat an empty batch as the end
                 encoded = encode(first, stored)
             yield len(stored), encoded
 
@@ -379,17 +389,17 @@ class Source:
         self, encoder: Encoder, first: int, rows: Sequence[Sequence[Any]], reject: OnUnstorable
     ) -> list[Sequence[Any]]:
         """The rows that can be stored; the others go to ``reject``."""
-        kept = []
+        stored = []
         for number, row in enumerate(rows, first):
             try:
                 encoder.columns(number, [row])
-                kept.append(row)
+                stored.append(row)
             except UnstorableError as error:
                 self.rejected += 1
                 if self.rejected > MAX_REJECTED:
                     raise WarehouseError(f"more than {MAX_REJECTED} rows cannot be stored; {error}") from None
                 reject(row, error)
-        return kept
+        return stored
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
         """Encode the rows, row by row.

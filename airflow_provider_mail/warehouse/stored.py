@@ -59,13 +59,13 @@ class StoredTable:
 
         :raises WarehouseError: for an invalid name, or naming the connection, never values.
         """
-        other = TableName.parse(name)
-        if len(other.parts) > 1:
-            return other
-        return self._connected(self._dialect.resolved_name).beside(other)
+        parsed = TableName.parse(name)
+        if len(parsed.parts) > 1:
+            return parsed
+        return self._connected(self._dialect.resolved_name).beside(parsed)
 
     def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
-        """Return the first rows behind a value, in the order of a column.
+        """Return the first rows after a value, in the order of a column.
 
         :param by: name of the column, which is different in each row.
         :param after: only rows with larger values.
@@ -115,7 +115,7 @@ class StoredTable:
 
 
 def _python(column: Column, value: Any) -> Any:
-    """The value as it was loaded: some databases have no times, or none with a zone."""
+    """The value as it was loaded: some databases have no type for times, or none with a zone."""
     if column.type.name != "timestamp" or value is None:
         return value
     time = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value

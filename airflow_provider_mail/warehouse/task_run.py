@@ -40,5 +40,5 @@ class TaskRun:
         :param loaded_at: when the rows are written, with a zone.
         :param rows: number of rows of the load. Default: none, for a table that does not hold it.
         """
-        given = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
-        return tuple(given[name] for name in table.load_names)
+        values_by_name = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
+        return tuple(values_by_name[name] for name in table.load_names)

@@ -70,7 +70,7 @@ class Dialect(ABC):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor for one statement that reads. Where the database can, the statement cannot write.
+        """Open a cursor for one statement that reads. If the database supports it, the statement cannot write.
 
         :param connection: an open connection that reads nothing else.
         """
@@ -78,7 +78,7 @@ class Dialect(ABC):
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
-        """Close a cursor, of which not all rows may have been read."""
+        """Close a cursor whose rows may not all have been read."""
         cursor.close()
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Dialect(ABC):
         return self._column(name)
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
-        """Return the statement for the rows behind a value, its parameter, in the order of the column.
+        """Return the statement that selects the rows after a value, which is its parameter, ordered by that column.
 
         :param by: name of the column to compare and sort by.
         """
@@ -231,20 +231,20 @@ class Dialect(ABC):
         """
         parts: list[str] = []
         values: list[Any] = []
-        for name, wanted in where.items():
+        for name, expected in where.items():
             column, mark, spelled = self.table[name], self.hook.placeholder, f"{alias}{self._column(name)}"
-            if wanted is None and column.nullable:
+            if expected is None and column.nullable:
                 parts.append(f"{spelled} IS NULL")
                 continue
-            if isinstance(wanted, Between):
+            if isinstance(expected, Between):
                 parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
-                ends = [wanted.low, wanted.high]
-            elif isinstance(wanted, OneOf):
-                parts.append(f"{spelled} IN ({', '.join([mark] * len(wanted.values))})")
-                ends = [*wanted.values]
+                ends = [expected.low, expected.high]
+            elif isinstance(expected, OneOf):
+                parts.append(f"{spelled} IN ({', '.join([mark] * len(expected.values))})")
+                ends = [*expected.values]
             else:
                 parts.append(f"{spelled} = {mark}")
-                ends = [wanted]
+                ends = [expected]
             if any(end is None or not fits(column, type(end)) for end in ends):
                 raise ValueError(f"`{argument}` compares column {name} with a value that is not {column.type.name}")
             values += [self._parameter(column, end) for end in ends]
@@ -275,8 +275,8 @@ class Dialect(ABC):
         condition = f"{self._column(observed.name)} < {self.hook.placeholder}"
         values = [self._parameter(observed, self.request.expire_before)]
         if self.request.replace_where:
-            window, more = self._window()
-            condition, values = f"{condition} AND NOT ({window})", [*values, *more]
+            window, window_values = self._window()
+            condition, values = f"{condition} AND NOT ({window})", [*values, *window_values]
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
     def _count_removable(self, cursor: Any) -> int:
@@ -320,7 +320,7 @@ class Dialect(ABC):
     def _ask(self, find: Callable[[], object] = lambda: None) -> None:
         """Ask the service for the rows that would be marked as gone.
 
-        :param find: remembers their names. Default: they have been found.
+        :param find: collects their names. Default: they are known already.
         """
         if (mark_gone := self.request.mark_gone) and mark_gone.exists:
             find()
@@ -328,17 +328,17 @@ class Dialect(ABC):
                 self._missing_names.difference_update(self.request.source.call(mark_gone.exists, names))
             self.is_asked = True
 
-    def _narrowed(self, window: Where, found: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
+    def _narrowed(self, window: Where, rows: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
         """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
 
-        :param found: the values of the key's last column, of the rows that would be marked.
+        :param rows: the values of the key's last column, of the rows that would be marked.
         """
-        names = {str(name) for (name,) in found}
+        names = {str(name) for (name,) in rows}
         if self.is_confirmed:
             names &= self._missing_names
         else:
             self._missing_names |= names
-        return [{**window, self.table.key[-1]: OneOf(some)} for some in batched(sorted(names), _MAX_NAMES)]
+        return [{**window, self.table.key[-1]: OneOf(batch)} for batch in batched(sorted(names), _MAX_NAMES)]
 
     def _insert_result(self, inserted_by: Mapping[Any, int]) -> LoadResult:
         """The result of a load that updates nothing.
@@ -347,8 +347,8 @@ class Dialect(ABC):
         """
         source, inserted = self.request.source, sum(inserted_by.values())
         unchanged = source.read - source.rejected - inserted
-        shown = inserted_by if self.table.counted_by else None
-        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=shown)
+        reported = inserted_by if self.table.counted_by else None
+        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=reported)
 
     def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
         """Fail when rows claim to have been observed in the future: until then no load would replace them.
@@ -368,9 +368,9 @@ class Dialect(ABC):
         """
         assert self.request.clock
         latest = self.request.clock.latest()
-        where, values = condition
+        condition_sql, values = condition
         cursor.execute(
-            f"SELECT COUNT(*) FROM {source} WHERE {where} AND {spelled} > {self.hook.placeholder}",
+            f"SELECT COUNT(*) FROM {source} WHERE {condition_sql} AND {spelled} > {self.hook.placeholder}",
             [*values, self._parameter(column, latest)],
         )
         if count := int(cursor.fetchone()[0]):
@@ -378,7 +378,7 @@ class Dialect(ABC):
 
     def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
         """The error about rows that were observed after ``latest``, with the statements that correct them."""
-        # To when this load has asked the service, or later: the next load comes after it.
+        # The corrected time is that of this load or a later one, so that the next load is newer.
         to = self._time_literal(self.request.observed_at or latest)
         statements = []
         for target, action, condition in self._corrections(to, self._time_literal(latest)):

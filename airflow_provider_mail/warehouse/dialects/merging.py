@@ -51,8 +51,8 @@ class Merging(Dialect):
         self.sql = self._sql(None)
 
     def _sql(self, observed_at: datetime.datetime | None) -> MergeSql:
-        kind = MERGING[database(self.hook)]
-        return kind(
+        sql_class = MERGING[database(self.hook)]
+        return sql_class(
             self.request,
             self._stage,
             observed_at=observed_at,
@@ -154,8 +154,8 @@ class Merging(Dialect):
     def _is_merged(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> bool:
         """Whether the table already has this load, or later ones of the same parts."""
         covers = self.request.covers
-        wanted = len(covers.parts) if covers else count
-        return self._one(cursor, self.sql.count_merged(observed_at, account)) >= wanted
+        expected = len(covers.parts) if covers else count
+        return self._one(cursor, self.sql.count_merged(observed_at, account)) >= expected
 
     def merge(self, cursor: Any, count: int, observed_at: datetime.datetime | None) -> LoadResult:
         """Merge the staged rows.
@@ -204,8 +204,8 @@ class Merging(Dialect):
         if self.request.clock is None:
             return
         latest = self.request.clock.latest()
-        if (future := sql.count_future(latest)) and (found := self._one(cursor, future)):
-            raise self._future_error(cursor, found, latest)
+        if (statement := sql.count_future(latest)) and (count := self._one(cursor, statement)):
+            raise self._future_error(cursor, count, latest)
 
     def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
         yield from super()._corrections(to, latest)

@@ -49,7 +49,7 @@ class Staged(StagedSql):
         self._began = 0.0
 
     def _resolve(self, cursor: Any) -> None:
-        """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
+        """Find the table, and the tables beside it in its schema, which its name alone does not determine."""
         name = self._resolved_name(cursor)
         self.request = replace(self.request, resolved=name)
         self.target = self._qualified(name)
@@ -63,24 +63,24 @@ class Staged(StagedSql):
                     cursor,
                     LoadRequest(
                         table,
-                        name.beside(other),
+                        name.beside(other_name),
                         Source(()),
                         lock_timeout=self.request.lock_timeout,
                         clock=self.request.clock,
                         task_run=self.request.task_run,
                     ),
                 )
-                for table, other in tables
+                for table, other_name in tables
             )
             self.history = HistoryMerge(self, history, intervals, readings)
             self._beside += [intervals, readings]
 
     def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
         """Another table of the same database."""
-        other = type(self)(self.hook, request, stage)
-        other._main = self
-        other._resolve(cursor)
-        return other
+        dialect = type(self)(self.hook, request, stage)
+        dialect._main = self
+        dialect._resolve(cursor)
+        return dialect
 
     def load(self, connection: Any) -> LoadResult:
         """Stage the rows, then merge them in one transaction."""
@@ -106,7 +106,7 @@ class Staged(StagedSql):
                     self._prepare(cursor)
                     for table in self._beside:
                         table._prepare_beside(cursor)
-                    # By the clock that all loads of the table share, behind the lock: in the order of their commits.
+                    # Read under the lock, from the clock that all loads share: later commits have later times.
                     self.loaded_at = self.read_clock(cursor)
                     for table in self._beside:
                         table.loaded_at = self.loaded_at
@@ -138,14 +138,14 @@ class Staged(StagedSql):
         def look() -> str | None:
             with connected(self.hook) as connection:
                 self._begin(connection)
-                with self._cursor(connection) as other:
-                    return self._holder(other, session)
+                with self._cursor(connection) as other_cursor:
+                    return self._holder(other_cursor, session)
 
         with LockWatch(self.prefix, look, self.request.lock_timeout) as self._watch:
             yield
 
     def _limit_waits(self, cursor: Any) -> int | None:
-        """Let statements wait no longer than ``lock_timeout``; return what others call this session, if anything."""
+        """Limit the waits of statements to ``lock_timeout``; return the session's id, if others can see it."""
         return None
 
     def _holder(self, cursor: Any, session: int) -> str | None:
@@ -207,7 +207,7 @@ class Staged(StagedSql):
         """Wait until no other load merges into this table."""
 
     def _describe(self, cursor: Any, columns: tuple[Column, ...], *, whole: bool) -> None:
-        """Store the comments of columns, and with ``whole`` that of the table."""
+        """Store the comments of columns and, if ``whole`` is set, that of the table."""
         if not self.has_comment_on:
             return
         if whole:
@@ -227,7 +227,7 @@ class Staged(StagedSql):
         self._check_key(cursor, complete=not self._missing(existing))
 
     def _check_collations(self, cursor: Any) -> None:
-        """Check that different keys are different to the database: it would keep one of their rows, and say nothing."""
+        """Check that the database distinguishes different keys: otherwise it would silently drop rows."""
         for column, collation in self._inexact(cursor):
             raise self.error(
                 f"{self._exact(column)}. The collation {collation} of column {column} takes different texts for one, "
@@ -236,10 +236,10 @@ class Staged(StagedSql):
 
     @abstractmethod
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        """The columns of the key that take different texts for one, with what does it."""
+        """The columns of the key that treat different texts as equal, each with its collation."""
 
     def _exact(self, column: str) -> str:
-        """What to do about such a column."""
+        """The advice for such a column."""
         return (
             f"create the table anew with column {column} without a collation and copy its rows, or name another `table`"
         )
@@ -332,7 +332,7 @@ class Staged(StagedSql):
         )
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
-        """Record the staged rows in the history, before those are dropped that the table has from a later load."""
+        """Record the staged rows in the history, before those of parts that a later load has read are dropped."""
         if not self.history or self.request.source.rejected:
             return None
         return self.history.merge(cursor)

@@ -56,19 +56,19 @@ class WarehouseSql:
         """
         if value is None:
             return "NULL"
-        kind = column.type.name
-        if kind == "timestamp":
+        type_name = column.type.name
+        if type_name == "timestamp":
             return self.timestamp(value)
-        if kind == "date":
+        if type_name == "date":
             return f"DATE '{value.isoformat()}'"
-        if kind == "boolean":
+        if type_name == "boolean":
             return "TRUE" if value else "FALSE"
-        return self.text(value) if kind in ("text", "json") else repr(value)
+        return self.text(value) if type_name in ("text", "json") else repr(value)
 
     def text(self, text: str) -> str:
         """Return a text as a literal: the backslash escapes in these warehouses."""
-        for given, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
-            text = text.replace(given, escaped)
+        for character, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
+            text = text.replace(character, escaped)
         return f"'{text}'"
 
     def timestamp(self, value: datetime.datetime) -> str:

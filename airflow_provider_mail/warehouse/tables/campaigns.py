@@ -1,4 +1,4 @@
-"""The table of campaigns: the send tasks (document, "Campaign send task"), without their content.
+"""The table of campaigns: the send tasks (specification, "Campaign send task"), without their content.
 
 Individual addresses (``rcptEmails``, ``repelEmails``) are left out, too: they are personal data.
 """

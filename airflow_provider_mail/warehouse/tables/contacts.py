@@ -1,4 +1,4 @@
-"""The table of contacts, one row per list and contact (document, "Contact"); it holds personal data."""
+"""The table of contacts, one row per list and contact (specification, "Contact"); it holds personal data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of differences between the events that were received and the statistics of the service.
 
-For each counter of the daily statistics of transactional mail (document, "Transactional daily statistics record") the
-events give a number, or a range where the document leaves open what the counter counts.
+For each counter of the daily statistics of transactional mail (specification, "Transactional daily statistics record")
+the events give a number, or a range where the specification leaves open what the counter counts.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class DayCounts:
     maybe_later: EventCounts = NOTHING
 
 
-def _span(counts: DayCounts, what: Literal["mails", "events"]) -> Span:
-    of_day = getattr(counts.of_day, what)
-    return of_day - getattr(counts.maybe_earlier, what), of_day + getattr(counts.maybe_later, what)
+def _span(counts: DayCounts, unit: Literal["mails", "events"]) -> Span:
+    of_day = getattr(counts.of_day, unit)
+    return of_day - getattr(counts.maybe_earlier, unit), of_day + getattr(counts.maybe_later, unit)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     # A mail that was sent ends as delivered or as bounced, or as both one after the other.
     "sent_count": Rule(("Delivered", "Bounced")),
-    # The document does not show whether a mail that is opened twice counts twice.
+    # The specification does not show whether a mail that is opened twice counts twice.
     "open_count": Rule(("Opened",), repeated=True),
     "click_count": Rule(("Clicked",), repeated=True),
     # The statistics count soft bounces; the events do not show which bounces are soft.

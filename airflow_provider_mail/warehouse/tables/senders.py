@@ -1,4 +1,4 @@
-"""The table of senders (document, "Verified senders")."""
+"""The table of senders (specification, "Verified senders")."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tables of statistics: campaigns, their history, and days of transactional mail (document, "Resources").
+"""The tables of statistics: campaigns, their history, and days of transactional mail (specification, "Resources").
 
-The counts are the fields of the service's records. Rates are the document's derived metrics in percent; without sent
-mails they are 0.0.
+The counts are the fields of the service's records. Rates are the specification's derived metrics in percent; without
+sent mails they are 0.0.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CAMPAIGN_SNAPSHOTS = Table(
     ),
 )
 
-# Without a bounce rate: the document's formula needs hard bounces, which these statistics do not have.
+# Without a bounce rate: the specification's formula needs hard bounces, which these statistics do not have.
 TRANSACTIONAL_STATS = Table(
     comment="Daily statistics of transactional mail, as the mail service counts them",
     key=("mail_conn_id", "stats_date"),
@@ -95,7 +95,7 @@ _transactional_fields = attrgetter("stats_date", *(column.name for column in _TR
 
 
 def percent(count: int, sent: int) -> float:
-    """Compute ``count / sent x 100`` (document, "Campaign statistics record"); 0.0 when nothing was sent."""
+    """Compute ``count / sent x 100`` (specification, "Campaign statistics record"); 0.0 when nothing was sent."""
     return count / sent * 100 if sent else 0.0
 
 
