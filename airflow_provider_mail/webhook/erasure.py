@@ -49,7 +49,7 @@ class Erased:
 def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_letters_table: str) -> Erased:
     """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
 
-    Which events those are, `Person` says. Can be repeated, and should be, if the service may still push. Several
+    `Person` defines which events those are. Can be repeated, and should be if the service may still push. Several
     erasures may run at once.
 
     :param inbox: the inbox; ``None`` without one. On SQLite no drain may run meanwhile.
@@ -137,7 +137,7 @@ def _erase_from_inbox(inbox: Inbox, person: Person) -> int:
     with closing(inbox.open()) as connection:
         while pushes := inbox.scan(connection, after=last, max_pushes=_PAGE):
             for push in pushes:
-                # Looked at without a lock: most pushes are not about the person.
+                # Checked without a lock first: most pushes are not about the person.
                 if person.without(push.body) is not None:
                     count += inbox.change_body(connection, push.id, person.without)
             last = pushes[-1].id
@@ -152,16 +152,21 @@ def _erase_letters(letters: StoredTable, person: Person) -> int:
             continue
         for conn_id, letter_id, reason, raw, received_at, push_id, index in page:
             key = {"mail_conn_id": conn_id, "letter_id": letter_id}
-            rest = person.without(raw.encode()) if index is None else EMPTY if person.is_in(raw) else None
-            if rest is None:
+            if index is None:  # a whole push
+                remaining = person.without(raw.encode())
+            elif person.is_in(raw):
+                remaining = EMPTY
+            else:
                 continue
-            if rest == EMPTY:
+            if remaining is None:  # no event is about the person
+                continue
+            if remaining == EMPTY:
                 count += letters.delete([key])
                 continue
             # The key is a digest of the text: another erasure that changed the text meanwhile has changed the key.
-            left = DeadLetter(Origin(conn_id, received_at, push_id), None, reason, rest.decode())
-            letters.delete([{**key, "letter_id": left.letter_id}])
-            changed = letters.update(key, {"letter_id": left.letter_id, "raw": left.raw})
+            replacement = DeadLetter(Origin(conn_id, received_at, push_id), None, reason, remaining.decode())
+            letters.delete([{**key, "letter_id": replacement.letter_id}])
+            changed = letters.update(key, {"letter_id": replacement.letter_id, "raw": replacement.raw})
             count, again = count + changed, again or not changed
         last = page[-1][1]
     return count
@@ -175,8 +180,8 @@ def _erase_events(events: StoredTable, person: Person) -> int:
         if person.is_named_in(spelling)
     ]
     conditions += [
-        {"mail_conn_id": of, "event_id": id}
-        for of, id, event in events.select(
+        {"mail_conn_id": account, "event_id": id}
+        for account, id, event in events.select(
             f"{conn_id}, {event_id}, {raw}", f"{email} IS NULL OR {email} NOT LIKE '%@%'"
         )
         if person.is_in(event if isinstance(event, str) else json_text(event))

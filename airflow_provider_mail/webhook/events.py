@@ -22,7 +22,7 @@ from airflow_provider_mail.warehouse.tables.events import EVENTS
 Row = tuple[Any, ...]
 
 WIRE_NAMES = {name: str(field.alias) for name, field in MailEvent.model_fields.items()}
-"""The names of the document, by those of `MailEvent` and of the columns."""
+"""The names of the specification, by those of `MailEvent` and of the columns."""
 
 _TEXTS = tuple(WIRE_NAMES[name] for name in EVENTS.names[EVENTS.names.index("email") : EVENTS.names.index("raw")])
 _CODE, _EMAIL, _MESSAGE = WIRE_NAMES["event_code"], WIRE_NAMES["email"], WIRE_NAMES["unique_msg_id"]
@@ -34,7 +34,7 @@ HAPPENS_ONCE = frozenset(
 """Codes of which each recipient of a mail has one event, whatever its time. Unknown codes may happen again."""
 
 MAX_DEPTH = 16
-"""Levels of arrays and objects in an event. The document has one; MariaDB stores at most 32."""
+"""Levels of arrays and objects in an event. The specification has one; MariaDB stores at most 32."""
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 
@@ -52,7 +52,7 @@ _MAX_COMMAS = 100_000
 _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
-"""Decodes what the document describes, events whose fields are text, in a third of the time."""
+"""Decodes what the specification describes, events whose fields are text, in a third of the time."""
 
 
 class Origin(NamedTuple):
@@ -91,7 +91,7 @@ class DeadLetter:
 
 
 def general_reason(reason: str) -> str:
-    """Return a reason without the name of the field, which a sender can choose: there are few of them."""
+    """Return a reason without the name of the field: senders choose those, and without them there are few reasons."""
     return re.sub(r" '.*'", "", reason, count=1, flags=re.DOTALL)
 
 
@@ -147,7 +147,9 @@ def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
         return None
     parts, _, is_array = split_array(body, body.index(b"[") + 1, most)
     texts = [part.strip(_SPACE) for part in parts]
-    return None if not is_array else [] if texts == [b""] else texts
+    if not is_array:
+        return None
+    return [] if texts == [b""] else texts
 
 
 def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[bytes], int, bool]:
@@ -232,8 +234,8 @@ def _row(event: Mapping[str, Any], origin: Origin, index: int) -> Row:
 def event_id(event: Mapping[str, Any], code: str) -> str:
     """Return the identifier of an event, the same for each of its duplicates.
 
-    Not shown in the document: whether the recipients of one request share a ``UniqueMsgID``, so the address is a part
-    of it, and what identifies a ``TaskStatus``, for which all fields are.
+    The specification does not show whether the recipients of one request share a ``UniqueMsgID``, so the address is a
+    part of the identifier, and not what identifies a ``TaskStatus``, so all of its fields are.
 
     :param code: its ``EventCode``.
     """
@@ -316,8 +318,11 @@ def _check(value: Any) -> None:
         raise UnreadableError(problem)
 
 
-def _depth(value: Any, most: int = MAX_DEPTH) -> int:
+def _depth(value: Any, levels: int = MAX_DEPTH) -> int:
+    """How deep a value is nested; what lies more than ``levels`` below it is not counted."""
     if not isinstance(value, dict | list):
         return 0
+    if levels < 0:
+        return 1
     items = value.values() if isinstance(value, dict) else value
-    return 1 + max((_depth(item, most - 1) for item in items), default=0) if most >= 0 else 1
+    return 1 + max((_depth(item, levels - 1) for item in items), default=0)

@@ -1,4 +1,4 @@
-"""The inbox: a table with one row per push, written before the service gets its answer."""
+"""The inbox: a table with one row per push, written before the service gets its response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DURABLE = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_se
 """A server or a role may have switched off that a commit waits for the disk."""
 
 _BUSY_SECONDS = 60.0
-"""How long to wait for the lock of a SQLite file, where nobody limits it."""
+"""How long to wait for the lock of a SQLite file, without a time limit."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,17 @@ class Inbox:
 
     :param hook: the hook of the database: SQLite or Postgres.
     :param table: name of the table, optionally with its schema.
-    :raises WarehouseError: for another database, or a table name that is none.
+    :raises WarehouseError: for another database, or an invalid table name.
     """
 
     def __init__(self, hook: DbApiHook, table: str = DEFAULT_TABLE) -> None:
         self.hook = hook
-        kind = database(hook)
-        if kind not in ("sqlite", "postgresql", "postgres"):
+        database_name = database(hook)
+        if database_name not in ("sqlite", "postgresql", "postgres"):
             raise WarehouseError(
-                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not {kind}"
+                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not {database_name}"
             )
-        self.is_sqlite = kind == "sqlite"
+        self.is_sqlite = database_name == "sqlite"
         self.name = TableName.parse(table)
         self.table = qualified(self.name)
         self.mark = "?" if self.is_sqlite else "%s"
@@ -101,7 +101,7 @@ class Inbox:
         self.time_type = "TEXT" if self.is_sqlite else "timestamp with time zone"
 
     def open(self) -> Any:
-        """Return a new DB-API connection, with transactions by hand."""
+        """Return a new DB-API connection, with explicit transactions."""
         connection = open_connection(self.hook)
         self._configure(connection)
         return connection
@@ -121,7 +121,7 @@ class Inbox:
             connection.isolation_level = None
             reading = current_reading()
             wait = int(1000 * (reading.seconds if reading else _BUSY_SECONDS))
-            # WAL: a drain reads while pushes arrive. FULL: what is committed survives the machine's fall.
+            # WAL: a drain reads while pushes arrive. FULL: a commit survives a crash of the host.
             for pragma in (f"busy_timeout = {wait}", "journal_mode = WAL", "synchronous = FULL"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         else:
@@ -132,7 +132,7 @@ class Inbox:
                 connection.prepare_threshold = None
 
     def _limit(self, cursor: Any, besides: str = "") -> None:
-        """Limit the statements of this transaction to the time of the `Reading`; poolers have sessions for many."""
+        """Limit the statements of this transaction to the time of the `Reading`; poolers share sessions."""
         limit = ""
         if (reading := current_reading()) and not self.is_sqlite:
             limit = f"SELECT set_config('statement_timeout', '{int(1000 * reading.seconds)}', true)"
@@ -155,7 +155,7 @@ class Inbox:
             "body_bytes": "integer NOT NULL",
             "drained_at": self.time_type,
         }
-        # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
+        # Small, whatever the retention: the pushes to be drained, and those that may report on a campaign.
         indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(mail_conn_id, id) WHERE task_status"}
         self.create_table(self.name, columns, indexes)
 
@@ -171,7 +171,7 @@ class Inbox:
         with self.connected() as cursor:
             if self.columns(cursor, name).issuperset(columns):
                 return  # without the right to create tables, IF NOT EXISTS would fail, too
-            # Two that change the same table at once fail, IF NOT EXISTS or not.
+            # Two sessions that change the same table at once fail, even with IF NOT EXISTS.
             if self.is_sqlite:
                 cursor.execute("BEGIN IMMEDIATE")
             else:
@@ -203,7 +203,7 @@ class Inbox:
         connection.commit()
 
     def _insert(self, count: int) -> str:
-        """The statement that stores so many pushes."""
+        """The statement that stores ``count`` pushes."""
         columns = "received_at, mail_conn_id, task_status, body, body_bytes"
         row = f"({', '.join([self.mark] * 5)})"
         return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
@@ -314,7 +314,7 @@ class Inbox:
     def change_body(self, connection: Any, id: int, change: Callable[[bytes], bytes | None]) -> bool:
         """Change the body of a push, and commit; return whether it was changed.
 
-        Waits for the drain that has taken the push, and for another change. Until the end nothing else changes it.
+        Waits for a drain that has taken the push, and for other changes of it; they wait until the commit.
 
         :param connection: a connection from `open`.
         :param change: returns the new body; ``None`` to leave it as it is.
@@ -322,8 +322,8 @@ class Inbox:
         with self._write(connection) as cursor:
             lock = "" if self.is_sqlite else " FOR UPDATE"
             cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{lock}", [id])
-            found = cursor.fetchone()
-            body = change(zlib.decompress(found[0])) if found else None
+            row = cursor.fetchone()
+            body = change(zlib.decompress(row[0])) if row else None
             if body is not None:
                 cursor.execute(
                     f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
@@ -412,7 +412,7 @@ class Inbox:
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:
-    """The columns of a body. Postgres would compress it too, in twice the time, of which it has less than receivers."""
+    """The columns of a body. Postgres could compress it, but takes twice the time, and is the scarcer resource."""
     return zlib.compress(body, 1), len(body)
 
 

@@ -183,7 +183,7 @@ def database_hook(conn_id: str, *, option: str, needs: str) -> DbApiHook:
     """Return the hook of a database.
 
     :param option: the option that names it, for errors.
-    :param needs: the error for a connection to something else.
+    :param needs: the error message for a connection that is not to a database.
     :raises MailConfigError: there is no such database.
     """
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -209,7 +209,7 @@ def receives_in_api_server() -> bool:
 def setting(name: str, options: Mapping[str, Mapping[str, Any]] = OPTIONS) -> str:
     """Return the text of an option, or its default.
 
-    :param options: the options that it is one of. Default: those of the receiver.
+    :param options: the options that contain it. Default: those of the receiver.
     """
     from airflow_provider_mail.version_compat import conf
 

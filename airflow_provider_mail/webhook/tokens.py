@@ -25,7 +25,7 @@ HIDDEN = "..."
 """What is shown in the place of a token."""
 
 TOKENS_SECONDS = 5
-"""How long a receiver may not know a new token, and still accept a retired one."""
+"""How long it may take until a receiver knows a new token, and rejects a retired one."""
 
 # The clock of the database decides what is valid and what is newer: of several machines, one may have a wrong clock.
 _SQLITE_TIME = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', {mark} || ' seconds')"
