@@ -1,4 +1,4 @@
-"""Airflow's authentication and authorisation for every request of the page."""
+"""Airflow's authentication and authorization for every request of the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ else:
 
 
 def permitted_user(request: Request, user: Any = Depends(authenticated_user)) -> Any:  # noqa: B008
-    """Return the user of a request, who may see what plugins show.
+    """Return the user of a request, who needs the permission to view plugins.
 
     :param request: the request; its state keeps the user.
     :raises HTTPException: 403 without the permission.

@@ -35,14 +35,14 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every response: nothing but the files of the page is loaded, and only Airflow shows it in a frame."""
+"""Headers of every response: only the files of the page are loaded, and only Airflow may show it in a frame."""
 
 
 class PageApp(FastAPI):
-    """Adds the headers, works behind a proxy that takes the base path away, and notices when a person leaves."""
+    """Adds the headers, works behind a proxy that strips the base path, and stops when a client disconnects."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request; stop when the person who sent it leaves."""
+        """Respond to a request; stop when the client disconnects."""
         # Below a mount, Starlette finds no route for a path that does not begin with the whole root path.
         if not scope.get("path", "").startswith(scope.get("root_path", "")):
             scope = {**scope, "root_path": PAGE_PREFIX}
@@ -90,7 +90,7 @@ Show: TypeAlias = Callable[..., Response]
 
 
 def route(path: str) -> Callable[[Show], Show]:
-    """Show a page that a function makes in a thread of the page's own."""
+    """Register a function that renders a page; it runs in a thread of the page's own."""
 
     def register(show: Show) -> Show:
         def read(**arguments: Any) -> Response:
@@ -118,8 +118,8 @@ def show_campaigns(q: Text = "", account: Text = "", sort: Text = "sent_at", pag
     :param page: the number of the page, from 1.
     """
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = campaigns.search(reader, text=q, account=account, sort=sort, page=page)
-    return render.page("campaigns.html", found=found, reader=reader)
+    result = campaigns.search(reader, text=q, account=account, sort=sort, page=page)
+    return render.page("campaigns.html", found=result, reader=reader)
 
 
 @route("/campaign")
@@ -174,10 +174,10 @@ def show_imports(request: Request) -> HTMLResponse:
     """Show how many rows imports read, accepted and rejected, and why."""
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
-    found = imports.get(reader, rejects)
-    tasks = links.tasks_of([each.import_id for each in found], request.state.mail_user)
-    found_with_tasks = [(each, tasks.get(each.import_id, "")) for each in found]
-    return render.page("imports.html", reader=reader, rejects=rejects, found=found_with_tasks)
+    shown = imports.get(reader, rejects)
+    tasks = links.tasks_of([item.import_id for item in shown], request.state.mail_user)
+    shown_with_tasks = [(item, tasks.get(item.import_id, "")) for item in shown]
+    return render.page("imports.html", reader=reader, rejects=rejects, found=shown_with_tasks)
 
 
 @route("/events")
@@ -219,7 +219,7 @@ async def show_bad_query(request: Request, error: RequestValidationError) -> HTM
 
     :param error: the error; its values are not shown.
     """
-    names = sorted({str(each["loc"][-1]) for each in error.errors()})
+    names = sorted({str(problem["loc"][-1]) for problem in error.errors()})
     return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 
 

@@ -26,7 +26,7 @@ _TASK_NAME = re.compile(r"([\w.-]+)/([\w.-]+)/([\w.~:+-]+)(?:/(\d+))?", re.ASCII
 
 
 def task_of(name: str, user: Any) -> str:
-    """Return the address of the task instance that made something; empty when its name does not tell.
+    """Return the address of the task instance that created something; empty when its name does not show it.
 
     :param name: the name of a campaign or an import.
     """
@@ -34,7 +34,7 @@ def task_of(name: str, user: Any) -> str:
 
 
 def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
-    """Return the addresses of the task instances that made some things, by the names of these.
+    """Return the addresses of the task instances that created campaigns or imports, by the names of those.
 
     An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``. An address is
     returned when Airflow has this task instance and the user may read its DAG.
@@ -45,7 +45,7 @@ def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
         tasks = {name: _task(*match.groups()) for name in names if (match := _TASK_NAME.fullmatch(name))}
         readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks.values()}}
         existing = _existing({task for task in tasks.values() if readable[task[0]]})
-    except Exception as error:  # the page is worth more than these links
+    except Exception as error:  # the page is shown without links
         _log.debug("No links to tasks: %s", type(error).__name__)
         return {}
     return {name: task_address(*task) for name, task in tasks.items() if task in existing}

@@ -50,13 +50,13 @@ KNOWN_SECONDS = 60.0
 """For how long a table that was found counts as existing. A missing one is looked for each time."""
 
 BESIDE = ("snapshots", "loads")
-"""Tables that are, without a schema of their own, in that of the statistics of campaigns."""
+"""Tables that are in the schema of the campaign statistics, unless their names have a schema."""
 
 _found: dict[tuple[str, str], tuple[float, TableName]] = {}
 
 
 class StaleTablesError(WarehouseError):
-    """A statement failed that expected tables which were found before; they are looked for again."""
+    """A statement failed on tables that were found before; they are looked up again."""
 
 
 class Reader:
@@ -107,16 +107,16 @@ class Reader:
         if what not in self._tables:
             return False
         key, declared = self.identity(what), TABLES[what]
-        known = _found.get(key)
-        if known is None or time.monotonic() - known[0] >= KNOWN_SECONDS:
+        cached = _found.get(key)
+        if cached is None or time.monotonic() - cached[0] >= KNOWN_SECONDS:
             name = self._names[what]
             with self._errors():
                 located = self["campaign_stats"].beside(name) if what in BESIDE else TableName.parse(name)
                 columns = StoredTable(self._hook, declared, located).existing_columns()
             if not columns >= {*declared.key, *filter(None, [declared.gone])}:
                 return False
-            known = _found[key] = time.monotonic(), located
-        self._tables[what] = StoredTable(self._hook, declared, known[1])
+            cached = _found[key] = time.monotonic(), located
+        self._tables[what] = StoredTable(self._hook, declared, cached[1])
         return True
 
     def identity(self, what: str) -> tuple[str, str]:
@@ -146,8 +146,8 @@ class Reader:
         except WarehouseError as error:
             message = str(error)
         expected = [_found.pop(self.identity(what), None) for what in self._tables]
-        kind = StaleTablesError if any(expected) else WarehouseError
-        raise kind(public_message(message, self._hook))
+        error_class = StaleTablesError if any(expected) else WarehouseError
+        raise error_class(public_message(message, self._hook))
 
     def limited(self, sql: str, count: int, offset: int = 0) -> str:
         """Return a statement with a limit to its rows.
@@ -174,7 +174,7 @@ def public_message(message: str, hook: DbApiHook) -> str:
 
 
 def moment(value: Any) -> datetime.datetime | None:
-    """Return a time of a table with its zone; some databases have no times, or none with a zone."""
+    """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""
     if value is None:
         return None
     time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))

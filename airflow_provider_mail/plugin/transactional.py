@@ -54,4 +54,4 @@ def get(reader: Reader, account: str) -> Transactional:
         )
     }
     days = [last - datetime.timedelta(days=number) for number in range((last - first).days + 1)]
-    return Transactional(list(spans), account, [(each, rows.get(each)) for each in days])
+    return Transactional(list(spans), account, [(date, rows.get(date)) for date in days])
