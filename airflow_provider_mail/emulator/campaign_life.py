@@ -16,7 +16,7 @@ CANCELLED = "cancelled"
 
 
 def mail_status(state: str, settings: EmulatorSettings) -> int:
-    """Return the document's mailStatus of a state."""
+    """Return the specification's mailStatus of a state."""
     scheduled = settings.scheduled_status
     return {DRAFT: -1, SCHEDULED: scheduled, CANCELLED: scheduled, SENDING: 1, DONE: 2, FAILED: 4}[state]
 
@@ -90,8 +90,8 @@ def _choose_recipients(context: Context, row: Row) -> None:
 
 
 def _list_ids(context: Context, team: str, names: list[str] | None) -> list[int]:
-    found = (lists.find(context, name, team) for name in dict.fromkeys(names or ()))
-    return [row["id"] for row in found if row is not None]
+    rows = (lists.find(context, name, team) for name in dict.fromkeys(names or ()))
+    return [row["id"] for row in rows if row is not None]
 
 
 def _finish(context: Context, row: Row, ended: int) -> None:
@@ -114,7 +114,7 @@ def queue_task_status(context: Context, campaign_id: int, at: int, status: str) 
 
 
 def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
-    """Return the counters of a finished task at a time, under the document's names.
+    """Return the counters of a finished task at a time, under the specification's names.
 
     :param now: the time in milliseconds.
     """

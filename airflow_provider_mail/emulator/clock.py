@@ -87,7 +87,7 @@ def from_ms(ms: int) -> datetime:
 
 
 def iso(ms: int) -> str:
-    """Return the document's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``.
+    """Return the specification's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``.
 
     :param ms: milliseconds since the epoch.
     """
@@ -95,7 +95,7 @@ def iso(ms: int) -> str:
 
 
 def parse_iso(text: str) -> int | None:
-    """Return the milliseconds of a timestamp in the document's form; None for any other text."""
+    """Return the milliseconds of a timestamp in the specification's form; None for any other text."""
     moment = _parse(text, "%Y-%m-%dT%H:%M:%SZ") if _TIMESTAMP.fullmatch(text) else None
     return None if moment is None else to_ms(moment)
 

@@ -66,8 +66,8 @@ def _is(valid: Callable[[Any], object], problem: str) -> Check:
     return lambda value, settings: None if valid(value) else problem
 
 
-def _is_a(kind: type, name: str) -> Check:
-    return _is(lambda value: isinstance(value, kind), f"must be {name}")
+def _is_a(python_type: type, name: str) -> Check:
+    return _is(lambda value: isinstance(value, python_type), f"must be {name}")
 
 
 is_anything = _is(lambda value: True, "")
@@ -163,8 +163,8 @@ def record(*fields: Field) -> Check:
         try:
             read(fields, value, settings)
         except ServiceError as error:
-            problem, _, where = error.message.partition(" parameter: ")
-            return f".{where}" + (f" ({problem})" if problem != "invalid" else "")
+            problem, _, place = error.message.partition(" parameter: ")
+            return f".{place}" + (f" ({problem})" if problem != "invalid" else "")
         return None
 
     return check

@@ -27,7 +27,7 @@ class Entry:
     #: Number of the connection; requests over one kept-alive connection share it.
     connection: int
     headers: dict[str, str]
-    #: The decoded body, summarised when long; None when it was not read or is not JSON.
+    #: The decoded body, summarized when long; None when it was not read or is not JSON.
     body: Any = None
     body_bytes: int = 0
     #: "api_key", "oauth", "none" or "invalid".
@@ -49,7 +49,7 @@ class Journal:
     """The received requests.
 
     :param limit: maximum number of entries; the oldest ones are removed.
-    :param body_limit: longer bodies, in bytes, are summarised.
+    :param body_limit: longer bodies, in bytes, are summarized.
     """
 
     def __init__(self, limit: int, body_limit: int) -> None:
@@ -144,7 +144,7 @@ class Journal:
 
 
 def _summary(body: Any) -> Any:
-    """Summarise a long body: arrays as their length, long strings as their size."""
+    """Summarize a long body: arrays as their length, long strings as their size."""
     if not isinstance(body, dict):
         return {"rows": len(body)} if isinstance(body, list) else None
     short: dict[str, Any] = {}

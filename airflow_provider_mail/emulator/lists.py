@@ -54,14 +54,14 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
     if body["listType"] is not None:
         conditions.append("type = ?")
         values.append(int(body["listType"]))
-    where = " AND ".join(conditions)
+    condition = " AND ".join(conditions)
     order = {"CreateDate": "created", "ModifyDate": "modified"}[body["sort"] or "CreateDate"]
     direction = "DESC" if context.settings.list_sort_descending else "ASC"
     rows = context.store.rows(
-        f"SELECT * FROM lists WHERE {where} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
+        f"SELECT * FROM lists WHERE {condition} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
         [*values, *context.page(body)],
     )
-    total = context.store.value(f"SELECT count(*) FROM lists WHERE {where}", values)
+    total = context.store.value(f"SELECT count(*) FROM lists WHERE {condition}", values)
     return {"lists": [_to_json(context, row) for row in rows], "totalRecords": total}
 
 

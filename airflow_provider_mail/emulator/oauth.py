@@ -121,7 +121,7 @@ def _outlives(row: Row, moment: int) -> bool:
     return row["expires"] is None or row["expires"] >= moment
 
 
-def is_valid(context: Context, given: str) -> bool:
+def is_valid(context: Context, access_token: str) -> bool:
     """Return whether an access token is valid."""
-    row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", [given])
+    row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", [access_token])
     return row is not None and _outlives(row, context.now + 1)

@@ -62,7 +62,7 @@ Handler = Callable[[Context, Body], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Operation:
-    """A ``POST`` operation of the document: its path, its fields, its handler, and whether it takes sandboxMode.
+    """A ``POST`` operation of the specification: its path, its fields, its handler, and whether it takes sandboxMode.
 
     When the fields depend on the body, ``fields`` is a function that returns them.
 

@@ -9,7 +9,7 @@ from airflow_provider_mail.emulator import codec
 
 
 class ServiceError(Exception):
-    """An error response with the body ``code`` and ``message`` of the document's section "Errors".
+    """An error response with the body ``code`` and ``message`` of the specification's section "Errors".
 
     :param keep: whether changes made so far are committed ("the created task is kept").
     :param http_status: HTTP status. Default: as the settings say.

@@ -75,7 +75,7 @@ class WebhookSender:
                 worker.cancel()
 
     async def _queue_due_events(self) -> None:
-        most = min(self._service.settings.webhook_max_events, 1000)
+        max_events = min(self._service.settings.webhook_max_events, 1000)
         ready: dict[str, list[Event]] = {}
         service = self._service
         with service.lock:
@@ -91,7 +91,7 @@ class WebhookSender:
             for url, event in chunk:
                 events = ready.setdefault(url, [])
                 events.append(event)
-                if len(events) >= most:
+                if len(events) >= max_events:
                     await self._enqueue(url, ready.pop(url))
         for url, events in ready.items():
             await self._enqueue(url, events)

@@ -48,8 +48,8 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
 def _save(context: Context, body: Body) -> None:
     current = configuration(context.store)
     if body["transEvent"] is not None:
-        given = {name: value for name, value in body["transEvent"].items() if value is not None}
-        current["transEvent"] = {**dict.fromkeys(TOGGLES, False), **(current["transEvent"] or {}), **given}
+        toggles = {name: value for name, value in body["transEvent"].items() if value is not None}
+        current["transEvent"] = {**dict.fromkeys(TOGGLES, False), **(current["transEvent"] or {}), **toggles}
     if body["transEnable"] and not current["transEnable"]:
         context.store.set_meta(_ENABLED_AT, str(context.now))
     for name in ("transCallbackUrl", "transEnable"):
@@ -57,8 +57,8 @@ def _save(context: Context, body: Body) -> None:
             current[name] = body[name]
     if body["transCallbackUrlExtra"] is not None:
         replace = body["transCallbackUrlExtraUpdateMode"] == "replace"
-        kept = [] if replace else current["transCallbackUrlExtra"] or []
-        by_sender = {item["sender"]: item.get("url") for item in (*kept, *body["transCallbackUrlExtra"])}
+        current_urls = [] if replace else current["transCallbackUrlExtra"] or []
+        by_sender = {item["sender"]: item.get("url") for item in (*current_urls, *body["transCallbackUrlExtra"])}
         current["transCallbackUrlExtra"] = [{"sender": sender, "url": url} for sender, url in by_sender.items() if url]
     context.store.set_meta("webhook", codec.encode(current).decode())
 

@@ -51,7 +51,9 @@ class SearchIndex:
             self._create()
         while rows := self._next_rows():
             with self._store.transaction():
-                self._store.run_many("INSERT INTO temp.mail_index (rowid, text) VALUES (?, ?)", map(_document, rows))
+                self._store.run_many(
+                    "INSERT INTO temp.mail_index (rowid, text) VALUES (?, ?)", map(_indexed_text, rows)
+                )
             if seconds is not None and time.monotonic() - began > seconds:
                 break
 
@@ -82,6 +84,6 @@ class SearchIndex:
         return [*messages, *campaigns]
 
 
-def _document(row: Row) -> tuple[int, str]:
+def _indexed_text(row: Row) -> tuple[int, str]:
     row_id, *others, content = row.values()
     return row_id, " ".join((*filter(None, others), html.unescape(_TAG.sub(" ", content or ""))))
