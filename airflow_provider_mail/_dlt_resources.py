@@ -82,48 +82,48 @@ def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> Dl
 def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bool) -> DltResource:
     """Declare a resource whose rows replace the parts of the table that are read.
 
-    A part that has become shorter, or is not found any more, is looked at twice first.
+    A part that has become shorter, or is not found any more, is read twice first.
 
     :param name: name of resource and table.
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
     table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
-    # With a key of its own, a row is deleted "where the key or the part is equal", which DuckDB answers by comparing
-    # each row with each. The key is not needed: a part has each row once.
+    # With a key of its own, a row is deleted "where the key or the part is equal", for which DuckDB compares every row
+    # with every other. The key is not needed: a part has each row once.
     columns = declared(table.columns, table.key if keep_gone else ())
     if not keep_gone:
         columns[_REMOVED.name]["hard_delete"] = True
-        for each in parts.columns:
-            columns[each]["merge_key"] = True
+        for column_name in parts.columns:
+            columns[column_name]["merge_key"] = True
 
     def pages() -> Iterator[Any]:
         resource = dlt.current.resource()
         schema = resource.compute_table_schema()
         marks, scoped = _emptied_by(schema, keep_gone=keep_gone)
-        known = KnownParts(dlt.current.resource_state(), parts.columns)
-        found, gone = _parts(parts, known)
-        if scoped and (found or gone):
+        known_parts = KnownParts(dlt.current.resource_state(), parts.columns)
+        current, gone = _parts(parts, known_parts)
+        if scoped and (current or gone):
             resource.apply_hints(
                 write_disposition={
                     "disposition": "merge",
                     "strategy": "cdc",
-                    "destination_scope": _scope([*found, *gone]),
+                    "destination_scope": _scope([*current, *gone]),
                 },
                 columns={
                     name: {**columns[name], "merge_key": False, "primary_key": name in table.key}
                     for name in {*table.key, *parts.columns}
                 },
             )
-        for part in (*found, *gone):
+        for part in (*current, *gone):
             rows = 0
             if part in gone:
-                known.forget(part)
+                known_parts.forget(part)
             else:
-                title = "/".join([name, *(str(part[each]) for each in parts.columns)])
-                for page in confirmed(title, partial(parts.read, part), known.rows(part)):
+                title = "/".join([name, *(str(part[column_name]) for column_name in parts.columns)])
+                for page in confirmed(title, partial(parts.read, part), known_parts.rows(part)):
                     rows += len(page)
                     yield form(table, [(*row, None) for row in page])
-                known.loaded(part, rows)
+                known_parts.loaded(part, rows)
             if not rows and marks:
                 yield form(table, [_mark(table, part, parts.now())])
             elif not rows and _exists(schema):
@@ -133,24 +133,24 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
     return _resource(pages, name, columns)
 
 
-def _parts(parts: Parts, known: KnownParts) -> tuple[list[Part], list[Part]]:
+def _parts(parts: Parts, known_parts: KnownParts) -> tuple[list[Part], list[Part]]:
     """Return the parts that are read, and those that are gone: two readings that follow each other lack them."""
-    found = parts.find()
-    before = [] if parts.whole is None else known.within(parts.whole)
-    gone = [part for part in before if part not in found]
+    current = parts.find()
+    before = [] if parts.whole is None else known_parts.within(parts.whole)
+    gone = [part for part in before if part not in current]
     if gone:
-        found = parts.find()
-    return found, [part for part in gone if part not in found]
+        current = parts.find()
+    return current, [part for part in gone if part not in current]
 
 
 def distinct(table: Table, pages: Pages) -> Pages:
     """Yield the first row of each key: dlt does not look for repeated keys in all destinations."""
     key = itemgetter(*(table.names.index(name) for name in table.key))
-    known: set[Any] = set()
+    earlier_keys: set[Any] = set()
     for page in pages:
         rows = {key(row): row for row in reversed(page)}
-        yield [row for found, row in reversed(rows.items()) if found not in known]
-        known |= rows.keys()
+        yield [row for row_key, row in reversed(rows.items()) if row_key not in earlier_keys]
+        earlier_keys |= rows.keys()
 
 
 def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumnSchema]:
@@ -158,10 +158,10 @@ def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumn
 
     :param key: names of those that identify a row.
     """
-    found: dict[str, TColumnSchema] = {column.name: _column(column) for column in columns}
+    schemas: dict[str, TColumnSchema] = {column.name: _column(column) for column in columns}
     for name in key:
-        found[name]["primary_key"] = True
-    return found
+        schemas[name]["primary_key"] = True
+    return schemas
 
 
 def _resource(pages: Callable[[], Iterator[Any]], name: str, columns: dict[str, TColumnSchema]) -> DltResource:
@@ -186,10 +186,10 @@ def _emptied_by(table: TTableSchema, *, keep_gone: bool) -> tuple[bool, bool]:
         return True, False
     if table.get("table_format") == "delta" and _supports_cdc(table):
         return False, True
-    kind = f"{table['table_format']} tables" if "table_format" in table else "tables"
+    tables = f"{table['table_format']} tables" if "table_format" in table else "tables"
     raise MailValidationError(
-        f"{table['name']}: dlt deletes no rows in {kind} of this destination, so rows would stay that the service does "
-        'not have any more. Use a database or, with a recent dlt, table_format="delta", or allow it with '
+        f"{table['name']}: dlt deletes no rows in {tables} of this destination, so rows would stay that the service "
+        'does not have any more. Use a database or, with a recent dlt, table_format="delta", or allow it with '
         "mail_source(keep_gone=True)"
     )
 
@@ -227,17 +227,17 @@ def _mark(table: Table, part: Part, now: datetime) -> Row:
         for column in table.columns
         if not column.nullable
     }
-    known = {**empty, **part, _REMOVED.name: True}
-    return tuple(known.get(name) for name in table.names)
+    values = {**empty, **part, _REMOVED.name: True}
+    return tuple(values.get(name) for name in table.names)
 
 
 def _column(column: Column) -> TColumnSchema:
-    found: TColumnSchema = {
+    schema: TColumnSchema = {
         "name": column.name,
         "data_type": _TYPES.get(column.type.name, column.type.name),  # type: ignore[typeddict-item]
         "nullable": column.nullable,
         "description": column.comment,
     }
     if column.type.length:
-        found["precision"] = column.type.length
-    return found
+        schema["precision"] = column.type.length
+    return schema

@@ -25,8 +25,8 @@ Read: TypeAlias = Callable[[OnTotal], Pages]
 WINDOW_DAYS = 31
 """Days that one request for statistics spans."""
 
-LOOKS = 3
-"""How often one run begins to read a list that gets shorter."""
+MAX_READINGS = 3
+"""How often one run reads a list that gets shorter."""
 
 DAY = timedelta(days=1)
 
@@ -37,9 +37,9 @@ class DaysToRead:
     """The days of statistics that a run reads.
 
     The first run reads from ``start_day`` on. A later one reads from ``lookback_days`` before the last day that was
-    read, days before the first one that was read, and the open days: those of which the service returned nothing. One
-    empty response proves nothing, so a day stays open until a run that is at least ``lookback_days`` later finds
-    nothing either.
+    read, days before the first one that was read, and the open days: those for which the service returned nothing. A
+    single empty response proves nothing, so a day stays open until a run at least ``lookback_days`` later gets an empty
+    response, too.
 
     :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
     :param last_day: the last day of the run.
@@ -66,24 +66,26 @@ class DaysToRead:
         """Change the states, when all windows have been read completely."""
         for state in self._states if self._days else ():
             open_days = _open_days(state)
-            found = {day: open_days.get(day, self._last_day) for day in self._days - self._answered}
-            kept = {
+            empty_days = {day: open_days.get(day, self._last_day) for day in self._days - self._answered}
+            still_open = {
                 day: since
-                for day, since in found.items()
+                for day, since in empty_days.items()
                 # The service may have nothing of the last day yet, which is read again anyway.
                 if day < self._last_day and (since >= self._last_day or self._last_day - since < self._lookback)
             }
-            if kept:
-                ranges = ", ".join(f"{low} to {high}" for low, high in _ranges(kept))
-                _log.info("The service returned nothing of %s days, which later runs read again: %s", len(kept), ranges)
+            if still_open:
+                ranges = ", ".join(f"{low} to {high}" for low, high in _ranges(still_open))
+                _log.info(
+                    "The service returned nothing of %s days, which later runs read again: %s", len(still_open), ranges
+                )
             first = min(self._start_day, _day(state, "first_day") or self._start_day)
             state.update(
                 first_day=first.isoformat(),
                 last_day=self._last_day.isoformat(),
                 open=[
                     [f"{low}", f"{high}", f"{since}"]
-                    for since in sorted(set(kept.values()))
-                    for low, high in _ranges({day for day in kept if kept[day] == since})
+                    for since in sorted(set(still_open.values()))
+                    for low, high in _ranges({day for day in still_open if still_open[day] == since})
                 ],
             )
 
@@ -91,11 +93,11 @@ class DaysToRead:
         first, last = _day(state, "first_day"), _day(state, "last_day")
         if first is None or last is None:
             return set(span(self._start_day, self._last_day))
-        # These days are those of a clock, which may have been ahead.
-        again = max(first, min(last, self._last_day) - self._lookback)
+        # The stored days come from a clock, which may have been ahead.
+        reread_from = max(first, min(last, self._last_day) - self._lookback)
         earlier = span(self._start_day, min(first - DAY, self._last_day))
         open_days = (day for day in _open_days(state) if day <= self._last_day)
-        return {*earlier, *open_days, *span(again, self._last_day)}
+        return {*earlier, *open_days, *span(reread_from, self._last_day)}
 
 
 class KnownParts:
@@ -118,7 +120,7 @@ class KnownParts:
         return [part for part in parts if values.items() <= part.items()]
 
     def rows(self, part: Part) -> int:
-        """Return the number of rows; 1 for an unknown part, so that an empty one is looked at twice."""
+        """Return the number of rows; 1 for an unknown part, so that an empty one is read twice."""
         return self._rows.get(self._key(part), 1)
 
     def loaded(self, part: Part, rows: int) -> None:
@@ -154,23 +156,29 @@ def days_to_read(
     return DaysToRead(states, start_day, last_day, lookback_days)
 
 
-def confirmed(name: str, read: Read, known: int) -> Pages:
-    """Yield the rows of a list that is as long as before, or found as short by two readings that follow each other.
+def confirmed(name: str, read: Read, expected_rows: int) -> Pages:
+    """Yield the rows of a list that is at least as long as before, or as short in two consecutive readings.
 
     :param name: what is read, for messages.
-    :param known: number of its records when it was last loaded.
+    :param expected_rows: number of its records when it was last loaded.
     :raises MailIncompleteError: the number of records is not known, or falls each time.
     """
-    for look in range(1, LOOKS + 1):
+    for attempt in range(1, MAX_READINGS + 1):
         try:
-            yield from read(_at_least(name, known))
+            yield from read(_at_least(name, expected_rows))
             return
         except _ShorterError as error:
-            _log.info("%s: only %s records: reading it again to confirm it (%s of %s)", name, error.total, look, LOOKS)
-            known = error.total
+            _log.info(
+                "%s: only %s records: reading it again to confirm it (%s of %s)",
+                name,
+                error.total,
+                attempt,
+                MAX_READINGS,
+            )
+            expected_rows = error.total
     raise MailIncompleteError(
-        f"{name}: the list got shorter each of {LOOKS} times that it was read: {known} records at last",
-        got=known,
+        f"{name}: the list got shorter each of {MAX_READINGS} times that it was read: {expected_rows} records at last",
+        got=expected_rows,
         expected=None,
     )
 
@@ -181,7 +189,7 @@ class _ShorterError(Exception):
         self.total = total
 
 
-def _at_least(name: str, known: int) -> OnTotal:
+def _at_least(name: str, expected_rows: int) -> OnTotal:
     first = True
 
     def check(total: int | None) -> None:
@@ -196,7 +204,7 @@ def _at_least(name: str, known: int) -> OnTotal:
                 got=0,
                 expected=None,
             )
-        if total < known:
+        if total < expected_rows:
             raise _ShorterError(total)
 
     return check
@@ -210,12 +218,12 @@ def span(first: date, last: date) -> Iterator[date]:
     return (first + number * DAY for number in range((last - first).days + 1))
 
 
-def _ranges(days: Iterable[date], most: int | None = None) -> list[tuple[date, date]]:
-    """Return days as ranges without gaps, each of at most so many days."""
+def _ranges(days: Iterable[date], max_days: int | None = None) -> list[tuple[date, date]]:
+    """Return days as ranges without gaps, each of at most ``max_days`` days."""
     ranges: list[tuple[date, date]] = []
     for day in sorted(days):
         first, last = ranges[-1] if ranges else (day, date.min)
-        if last + DAY == day and (most is None or (day - first).days < most):
+        if last + DAY == day and (max_days is None or (day - first).days < max_days):
             ranges[-1] = first, day
         else:
             ranges.append((day, day))
@@ -224,7 +232,7 @@ def _ranges(days: Iterable[date], most: int | None = None) -> list[tuple[date, d
 
 def _open_days(state: Mapping[str, Any]) -> dict[date, date]:
     """Return the open days, with the day on which each was first found empty."""
-    ranges = [[date.fromisoformat(text) for text in each] for each in state.get("open", ())]
+    ranges = [[date.fromisoformat(text) for text in interval] for interval in state.get("open", ())]
     return {day: since for low, high, since in ranges for day in span(low, high)}
 
 

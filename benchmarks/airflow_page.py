@@ -80,17 +80,17 @@ def fill(options: argparse.Namespace) -> int:
     settings = PageSettings.from_airflow()
     hook = Reader.of_page(settings)._hook
     names = {**settings.tables, "loads": "mail_loads"}
-    for what, name in names.items():
-        load(hook, TABLES[what], name, [])
+    for table_key, name in names.items():
+        load(hook, TABLES[table_key], name, [])
     count = 0
     with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-        for what, rows in tables(options).items():
-            columns = TABLES[what].columns
-            written = (
+        for table_key, rows in tables(options).items():
+            columns = TABLES[table_key].columns
+            encoded_rows = (
                 tuple(encoded(column.type.name, row.get(column.name), connection) for column in columns) for row in rows
             )
-            inserted = insert(cursor, names[what], [column.name for column in columns], written)
-            count = inserted if what == "snapshots" else count
+            inserted = insert(cursor, names[table_key], [column.name for column in columns], encoded_rows)
+            count = inserted if table_key == "snapshots" else count
         connection.commit()
         if not isinstance(connection, sqlite3.Connection):
             connection.commit()
@@ -114,13 +114,13 @@ def insert(cursor: Any, table: str, columns: list[str], rows: Iterator[tuple[Any
     return count
 
 
-def encoded(kind: str, value: Any, connection: Any) -> Any:
+def encoded(type_name: str, value: Any, connection: Any) -> Any:
     """Return a value as the driver takes it.
 
-    :param kind: the type of its column.
+    :param type_name: the type of its column.
     :param value: the value; for ``None`` in a column of counts, 1.
     """
-    if kind == "json":
+    if type_name == "json":
         return json.dumps(value or [])
     if isinstance(connection, sqlite3.Connection) and isinstance(value, datetime.datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
@@ -234,15 +234,15 @@ def recorded() -> Iterator[list[tuple[str, list[Any]]]]:
     """Record the statements that pages run."""
     from airflow_provider_mail.plugin import reader
 
-    found: list[tuple[str, list[Any]]] = []
+    statements: list[tuple[str, list[Any]]] = []
     original = reader.stream_rows
 
     def record(hook: Any, sql: str, parameters: Any) -> Any:
-        found.append((sql, parameters))
+        statements.append((sql, parameters))
         return original(hook, sql, parameters)
 
     with mock.patch.object(reader, "stream_rows", record):
-        yield found
+        yield statements
 
 
 def bare_statements(statements: list[tuple[str, list[Any]]]) -> Callable[[], None]:

@@ -59,7 +59,7 @@ def main() -> None:
                         run(client)
                         results[name].append((time.perf_counter() - start, time.process_time() - cpu))
         for name, runs in results.items():
-            seconds, cpu = (statistics.median(each) for each in zip(*runs, strict=True))
+            seconds, cpu = (statistics.median(measurements) for measurements in zip(*runs, strict=True))
             in_flight = options.in_flight if name == "find_campaign" else 1
             least = campaigns / 100 * LATENCY / 1000 / in_flight
             print(f"{name:16}{campaigns:10,}{seconds:9.2f}{cpu:8.2f}{least:32.2f}")

@@ -85,10 +85,10 @@ def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
                     path = f"{place}/warehouse.db"
                     yield Place(json.dumps({"conn_type": "sqlite", "host": path}), path)
 
-        kinds = {"SQLite": in_sqlite(), "Postgres": in_postgres()}
-        for kind in kinds.values():
-            stack.enter_context(closing(kind))  # type: ignore[type-var]
-        yield kinds
+        databases = {"SQLite": in_sqlite(), "Postgres": in_postgres()}
+        for empty_databases in databases.values():
+            stack.enter_context(closing(empty_databases))  # type: ignore[type-var]
+        yield databases
 
 
 def rows_in(place: Place) -> int:
@@ -98,11 +98,11 @@ def rows_in(place: Place) -> int:
         import psycopg
 
         with psycopg.connect(place.count) as connection:
-            found = connection.execute(sql).fetchone()
+            row = connection.execute(sql).fetchone()
     else:
         with closing(sqlite3.connect(place.count)) as connection:
-            found = connection.execute(sql).fetchone()
-    return int(found[0]) if found else 0
+            row = connection.execute(sql).fetchone()
+    return int(row[0]) if row else 0
 
 
 def measure(case: Case, place: Place, port: int, records: int, folder: Path) -> Result:
@@ -114,8 +114,8 @@ def measure(case: Case, place: Place, port: int, records: int, folder: Path) -> 
     :raises RuntimeError: it failed, or the table does not hold every record.
     """
     command = [sys.executable, "-m", "benchmarks.stats_load.variants", case.variant]
-    more = {"AIRFLOW_CONN_WAREHOUSE": place.connection, "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}"}
-    result, moved = measured(case, command, home=folder, port=port, **more)
+    environment = {"AIRFLOW_CONN_WAREHOUSE": place.connection, "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}"}
+    result, moved = measured(case, command, home=folder, port=port, **environment)
     if moved != records or (stored := rows_in(place)) != records:
         raise RuntimeError(f"{case}: {records} records, {moved} came and {stored} are there")
     return result
@@ -155,7 +155,7 @@ class Report:
             if case.variant == "ours":
                 continue
             theirs, ours = (
-                [one.seconds for one in self._results[Case(case.database, variant, case.load)]]
+                [result.seconds for result in self._results[Case(case.database, variant, case.load)]]
                 for variant in (case.variant, "ours")
             )
             aim = ">= 0.7" if case.variant == "limit" else AIMS[case.database, case.load, case.variant]

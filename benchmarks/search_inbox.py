@@ -1,4 +1,4 @@
-"""How long the emulator's inbox searches, and what the emulator costs while nobody looks.
+"""How long the emulator's inbox searches, and what the emulator costs while its inbox is not used.
 
     python benchmarks/search_inbox.py [--messages 100000] [--rounds 9]
 

@@ -51,8 +51,8 @@ class TaskStateStore:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value."""
-        found = self._database.execute("SELECT value FROM state WHERE key = ?", [key]).fetchone()
-        return default if found is None else json.loads(found[0])
+        row = self._database.execute("SELECT value FROM state WHERE key = ?", [key]).fetchone()
+        return default if row is None else json.loads(row[0])
 
     def set(self, key: str, value: Any, *, retention: object = None) -> None:
         """Store a value.
@@ -102,7 +102,7 @@ def _wait_for_others() -> None:
 
 def together(results: Sequence[Result]) -> Result:
     """Return the result of processes that ran at the same time: the longest time, all CPU seconds, the most memory."""
-    seconds, cpu, memory = zip(*((one.seconds, one.cpu, one.memory) for one in results), strict=True)
+    seconds, cpu, memory = zip(*((result.seconds, result.cpu, result.memory) for result in results), strict=True)
     return Result(max(seconds), sum(cpu), max(memory))
 
 
@@ -111,10 +111,10 @@ def _memory_mib(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
-def measured(what: object, command: Sequence[str], *, home: Path, port: int, **more: str) -> tuple[Result, int]:
+def measured(variant: object, command: Sequence[str], *, home: Path, port: int, **more: str) -> tuple[Result, int]:
     """Run a variant in a new process with an Airflow of its own; return the result and the number of records.
 
-    :param what: the variant, for errors.
+    :param variant: the variant, for errors.
     :param command: the command, which prints what :func:`measure` prints.
     :param home: Airflow's folder.
     :param port: port of the service on loopback.
@@ -132,10 +132,10 @@ def measured(what: object, command: Sequence[str], *, home: Path, port: int, **m
         "PYTHONPATH": str(ROOT),
         **more,
     }
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{what} failed:\n{done.stdout}\n{done.stderr}")
-    result = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(f"{variant} failed:\n{process.stdout}\n{process.stderr}")
+    result = json.loads(process.stdout.splitlines()[-1])
     return Result(result["seconds"], result["cpu"], result["memory"]), result["records"]
 
 
@@ -195,7 +195,7 @@ def postgres(folder: Path) -> Iterator[PostgresServer]:
 def medians(results: Sequence[Result]) -> tuple[float, float, float]:
     """Return the medians of seconds, CPU seconds and memory."""
     seconds, cpu, memory = (
-        statistics.median(getattr(one, field) for one in results) for field in ("seconds", "cpu", "memory")
+        statistics.median(getattr(result, field) for result in results) for field in ("seconds", "cpu", "memory")
     )
     return seconds, cpu, memory
 
@@ -207,14 +207,14 @@ def print_ratio(title: str, above: Sequence[float], below: Sequence[float], aim:
     :param above: the numerators, by round.
     :param below: the denominators, by round.
     """
-    ratios = [one / other for one, other in zip(above, below, strict=True)]
+    ratios = [numerator / denominator for numerator, denominator in zip(above, below, strict=True)]
     print(f"{title:64}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}   {aim}")
 
 
-def print_conditions(what: str, rounds: int) -> None:
+def print_conditions(workload: str, rounds: int) -> None:
     """Print under which conditions was measured."""
     python = ".".join(map(str, sys.version_info[:3]))
     print(
-        f"{what}; Airflow {version('apache-airflow-core')}, Python {python}, {os.cpu_count()} cores; medians of "
+        f"{workload}; Airflow {version('apache-airflow-core')}, Python {python}, {os.cpu_count()} cores; medians of "
         f"{rounds} fresh processes"
     )

@@ -1,4 +1,4 @@
-"""Deferred waits in a real triggerer: what they cost while nothing happens, and how soon 1,000 hear of the end.
+"""Deferred waits in a real triggerer: what they cost while nothing happens, and how soon 1,000 of them fire.
 
     python benchmarks/waits.py [--waits 1000] [--interval 5] [--seconds 40] [--variants ours sleeping]
 
@@ -95,13 +95,13 @@ def triggerer(environ: dict[str, str], log: Path) -> Iterator[Callable[[], int]]
             process.terminate()
 
 
-def until(look: Callable[[], object], seconds: float = 300) -> None:
+def until(condition: Callable[[], object], seconds: float = 300) -> None:
     """Wait until something is true.
 
     :raises TimeoutError: it took longer.
     """
     end = time.monotonic() + seconds
-    while not look():
+    while not condition():
         if time.monotonic() > end:
             raise TimeoutError
         time.sleep(0.1)
@@ -137,11 +137,11 @@ def measure(variant: str, waits: int, interval: float, seconds: float, server: P
             ["airflow", "db", "migrate"],
             ["benchmarks.waiting.deferred", trigger, str(waits), str(interval)],
         ):
-            done = subprocess.run(
+            completed = subprocess.run(
                 [sys.executable, "-m", *command], env=environ, cwd=ROOT, capture_output=True, text=True, check=False
             )
-            if done.returncode:
-                raise RuntimeError(f"{command}: {done.stdout}\n{done.stderr}")
+            if completed.returncode:
+                raise RuntimeError(f"{command}: {completed.stdout}\n{completed.stderr}")
 
         def log_bytes() -> int:
             return sum(path.stat().st_size for path in (home / "logs").rglob("*.log*") if path.is_file())

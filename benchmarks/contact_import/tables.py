@@ -20,7 +20,7 @@ _LAST = ("Smith", "Müller", "García", "王", "Ivanova", "Jones")
 
 
 def contacts(table: str, rows: int) -> Iterator[tuple[int, str, str, str]]:
-    """Yield contacts that are all different, about 60 bytes each; one ``@`` in each valid one (the sink counts them)."""
+    """Yield different contacts of about 60 bytes; each valid one has exactly one ``@``, which the sink counts."""
     for number in range(rows):
         is_valid = table == "contacts" or number % INVALID_STEP
         yield (

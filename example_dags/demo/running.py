@@ -250,11 +250,11 @@ def until(poll: Callable[[], T], what: str, seconds: float = 180) -> T:
     :raises SystemExit: it took longer.
     """
     end_time = time.monotonic() + seconds
-    while not (found := poll()):
+    while not (result := poll()):
         if time.monotonic() > end_time:
             raise SystemExit(f"{what} did not come up in {seconds:.0f} s.")
         time.sleep(0.5)
-    return found
+    return result
 
 
 def tail(log: Path) -> str:
@@ -269,6 +269,6 @@ def free_port() -> int:
         return port
 
 
-def say(words: str) -> None:
+def say(text: str) -> None:
     """Print text at once."""
-    print(words, flush=True)
+    print(text, flush=True)
