@@ -79,15 +79,12 @@ class DaysToRead:
                     "The service returned nothing of %s days, which later runs read again: %s", len(still_open), ranges
                 )
             first = min(self._start_day, _day(state, "first_day") or self._start_day)
-            state.update(
-                first_day=first.isoformat(),
-                last_day=self._last_day.isoformat(),
-                open=[
-                    [f"{low}", f"{high}", f"{since}"]
-                    for since in sorted(set(still_open.values()))
-                    for low, high in _ranges({day for day in still_open if still_open[day] == since})
-                ],
-            )
+            # Ranges of open days that were first found empty on the same day.
+            open_ranges = []
+            for since in sorted(set(still_open.values())):
+                days = [day for day in still_open if still_open[day] == since]
+                open_ranges += [[f"{low}", f"{high}", f"{since}"] for low, high in _ranges(days)]
+            state.update(first_day=first.isoformat(), last_day=self._last_day.isoformat(), open=open_ranges)
 
     def _unread(self, state: Mapping[str, Any]) -> set[date]:
         first, last = _day(state, "first_day"), _day(state, "last_day")

@@ -178,7 +178,7 @@ def _confirmed() -> bool:
     try:
         return input("Have you just approved access in the browser? [y/N] ").strip().lower() in ("y", "yes")
     except (EOFError, OSError):
-        return False  # nobody can be asked
+        return False  # there is no terminal to ask at
 
 
 def _say(message: str) -> None:
@@ -246,7 +246,8 @@ class _Handler(BaseHTTPRequestHandler):
         title = "The login was received" if query.get("code") else "Access was not granted"
         title = title if accepted else "The login is not this one"
         page = PAGE.format(title=title).encode() if is_for_login else b""
-        self.send_response(200 if accepted else 400 if is_for_login else 404)
+        status = 400 if is_for_login else 404
+        self.send_response(200 if accepted else status)
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(page)))

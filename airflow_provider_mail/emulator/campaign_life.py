@@ -54,7 +54,10 @@ def _start(context: Context, row: Row) -> None:
 
 
 def _choose_recipients(context: Context, row: Row) -> None:
-    """Store the recipients in random order, and those dropped (duplicates, excluded, suppressed, no address)."""
+    """Store the recipients in random order, with ranks from 0, and suppressed ones, with ranks below 0.
+
+    Contacts that are excluded or have no address are left out, and each contact is stored once.
+    """
     store, request = context.store, codec.decode(row["request"])
     targets = _list_ids(context, row["team"], request["sendListNames"])
     excluded = _list_ids(context, row["team"], request["repelListNames"])

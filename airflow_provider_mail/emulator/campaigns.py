@@ -185,6 +185,7 @@ def _to_json(context: Context, row: Row) -> dict[str, Any]:
     task = {
         "mailName": row["name"],
         "subject": row["subject"],
+        # Without any content, an empty text or null, as it was given.
         "mailContent": (request["content"] or "") + context.settings.added_content or request["content"],
         "senderName": request["senderName"] or row["sender"],
         "senderMail": row["sender"],

@@ -18,7 +18,7 @@ if AIRFLOW_V_3_1_PLUS:
 else:
 
     async def authenticated_user(request: Request) -> Any:
-        """Return the user of a request. Airflow 3.0 looks for a token in the header only, which no link can send.
+        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send.
 
         :raises HTTPException: 401 without a valid token, 403 for one that is none.
         """

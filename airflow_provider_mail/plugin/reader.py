@@ -47,7 +47,7 @@ TABLES: Mapping[str, Table] = {
 }
 
 KNOWN_SECONDS = 60.0
-"""For how long a table that was found counts as existing. A missing one is looked for each time."""
+"""For how long a table that was found counts as existing. A missing one is looked up each time."""
 
 BESIDE = ("snapshots", "loads")
 """Tables that are in the schema of the campaign statistics, unless their names have a schema."""
@@ -120,7 +120,7 @@ class Reader:
         return True
 
     def identity(self, what: str) -> tuple[str, str]:
-        """Return what tells a table from those of other databases."""
+        """Return what identifies a table among those of all databases."""
         return self._hook.get_conn_id(), self._names[what]
 
     def __getitem__(self, what: str) -> StoredTable:
@@ -139,7 +139,7 @@ class Reader:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Add the address of the database to its errors, without the user; look for the tables again after one."""
+        """Add the address of the database to its errors, without the user; look up the tables again after an error."""
         try:
             yield
             return

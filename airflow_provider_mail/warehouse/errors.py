@@ -248,8 +248,10 @@ def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:
         return f"{message.partition(chr(10))[0].strip()} ({number})"
     if position := _MYSQL_POSITION.search(message):
         return f"column {position[1]} ({number})"
+    if not number:
+        return ""
     key = _MYSQL_KEY.search(message)
-    return f"{f'key {key[1]} ' if key else ''}({number})" if number else ""
+    return f"key {key[1]} ({number})" if key else f"({number})"
 
 
 @cache

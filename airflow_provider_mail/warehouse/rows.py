@@ -67,7 +67,7 @@ def utc_text(value: datetime.datetime) -> str:
 
     :raises ValueError: for a datetime without a zone.
     """
-    if value.tzinfo is datetime.UTC:  # as all of ours
+    if value.tzinfo is datetime.UTC:  # as are all times that this package makes
         return value.isoformat(" ")[:-6]
     return utc(value).isoformat(" ")
 

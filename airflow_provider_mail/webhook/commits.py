@@ -246,7 +246,7 @@ class GroupCommit:
             writer.disconnect()
 
     def _end_group(self, writer: _Writer) -> Sequence[_Waiting]:
-        """Take the group of a writer from it; there is none left when it was given up."""
+        """Take the group of a writer from it; the group is empty if the writer was given up."""
         group, writer.group = writer.group, ()
         self._give_back(sum(len(push.body) for push, _ in group))
         return group

@@ -117,7 +117,10 @@ class Person:
         kept = [event for event in events if not self.is_in(event.decode(errors="replace"))]
         if len(kept) == len(events):
             return None
-        return body[: opening.end() if opening else 0] + b",".join(kept) + body[end:] if kept else EMPTY
+        if not kept:
+            return EMPTY
+        # What precedes and follows the events stays as it is, also in a damaged body.
+        return body[: opening.end() if opening else 0] + b",".join(kept) + body[end:]
 
 
 def _folded(text: str) -> str:
@@ -163,7 +166,7 @@ def _erase_letters(letters: StoredTable, person: Person) -> int:
             if remaining == EMPTY:
                 count += letters.delete([key])
                 continue
-            # The key is a digest of the text: another erasure that changed the text meanwhile has changed the key.
+            # The key is a digest of the text: another erasure that has changed the text has changed the key, too.
             replacement = DeadLetter(Origin(conn_id, received_at, push_id), None, reason, remaining.decode())
             letters.delete([{**key, "letter_id": replacement.letter_id}])
             changed = letters.update(key, {"letter_id": replacement.letter_id, "raw": replacement.raw})

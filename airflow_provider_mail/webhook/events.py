@@ -131,7 +131,7 @@ def begins_as_push(body: bytes) -> bool:
 
 
 def count_quickly(body: bytes) -> int | None:
-    """Return the number of events of a push; ``None`` if only `split_push` can tell."""
+    """Return the number of events of a push; ``None`` if `split_push` has to determine it."""
     if body.count(b",") <= _MAX_COMMAS:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return len(_decode_parts(body.removeprefix(_BYTE_ORDER_MARK)))
@@ -139,7 +139,7 @@ def count_quickly(body: bytes) -> int | None:
 
 
 def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
-    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is no array.
+    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is not an array.
 
     :param most: stop after this number of events. Default: all.
     """

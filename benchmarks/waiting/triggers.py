@@ -45,7 +45,7 @@ class _Waiting(BaseTrigger):
 
 
 class Sleeping(_Waiting):
-    """The lower bound: looks whether the service's file is there, and polls nothing."""
+    """The lower bound: checks whether the service's file exists, and polls nothing."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         sent = Path(os.environ["BENCHMARK_SENT"])

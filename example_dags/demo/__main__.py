@@ -144,7 +144,7 @@ Press Ctrl-C to end it."""
 
 
 def open_in_browser(*addresses: str) -> None:
-    """Open pages in a browser. Without a display there is none but those that would take over the terminal."""
+    """Open pages in a browser, unless there is no display: a text browser would take over the terminal."""
     if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         for address in addresses:
             webbrowser.open_new_tab(address)
@@ -191,7 +191,9 @@ def show(path: Path, query: str) -> None:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 if __name__ == "__main__":

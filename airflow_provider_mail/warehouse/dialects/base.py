@@ -123,7 +123,7 @@ class Dialect(ABC):
         """Return the lower-case names of the table's columns; none when it does not exist."""
 
     def resolved_name(self, connection: Any) -> TableName:
-        """Return the name of the table, with its schema where the database says in which one it finds it."""
+        """Return the name of the table, with its schema if the database shows in which one it finds the table."""
         return self.request.name
 
     def column(self, name: str) -> str:

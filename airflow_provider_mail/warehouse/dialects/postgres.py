@@ -53,7 +53,7 @@ _UTC = {datetime.UTC}
 
 
 def _timestamps(values: Sequence[datetime.datetime]) -> Sequence[str]:
-    if {value.tzinfo for value in values} == _UTC:  # as all of ours
+    if {value.tzinfo for value in values} == _UTC:  # as are all times that this package makes
         return _decode_texts(_encode(values))
     return [*map(str, map(aware, values))]
 
@@ -207,7 +207,7 @@ class Postgres(Staged):
             return super().load(connection)
 
     def _conflicts(self, error: BaseException) -> bool:
-        # Another program may have inserted a row after it was looked for.
+        # Another program may have inserted the row after the check for it.
         return super()._conflicts(error) or (self.table.insert_only and sqlstate(error) == "23505")
 
     def _create_stage(self, cursor: Any) -> None:
@@ -290,11 +290,12 @@ class Postgres(Staged):
 
     def _load_line(self) -> str:
         """The values of ``load_columns`` as the rest of a line in the text format of COPY."""
-        texts = (
-            _NULL if value is None else next(iter(_CONVERTERS[column.type.name]([value])))
-            for column, value in zip(self.table.load_columns, self._load_values(), strict=True)
-        )
-        return "".join(f"\t{text}" for text in texts)
+        line = ""
+        for column, value in zip(self.table.load_columns, self._load_values(), strict=True):
+            # Converters take many values of a column; here it is one.
+            (text,) = (_NULL,) if value is None else _CONVERTERS[column.type.name]([value])
+            line += f"\t{text}"
+        return line
 
     @property
     def _deciding(self) -> list[Column]:

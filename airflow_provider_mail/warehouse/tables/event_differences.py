@@ -67,7 +67,7 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class DayCounts:
-    """The events of one day. The day of a mail is not known exactly when no event tells when it was sent.
+    """The events of one day. The day of a mail is not known exactly if no event has the time at which it was sent.
 
     :param of_day: all of the day.
     :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
@@ -86,11 +86,11 @@ def _span(counts: DayCounts, unit: Literal["mails", "events"]) -> Span:
 
 @dataclass(frozen=True)
 class Rule:
-    """What events say about one counter.
+    """How events determine one counter.
 
     :param codes: the codes that are counted, of which each mail counts once.
     :param repeated: whether the service may count each event instead of each mail.
-    :param partly: whether the service counts only some of these mails, which the events do not tell.
+    :param partly: whether the service counts only some of these mails, and the events do not show which.
     """
 
     codes: tuple[str, ...]
@@ -130,7 +130,7 @@ class Difference:
 
     :param service_count: what the service counted; ``None`` if its response leaves out the day.
     :param spans: the smallest and the largest count that agree with the events, for each way to count.
-    :param at_edges: mails that count to either side of an edge of the day, since no event tells when they were sent.
+    :param at_edges: mails that may belong to either side of an edge of the day: no event has their time of sending.
     """
 
     stats_date: datetime.date
@@ -163,8 +163,8 @@ class Difference:
 
         A day that the service leaves out is compared as if the service had counted nothing.
 
-        :param tolerance: the largest difference that always is.
-        :param tolerance_fraction: the largest ratio of the difference to the service's count that is as well.
+        :param tolerance: the largest difference that is always tolerated.
+        :param tolerance_fraction: the largest tolerated ratio of the difference to the service's count.
         """
         distance = self.least if self.difference is None else abs(self.difference)
         return distance <= max(tolerance, tolerance_fraction * (self.service_count or 0))
