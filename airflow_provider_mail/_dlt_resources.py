@@ -23,7 +23,7 @@ from airflow_provider_mail.warehouse.table import BOOLEAN, Column, Table, litera
 Form: TypeAlias = Callable[[Table, Iterable[Row]], Any]
 """How dlt gets the rows of a table: `objects` or, in columns, `arrow_table`."""
 
-# dlt's names of the portable types, where they differ.
+# dlt's name for each portable type, of whose names only one differs.
 _TYPES = {"integer": "bigint", "boolean": "bool"}
 _BATCH = 20_000
 _EMPTY = {"text": "", "integer": 0, "bigint": 0, "json": {}}
@@ -36,11 +36,10 @@ _REMOVED = Column(
 class Parts:
     """Parts of a table that are read completely, such as the contacts of each list.
 
-    :param columns: the columns whose values identify a part.
+    :param columns: the columns whose values tell the parts apart.
     :param find: returns the values of these columns for each part that is read.
-    :param read: yields the rows of a part; calls its second argument with the number of the part's records first.
-    :param whole: values for which ``find`` returns every part: loaded parts with these values that it no longer returns
-        are gone. Default: parts are never gone.
+    :param read: yields the rows of a part; calls its second argument with the number of its records first.
+    :param whole: parts with these values that were loaded and are not found any more are gone. Default: none.
     """
 
     columns: tuple[str, ...]
@@ -68,7 +67,10 @@ def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> DltResource:
-    """Declare a resource whose rows replace those of the same key."""
+    """Declare a resource whose rows replace those of the same key.
+
+    :param name: name of resource and table.
+    """
 
     def pages() -> Iterator[Any]:
         for page in distinct(table, read()):
@@ -80,74 +82,75 @@ def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> Dl
 def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bool) -> DltResource:
     """Declare a resource whose rows replace the parts of the table that are read.
 
-    A part that has become shorter or is no longer found is read a second time first.
+    A part that has become shorter, or is not found any more, is read twice first.
 
+    :param name: name of resource and table.
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
     table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
-    # With a primary key, dlt deletes rows "where the key or the part is equal", for which DuckDB compares every row
-    # with every other row. The key is not needed: a part has each row once.
+    # With a key of its own, a row is deleted "where the key or the part is equal", for which DuckDB compares every row
+    # with every other. The key is not needed: a part has each row once.
     columns = declared(table.columns, table.key if keep_gone else ())
     if not keep_gone:
         columns[_REMOVED.name]["hard_delete"] = True
-        for column in parts.columns:
-            columns[column]["merge_key"] = True
+        for column_name in parts.columns:
+            columns[column_name]["merge_key"] = True
 
     def pages() -> Iterator[Any]:
         resource = dlt.current.resource()
         schema = resource.compute_table_schema()
         marks, scoped = _emptied_by(schema, keep_gone=keep_gone)
-        known = KnownParts(dlt.current.resource_state(), parts.columns)
-        present, gone = _parts(parts, known)
-        if scoped and (present or gone):
+        known_parts = KnownParts(dlt.current.resource_state(), parts.columns)
+        current, gone = _parts(parts, known_parts)
+        if scoped and (current or gone):
             resource.apply_hints(
                 write_disposition={
                     "disposition": "merge",
                     "strategy": "cdc",
-                    "destination_scope": _scope([*present, *gone]),
+                    "destination_scope": _scope([*current, *gone]),
                 },
                 columns={
                     name: {**columns[name], "merge_key": False, "primary_key": name in table.key}
                     for name in {*table.key, *parts.columns}
                 },
             )
-        for part in (*present, *gone):
+        for part in (*current, *gone):
             rows = 0
             if part in gone:
-                known.forget(part)
+                known_parts.forget(part)
             else:
-                title = "/".join([name, *(str(part[column]) for column in parts.columns)])
-                for page in confirmed(title, partial(parts.read, part), known.rows(part)):
+                title = "/".join([name, *(str(part[column_name]) for column_name in parts.columns)])
+                for page in confirmed(title, partial(parts.read, part), known_parts.rows(part)):
                     rows += len(page)
                     yield form(table, [(*row, None) for row in page])
-                known.loaded(part, rows)
+                known_parts.loaded(part, rows)
             if not rows and marks:
                 yield form(table, [_mark(table, part, parts.now())])
             elif not rows and _exists(schema):
-                # A load without rows deletes those of the part.
+                # A load of no rows deletes those of the part.
                 yield dlt.mark.materialize_table_schema()
 
     return _resource(pages, name, columns)
 
 
-def _parts(parts: Parts, known: KnownParts) -> tuple[list[Part], list[Part]]:
-    """Return the parts to read, and those that are gone: two consecutive readings lack them."""
-    present = parts.find()
-    loaded = [] if parts.whole is None else known.within(parts.whole)
-    gone = [part for part in loaded if part not in present]
+def _parts(parts: Parts, known_parts: KnownParts) -> tuple[list[Part], list[Part]]:
+    """Return the parts that are read, and those that are gone: two readings that follow each other lack them."""
+    current = parts.find()
+    before = [] if parts.whole is None else known_parts.within(parts.whole)
+    gone = [part for part in before if part not in current]
     if gone:
-        present = parts.find()
-    return present, [part for part in gone if part not in present]
+        current = parts.find()
+    return current, [part for part in gone if part not in current]
 
 
 def distinct(table: Table, pages: Pages) -> Pages:
     """Yield the first row of each key: dlt does not look for repeated keys in all destinations."""
     key = itemgetter(*(table.names.index(name) for name in table.key))
-    known: set[Any] = set()
+    earlier_keys: set[Any] = set()
     for page in pages:
         rows = {key(row): row for row in reversed(page)}
-        yield [row for row_key, row in reversed(rows.items()) if row_key not in known]
-        known |= rows.keys()
+        yield [row for row_key, row in reversed(rows.items()) if row_key not in earlier_keys]
+        earlier_keys |= rows.keys()
 
 
 def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumnSchema]:
@@ -169,10 +172,10 @@ def _resource(pages: Callable[[], Iterator[Any]], name: str, columns: dict[str, 
 def _emptied_by(table: TTableSchema, *, keep_gone: bool) -> tuple[bool, bool]:
     """Return whether a row marks an empty part, and whether the merge deletes what the load does not have.
 
-    By default, dlt replaces in a database only the parts of which the load has rows: an empty part needs a row that is
-    marked as removed. For Delta tables, dlt has a merge that deletes all other rows within a scope.
+    dlt's default for databases replaces the parts that it sees rows of: a row that is marked as removed shows it an
+    empty one. For Delta tables it has a merge that deletes all other rows within a scope.
 
-    :raises MailValidationError: rows that the service no longer has would stay in the table.
+    :raises MailValidationError: rows would stay that should not.
     """
     if table["write_disposition"] == "replace":
         return False, False
@@ -183,10 +186,10 @@ def _emptied_by(table: TTableSchema, *, keep_gone: bool) -> tuple[bool, bool]:
         return True, False
     if table.get("table_format") == "delta" and _supports_cdc(table):
         return False, True
-    table_kind = f"{table['table_format']} tables" if "table_format" in table else "tables"
+    tables = f"{table['table_format']} tables" if "table_format" in table else "tables"
     raise MailValidationError(
-        f"{table['name']}: dlt deletes no rows in {table_kind} of this destination, so rows would stay that the "
-        'service does not have any more. Use a database or, with a recent dlt, table_format="delta", or allow it with '
+        f"{table['name']}: dlt deletes no rows in {tables} of this destination, so rows would stay that the service "
+        'does not have any more. Use a database or, with a recent dlt, table_format="delta", or allow it with '
         "mail_source(keep_gone=True)"
     )
 
@@ -208,10 +211,8 @@ def _scope(parts: Sequence[Part]) -> str:
     """Return the condition of the rows of the parts, which differ in one column at most."""
     conditions = []
     for name in parts[0]:
-        distinct_values = dict.fromkeys(part[name] for part in parts)
-        # dlt formats the condition, so braces in the values are doubled.
-        values = ", ".join(map(literal, distinct_values)).replace("{", "{{").replace("}", "}}")
-        conditions.append("{table}." + f"{name} IN ({values})")
+        values = ", ".join(literal(value) for value in dict.fromkeys(part[name] for part in parts))
+        conditions.append("{table}." + f"{name} IN ({values.replace('{', '{{').replace('}', '}}')})")
     return " AND ".join(conditions)
 
 
@@ -226,8 +227,8 @@ def _mark(table: Table, part: Part, now: datetime) -> Row:
         for column in table.columns
         if not column.nullable
     }
-    known = {**empty, **part, _REMOVED.name: True}
-    return tuple(known.get(name) for name in table.names)
+    values = {**empty, **part, _REMOVED.name: True}
+    return tuple(values.get(name) for name in table.names)
 
 
 def _column(column: Column) -> TColumnSchema:

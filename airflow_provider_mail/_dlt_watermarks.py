@@ -1,6 +1,6 @@
-"""What dlt's state stores about an account: the days of statistics that were read, and how many rows each part has.
+"""What dlt's state knows of an account: the days of statistics that were read, and how many rows each part has.
 
-dlt stores the state together with the rows of the same run, also in the destination. A failed run changes neither.
+dlt stores the state with the rows of the same run, in the destination too. A failed run changes neither.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Read: TypeAlias = Callable[[OnTotal], Pages]
 """Yields the rows of a list, and calls its argument with the number of its records before the first of them."""
 
 WINDOW_DAYS = 31
-"""The number of days in one request for statistics."""
+"""Days that one request for statistics spans."""
 
-LOOKS = 3
-"""The maximum number of times that one run reads a list that gets shorter."""
+MAX_READINGS = 3
+"""How often one run reads a list that gets shorter."""
 
 DAY = timedelta(days=1)
 
@@ -37,11 +37,13 @@ class DaysToRead:
     """The days of statistics that a run reads.
 
     The first run reads from ``start_day`` on. A later one reads from ``lookback_days`` before the last day that was
-    read, days before the first one that was read, and the open days: those for which the service returned nothing. One
-    empty response is not proof, so a day stays open until a run at least ``lookback_days`` later finds nothing either.
+    read, days before the first one that was read, and the open days: those for which the service returned nothing. A
+    single empty response proves nothing, so a day stays open until a run at least ``lookback_days`` later gets an empty
+    response, too.
 
     :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
-    :param lookback_days: number of days that are read again.
+    :param last_day: the last day of the run.
+    :param lookback_days: days that are read again.
     """
 
     def __init__(self, states: Iterable[dict[str, Any]], start_day: date, last_day: date, lookback_days: int) -> None:
@@ -57,18 +59,18 @@ class DaysToRead:
         return _ranges(self._days, WINDOW_DAYS)
 
     def answered(self, days: Iterable[date]) -> None:
-        """Record the days for which the service returned something."""
+        """Note days of which the service returned something."""
         self._answered.update(days)
 
     def save(self) -> None:
-        """Update the states, once all windows have been read completely."""
+        """Change the states, when all windows have been read completely."""
         for state in self._states if self._days else ():
             open_days = _open_days(state)
             empty_days = {day: open_days.get(day, self._last_day) for day in self._days - self._answered}
             still_open = {
                 day: since
                 for day, since in empty_days.items()
-                # The service may have no data of the last day yet; that day is read again anyway.
+                # The service may have nothing of the last day yet, which is read again anyway.
                 if day < self._last_day and (since >= self._last_day or self._last_day - since < self._lookback)
             }
             if still_open:
@@ -76,29 +78,30 @@ class DaysToRead:
                 _log.info(
                     "The service returned nothing of %s days, which later runs read again: %s", len(still_open), ranges
                 )
-            stored_ranges = []
-            for since in sorted(set(still_open.values())):
-                days = {day for day in still_open if still_open[day] == since}
-                stored_ranges += [[f"{low}", f"{high}", f"{since}"] for low, high in _ranges(days)]
             first = min(self._start_day, _day(state, "first_day") or self._start_day)
-            state.update(first_day=first.isoformat(), last_day=self._last_day.isoformat(), open=stored_ranges)
+            # Ranges of open days that were first found empty on the same day.
+            open_ranges = []
+            for since in sorted(set(still_open.values())):
+                days = [day for day in still_open if still_open[day] == since]
+                open_ranges += [[f"{low}", f"{high}", f"{since}"] for low, high in _ranges(days)]
+            state.update(first_day=first.isoformat(), last_day=self._last_day.isoformat(), open=open_ranges)
 
     def _unread(self, state: Mapping[str, Any]) -> set[date]:
         first, last = _day(state, "first_day"), _day(state, "last_day")
         if first is None or last is None:
             return set(span(self._start_day, self._last_day))
-        # The stored days come from a clock that may have been ahead.
-        read_again_from = max(first, min(last, self._last_day) - self._lookback)
+        # The stored days come from a clock, which may have been ahead.
+        reread_from = max(first, min(last, self._last_day) - self._lookback)
         earlier = span(self._start_day, min(first - DAY, self._last_day))
         open_days = (day for day in _open_days(state) if day <= self._last_day)
-        return {*earlier, *open_days, *span(read_again_from, self._last_day)}
+        return {*earlier, *open_days, *span(reread_from, self._last_day)}
 
 
 class KnownParts:
     """The parts of a table that earlier runs have loaded, with the number of their rows.
 
     :param state: dlt's state of the table.
-    :param columns: the columns that identify a part.
+    :param columns: the columns that tell the parts apart.
     """
 
     def __init__(self, state: dict[str, Any], columns: tuple[str, ...]) -> None:
@@ -134,8 +137,9 @@ def days_to_read(
 ) -> DaysToRead:
     """Return the days that a run reads, for those of the tables that it loads.
 
-    :param mail_conn_id: identifies the account in the state.
+    :param mail_conn_id: what tells accounts apart.
     :param tables: the tables that the rows of these days are loaded into.
+    :param lookback_days: days that are read again.
     """
     selected = dlt.current.source().selected_resources
     states = []
@@ -149,23 +153,29 @@ def days_to_read(
     return DaysToRead(states, start_day, last_day, lookback_days)
 
 
-def confirmed(name: str, read: Read, known: int) -> Pages:
-    """Yield the rows of a list that is as long as before, or as short in two consecutive readings.
+def confirmed(name: str, read: Read, expected_rows: int) -> Pages:
+    """Yield the rows of a list that is at least as long as before, or as short in two consecutive readings.
 
     :param name: what is read, for messages.
-    :param known: number of its records when it was last loaded.
+    :param expected_rows: number of its records when it was last loaded.
     :raises MailIncompleteError: the number of records is not known, or falls each time.
     """
-    for look in range(1, LOOKS + 1):
+    for attempt in range(1, MAX_READINGS + 1):
         try:
-            yield from read(_at_least(name, known))
+            yield from read(_at_least(name, expected_rows))
             return
         except _ShorterError as error:
-            _log.info("%s: only %s records: reading it again to confirm it (%s of %s)", name, error.total, look, LOOKS)
-            known = error.total
+            _log.info(
+                "%s: only %s records: reading it again to confirm it (%s of %s)",
+                name,
+                error.total,
+                attempt,
+                MAX_READINGS,
+            )
+            expected_rows = error.total
     raise MailIncompleteError(
-        f"{name}: the list got shorter each of {LOOKS} times that it was read: {known} records at last",
-        got=known,
+        f"{name}: the list got shorter each of {MAX_READINGS} times that it was read: {expected_rows} records at last",
+        got=expected_rows,
         expected=None,
     )
 
@@ -176,7 +186,7 @@ class _ShorterError(Exception):
         self.total = total
 
 
-def _at_least(name: str, known: int) -> OnTotal:
+def _at_least(name: str, expected_rows: int) -> OnTotal:
     first = True
 
     def check(total: int | None) -> None:
@@ -191,7 +201,7 @@ def _at_least(name: str, known: int) -> OnTotal:
                 got=0,
                 expected=None,
             )
-        if total < known:
+        if total < expected_rows:
             raise _ShorterError(total)
 
     return check
@@ -219,7 +229,7 @@ def _ranges(days: Iterable[date], max_days: int | None = None) -> list[tuple[dat
 
 def _open_days(state: Mapping[str, Any]) -> dict[date, date]:
     """Return the open days, with the day on which each was first found empty."""
-    ranges = [[date.fromisoformat(text) for text in dates] for dates in state.get("open", ())]
+    ranges = [[date.fromisoformat(text) for text in interval] for interval in state.get("open", ())]
     return {day: since for low, high, since in ranges for day in span(low, high)}
 
 

@@ -85,7 +85,7 @@ def mail_source(
     A list of the service is read completely, or the run fails before anything is loaded. A table of lists, contacts,
     templates or senders then holds what the service has, per account, and for contacts per list; rows of campaigns and
     statistics are merged by their keys. Several accounts can share a pipeline if each has its own ``mail_conn_id``. A
-    list that has become shorter, or that is gone, is looked at twice.
+    list that has become shorter, or that is gone, is read twice.
 
     :param client: a :class:`~airflow_provider_mail.api.client.MailClient`: in Airflow ``MailHook(...).get_conn()``,
         elsewhere ``MailClient(ClientConfig(...))``.
@@ -189,7 +189,7 @@ class _Source:
         self._max_in_flight = max_in_flight
 
     def clock(self) -> datetime:
-        """Return the service's time, or the local one if the service has not told its own yet."""
+        """Return the service's time, or the local one before the first response."""
         return self._client.service_clock.now()
 
     def campaigns(self) -> Pages:
@@ -208,7 +208,7 @@ class _Source:
         on_total(len(records))
         values: Part = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
         if records:
-            yield [sender_row(each, **values) for each in records]
+            yield [sender_row(record, **values) for record in records]
 
     def contacts(self, part: Part, on_total: OnTotal) -> Pages:
         # The pager has proved that no contact is repeated.
@@ -262,7 +262,7 @@ class _Source:
     ) -> Pages:
         began = time.time()
         values: Part = {}
-        # A list that grew meanwhile is read again; its records are yielded once.
+        # A list that grew in the meantime is read again; its records are yielded once.
         pages = concurrent_pages(self._client, request, self._max_in_flight, Changes.ALLOW_GROWTH, on_total=on_total)
         for records in pages:
             # One time for all rows: it tells which of them are of the same reading.

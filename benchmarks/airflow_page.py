@@ -72,10 +72,7 @@ def main() -> None:
 
 
 def fill(options: argparse.Namespace) -> int:
-    """Fill the tables; return the number of snapshots.
-
-    :param options: of the command.
-    """
+    """Fill the tables; return the number of snapshots."""
     from airflow_provider_mail.plugin.reader import TABLES, Reader
     from airflow_provider_mail.plugin.settings import PageSettings
     from airflow_provider_mail.warehouse.load import load
@@ -83,17 +80,17 @@ def fill(options: argparse.Namespace) -> int:
     settings = PageSettings.from_airflow()
     hook = Reader.of_page(settings)._hook
     names = {**settings.tables, "loads": "mail_loads"}
-    for what, name in names.items():
-        load(hook, TABLES[what], name, [])
+    for table_key, name in names.items():
+        load(hook, TABLES[table_key], name, [])
     count = 0
     with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-        for what, rows in tables(options).items():
-            columns = TABLES[what].columns
-            written = (
+        for table_key, rows in tables(options).items():
+            columns = TABLES[table_key].columns
+            encoded_rows = (
                 tuple(encoded(column.type.name, row.get(column.name), connection) for column in columns) for row in rows
             )
-            inserted = insert(cursor, names[what], [column.name for column in columns], written)
-            count = inserted if what == "snapshots" else count
+            inserted = insert(cursor, names[table_key], [column.name for column in columns], encoded_rows)
+            count = inserted if table_key == "snapshots" else count
         connection.commit()
         if not isinstance(connection, sqlite3.Connection):
             connection.commit()
@@ -103,13 +100,7 @@ def fill(options: argparse.Namespace) -> int:
 
 
 def insert(cursor: Any, table: str, columns: list[str], rows: Iterator[tuple[Any, ...]]) -> int:
-    """Insert rows as quickly as the driver can; return their number.
-
-    :param cursor: of the driver.
-    :param table: the table.
-    :param columns: its columns.
-    :param rows: the rows.
-    """
+    """Insert rows as quickly as the driver can; return their number."""
     if isinstance(cursor, sqlite3.Cursor):
         cursor.executemany(
             f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' for _ in columns)})", rows
@@ -123,14 +114,13 @@ def insert(cursor: Any, table: str, columns: list[str], rows: Iterator[tuple[Any
     return count
 
 
-def encoded(kind: str, value: Any, connection: Any) -> Any:
+def encoded(type_name: str, value: Any, connection: Any) -> Any:
     """Return a value as the driver takes it.
 
-    :param kind: the type of its column.
+    :param type_name: the type of its column.
     :param value: the value; for ``None`` in a column of counts, 1.
-    :param connection: of the driver.
     """
-    if kind == "json":
+    if type_name == "json":
         return json.dumps(value or [])
     if isinstance(connection, sqlite3.Connection) and isinstance(value, datetime.datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
@@ -140,10 +130,7 @@ def encoded(kind: str, value: Any, connection: Any) -> Any:
 
 
 def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
-    """Return the rows of each table.
-
-    :param options: of the command.
-    """
+    """Return the rows of each table."""
     account = {"mail_conn_id": ACCOUNT}
     day = datetime.timedelta(days=1)
 
@@ -209,10 +196,7 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Request every page and run its statements, and print how long both take.
-
-    :param options: of the command.
-    """
+    """Request every page and run its statements, and print how long both take."""
     from airflow.api_fastapi.app import init_auth_manager
     from fastapi import FastAPI
     from starlette.testclient import TestClient
@@ -250,15 +234,15 @@ def recorded() -> Iterator[list[tuple[str, list[Any]]]]:
     """Record the statements that pages run."""
     from airflow_provider_mail.plugin import reader
 
-    found: list[tuple[str, list[Any]]] = []
+    statements: list[tuple[str, list[Any]]] = []
     original = reader.stream_rows
 
     def record(hook: Any, sql: str, parameters: Any) -> Any:
-        found.append((sql, parameters))
+        statements.append((sql, parameters))
         return original(hook, sql, parameters)
 
     with mock.patch.object(reader, "stream_rows", record):
-        yield found
+        yield statements
 
 
 def bare_statements(statements: list[tuple[str, list[Any]]]) -> Callable[[], None]:
@@ -281,11 +265,7 @@ def bare_statements(statements: list[tuple[str, list[Any]]]) -> Callable[[], Non
 
 
 def timed(work: Callable[[], object], rounds: int) -> tuple[list[float], list[float]]:
-    """Return how many milliseconds something takes, and of CPU time, both in ascending order.
-
-    :param work: what to do.
-    :param rounds: how often.
-    """
+    """Return how many milliseconds something takes, and of CPU time, both in ascending order."""
     times, cpu = [], []
     for _ in range(rounds):
         began, began_cpu = time.perf_counter(), time.process_time()

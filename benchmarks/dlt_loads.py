@@ -57,37 +57,28 @@ class Case:
     load: str
 
 
-def variants(kind: str, records: int) -> dict[str, dict[str, Any]]:
-    """Return the variants of a destination: their settings by their name.
-
-    :param kind: the destination.
-    :param records: number of records.
-    """
-    found: dict[str, dict[str, Any]] = {"ours": {}}
-    if kind == "files":
-        found["dlt, parquet"] = {"loader_file_format": "parquet"}
-    elif kind == "Postgres" or records <= MOST_AS_VALUES:
-        found["dlt, defaults"] = {}
-    found[f"dlt, arrow, {FORMATS[kind]}"] = {"loader_file_format": FORMATS[kind], "arrow": True}
-    return found
+def variants(destination: str, records: int) -> dict[str, dict[str, Any]]:
+    """Return the variants of a destination: their settings by their name."""
+    settings: dict[str, dict[str, Any]] = {"ours": {}}
+    if destination == "files":
+        settings["dlt, parquet"] = {"loader_file_format": "parquet"}
+    elif destination == "Postgres" or records <= MOST_AS_VALUES:
+        settings["dlt, defaults"] = {}
+    settings[f"dlt, arrow, {FORMATS[destination]}"] = {"loader_file_format": FORMATS[destination], "arrow": True}
+    return settings
 
 
 @contextmanager
-def place(kind: str, server: PostgresServer, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield an empty destination: an Airflow connection, and what dlt takes.
-
-    :param kind: the destination.
-    :param server: the Postgres.
-    :param folder: a folder for its files.
-    """
-    if kind == "Postgres":
+def place(destination: str, server: PostgresServer, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield an empty destination: an Airflow connection, and what dlt takes."""
+    if destination == "Postgres":
         with server.database() as database:
             # dlt insists on a host and a password; the server asks for none.
             host = quote(database.socket_folder, safe="")
             yield database.airflow_connection, f"postgresql://{database.user}:none@{host}/{database.name}"
         return
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        if kind == "DuckDB":
+        if destination == "DuckDB":
             yield json.dumps({"conn_type": "duckdb", "host": f"{name}/warehouse.duckdb"}), f"{name}/warehouse.duckdb"
         else:
             yield "{}", f"file://{name}/files"
@@ -96,7 +87,6 @@ def place(kind: str, server: PostgresServer, folder: Path) -> Iterator[tuple[str
 def measure(case: Case, settings: dict[str, Any], connection: str, url: str, port: int, folder: Path) -> Result:
     """Run one measurement in a new process.
 
-    :param case: what is measured.
     :param settings: of the variant.
     :param connection: the destination as an Airflow connection.
     :param url: the destination as dlt takes it.
@@ -121,15 +111,14 @@ def measure(case: Case, settings: dict[str, Any], connection: str, url: str, por
     )
     # Each load of files adds some.
     expected = 2 * case.records if (case.kind, case.load) == ("files", "again") else case.records
-    if (found := rows_in(case, connection, url)) != expected:
-        raise RuntimeError(f"{case}: {found} rows are there")
+    if (count := rows_in(case, connection, url)) != expected:
+        raise RuntimeError(f"{case}: {count} rows are there")
     return result
 
 
 def rows_in(case: Case, connection: str, url: str) -> int:
     """Return the number of rows in the destination.
 
-    :param case: what was measured.
     :param connection: the destination as an Airflow connection.
     :param url: the destination as dlt takes it.
     """
@@ -147,18 +136,15 @@ def rows_in(case: Case, connection: str, url: str) -> int:
     else:
         import psycopg
 
-        given = json.loads(connection)
-        address = {"host": given["host"], "user": given["login"], "dbname": given["schema"]}
+        fields = json.loads(connection)
+        address = {"host": fields["host"], "user": fields["login"], "dbname": fields["schema"]}
         with psycopg.connect(**address) as postgres_connection:
             (count,) = postgres_connection.execute(sql).fetchone() or (0,)
     return int(count)
 
 
 def report(results: dict[Case, list[Result]]) -> None:
-    """Print the medians, and the ratios of the rounds.
-
-    :param results: by case.
-    """
+    """Print the medians, and the ratios of the rounds."""
     print(f"\n{'':62}{'records/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
     for case, runs in results.items():
         seconds, cpu, memory = medians(runs)
@@ -170,7 +156,7 @@ def report(results: dict[Case, list[Result]]) -> None:
             if case.variant == "ours":
                 continue
             ours = results[Case(case.what, case.records, case.kind, "ours", case.load)]
-            above, below = ([getattr(one, field) for one in each] for each in (runs, ours))
+            above, below = ([getattr(result, field) for result in measurements] for measurements in (runs, ours))
             aim = AIM if case.what == "statistics" and case.variant == "dlt, defaults" and field == "seconds" else ""
             print_ratio(f"{case.what} {case.records:,} {case.kind}, {case.load}: {case.variant}", above, below, aim)
 
@@ -187,17 +173,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, postgres(Path(name)) as server:
         folder = Path(name)
         for _ in range(arguments.rounds):
-            for what, records in WORK:
-                if only - {what, str(records), *FORMATS}:
+            for subject, records in WORK:
+                if only - {subject, str(records), *FORMATS}:
                     continue
-                with served(services[what], records, 0 if what == "contacts" else 31) as service:
-                    for kind in FORMATS:
-                        if only & set(FORMATS) and kind not in only:
+                with served(services[subject], records, 0 if subject == "contacts" else 31) as service:
+                    for destination in FORMATS:
+                        if only & set(FORMATS) and destination not in only:
                             continue
-                        for variant, settings in variants(kind, records).items():
-                            with place(kind, server, folder) as (connection, url):
+                        for variant, settings in variants(destination, records).items():
+                            with place(destination, server, folder) as (connection, url):
                                 for load in LOADS:
-                                    case = Case(what, records, kind, variant, load)
+                                    case = Case(subject, records, destination, variant, load)
                                     results[case].append(measure(case, settings, connection, url, service.port, folder))
     print_conditions("Statistics in one response, contacts in pages of 1,000", arguments.rounds)
     report(results)

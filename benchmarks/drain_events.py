@@ -63,13 +63,11 @@ class Case:
 def measure(case: Case, server: PostgresServer, home: Path) -> Result:
     """Run one measurement in new processes, with a fresh database.
 
-    :param case: what is measured.
-    :param server: the Postgres.
     :param home: Airflow's folder.
     :raises RuntimeError: it failed, or an event is missing or there twice.
     """
 
-    def process(variant: str, **more: str) -> Result:
+    def process(variant: str, **environment: str) -> Result:
         result, _ = measured(
             case,
             [sys.executable, "-m", "benchmarks.webhook_drain.variants", variant],
@@ -77,15 +75,15 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
             port=9,
             AIRFLOW_CONN_EVENTS_DB=database.airflow_connection,
             BENCHMARK_PUSHES=str(case.pushes),
-            **more,
+            **environment,
         )
         return result
 
     with server.database() as database:
         process("fill")
         with tempfile.TemporaryDirectory(dir=home) as barrier, ThreadPoolExecutor(case.processes) as pool:
-            more = {"BENCHMARK_BARRIER": barrier, "BENCHMARK_TASKS": str(case.processes)}
-            results = list(pool.map(lambda _: process(case.variant, **more), range(case.processes)))
+            environment = {"BENCHMARK_BARRIER": barrier, "BENCHMARK_TASKS": str(case.processes)}
+            results = list(pool.map(lambda _: process(case.variant, **environment), range(case.processes)))
         with database.connect() as connection:
             (count,) = connection.execute("SELECT count(*) FROM mail_events").fetchone()
     if count != case.pushes * EVENTS_PER_PUSH:
@@ -96,7 +94,6 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
 def report(results: dict[Case, list[Result]], pushes: int, drains: int) -> None:
     """Print the medians of all results, and of each round's ratios.
 
-    :param results: by case.
     :param pushes: number of different pushes.
     :param drains: number of drains at once.
     """
@@ -107,7 +104,7 @@ def report(results: dict[Case, list[Result]], pushes: int, drains: int) -> None:
             print(f"{case.label:40}{case.sent / seconds:12,.0f}{seconds:9.2f}{cpu:8.2f}{memory:18.0f}")
 
     def seconds_of(variant: str, processes: int = 1) -> list[float]:
-        return [one.seconds for one in results[Case(variant, processes, pushes)]]
+        return [result.seconds for result in results[Case(variant, processes, pushes)]]
 
     row_wise, limit = seconds_of("row_wise"), seconds_of("copy")
     print(f"\n{RATIO_HEADER}")
@@ -115,7 +112,7 @@ def report(results: dict[Case, list[Result]], pushes: int, drains: int) -> None:
     print_ratio(f"{drains} drains at once: as fast as row by row", row_wise, seconds_of("ours", drains), "")
     print_ratio("one drain: time over COPY with nothing checked", seconds_of("ours"), limit, "")
     memory = ", ".join(
-        f"{case.pushes:,} pushes {statistics.median(one.memory for one in runs):.1f}"
+        f"{case.pushes:,} pushes {statistics.median(result.memory for result in runs):.1f}"
         for case, runs in results.items()
         if case.variant == "ours" and case.processes == 1
     )

@@ -2,7 +2,7 @@
 
     python benchmarks/export_contacts.py [--contacts 500000] [--rounds 3]
 
-A service in a process of its own tells pages of 1,000, at once or after 50 ms; a real Postgres takes the rows. Every
+A service in a process of its own returns pages of 1,000, at once or after 50 ms; a real Postgres takes the rows. Every
 measurement is a fresh process that has done its imports, with a fresh database; the variants take turns, so that a busy
 moment of the machine hits all of them. Only the ratios carry over to another machine.
 """
@@ -62,10 +62,7 @@ class Case:
 
 
 def cases(contacts: int) -> Iterator[Case]:
-    """Yield all measurements of a round.
-
-    :param contacts: contacts in the list.
-    """
+    """Yield all measurements of a round."""
     for latency in LATENCIES:
         for variant in LABELS:
             yield Case(variant, latency, contacts)
@@ -74,8 +71,6 @@ def cases(contacts: int) -> Iterator[Case]:
 def measure(case: Case, server: PostgresServer, home: Path) -> Result:
     """Run one measurement in a new process, into a fresh database.
 
-    :param case: what is measured.
-    :param server: the Postgres.
     :param home: Airflow's folder.
     :raises RuntimeError: it failed, not every contact is in the table, or more pages were in flight.
     """
@@ -101,11 +96,7 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
 
 
 def report(results: dict[Case, list[Result]], contacts: int) -> None:
-    """Print the medians of all results, and of each round's ratios.
-
-    :param results: by case.
-    :param contacts: contacts in the list.
-    """
+    """Print the medians of all results, and of each round's ratios."""
     print(f"\n{'':34}{'latency':>8}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
     for case, runs in results.items():
         if case.contacts != contacts:
@@ -117,7 +108,7 @@ def report(results: dict[Case, list[Result]], contacts: int) -> None:
         )
 
     def seconds_of(variant: str, latency: int) -> list[float]:
-        return [one.seconds for one in results[Case(variant, latency, contacts)]]
+        return [result.seconds for result in results[Case(variant, latency, contacts)]]
 
     print(f"\n{RATIO_HEADER}")
     for latency in LATENCIES:
@@ -126,7 +117,7 @@ def report(results: dict[Case, list[Result]], contacts: int) -> None:
         loop = seconds_of("http_hook", latency)
         print_ratio(f"{latency} ms: as fast as the HttpHook loop", loop, ours, LOOP_AIMS[latency])
     memory = ", ".join(
-        f"{case.contacts:,} contacts {statistics.median(one.memory for one in runs):.1f}"
+        f"{case.contacts:,} contacts {statistics.median(result.memory for result in runs):.1f}"
         for case, runs in results.items()
         if case.variant == "ours" and case.latency == LATENCIES[-1]
     )
@@ -149,8 +140,8 @@ def main() -> None:
                 for case in cases(arguments.contacts):
                     results[case].append(measure(case, server, home))
 
-    what = f"{arguments.contacts:,} contacts, {PAGE:,} a page, {IN_FLIGHT} in flight"
-    print_conditions(what, arguments.rounds)
+    workload = f"{arguments.contacts:,} contacts, {PAGE:,} a page, {IN_FLIGHT} in flight"
+    print_conditions(workload, arguments.rounds)
     report(results, arguments.contacts)
 
 

@@ -26,20 +26,14 @@ NAME = "campaign"
 
 
 def page_by_page(client: MailClient) -> None:
-    """Read one page after the other.
-
-    :param client: of the service.
-    """
+    """Read one page after the other."""
     pages = client.pages(GetCampaigns(mail_name=NAME, page_size=100))
     if [campaign for page in pages for campaign in page if campaign.mail_name == NAME]:
         raise RuntimeError("there is no such campaign")
 
 
 def ours(client: MailClient) -> None:
-    """Find it as the operators do.
-
-    :param client: of the service.
-    """
+    """Find it as the operators do."""
     if client.run(find_campaign(NAME)) is not None:
         raise RuntimeError("there is no such campaign")
 
@@ -65,7 +59,7 @@ def main() -> None:
                         run(client)
                         results[name].append((time.perf_counter() - start, time.process_time() - cpu))
         for name, runs in results.items():
-            seconds, cpu = (statistics.median(each) for each in zip(*runs, strict=True))
+            seconds, cpu = (statistics.median(measurements) for measurements in zip(*runs, strict=True))
             in_flight = options.in_flight if name == "find_campaign" else 1
             least = campaigns / 100 * LATENCY / 1000 / in_flight
             print(f"{name:16}{campaigns:10,}{seconds:9.2f}{cpu:8.2f}{least:32.2f}")

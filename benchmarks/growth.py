@@ -22,15 +22,12 @@ from benchmarks.contact_import.tables import databases  # noqa: E402
 from benchmarks.support import Result, postgres, print_conditions  # noqa: E402
 
 JOBS = ("import from Postgres", "import from SQLite", "export to Postgres")
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c")
+COLORS = ("#1f77b4", "#d62728", "#2ca02c")
 Measured = Mapping[str, Sequence[Result]]
 
 
 def measure(size: int) -> dict[str, Result]:
-    """Measure all jobs with a number of contacts.
-
-    :param size: the contacts.
-    """
+    """Measure all jobs with a number of contacts."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with databases(home / "source", size) as connections:
@@ -48,11 +45,10 @@ def measure(size: int) -> dict[str, Result]:
 def draw(sizes: Sequence[int], measured: Measured) -> str:
     """Draw CPU time per row and memory against size; return the SVG.
 
-    :param sizes: the numbers of rows.
     :param measured: the results of each job, by size.
     """
-    cpu = {job: [1e6 * one.cpu / size for one, size in zip(measured[job], sizes, strict=True)] for job in JOBS}
-    memory = {job: [one.memory for one in measured[job]] for job in JOBS}
+    cpu = {job: [1e6 * result.cpu / size for result, size in zip(measured[job], sizes, strict=True)] for job in JOBS}
+    memory = {job: [result.memory for result in measured[job]] for job in JOBS}
     panels = _panel(0, "CPU time per row, microseconds", sizes, cpu) + _panel(420, "memory, MiB", sizes, memory)
     background = '<rect width="840" height="300" fill="#fff"/>'
     opening = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 840 300" font-family="sans-serif">'
@@ -73,9 +69,9 @@ def _panel(left: int, title: str, sizes: Sequence[int], lines: Mapping[str, Sequ
         parts.append(f'<text x="{place:.0f}" y="258" font-size="11" text-anchor="middle">{size:,}</text>')
     for number, (job, values) in enumerate(lines.items()):
         points = " ".join(f"{x:.0f},{240 - 200 * value / top:.0f}" for x, value in zip(places, values, strict=True))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[number]}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{COLORS[number]}" stroke-width="2"/>')
         place = left + 40 + 130 * number
-        parts.append(f'<text x="{place}" y="285" font-size="11" fill="{COLOURS[number]}">{job}</text>')
+        parts.append(f'<text x="{place}" y="285" font-size="11" fill="{COLORS[number]}">{job}</text>')
     return "".join(parts)
 
 
@@ -90,8 +86,8 @@ def main() -> None:
     print_conditions(f"{min(arguments.sizes):,} to {max(arguments.sizes):,} contacts", 1)
     print(f"\n{'':24}{'contacts':>12}{'seconds':>9}{'CPU us a row':>14}{'MiB over imports':>18}")
     for job, results in measured.items():
-        for size, one in zip(arguments.sizes, results, strict=True):
-            print(f"{job:24}{size:12,}{one.seconds:9.2f}{1e6 * one.cpu / size:14.2f}{one.memory:18.0f}")
+        for size, result in zip(arguments.sizes, results, strict=True):
+            print(f"{job:24}{size:12,}{result.seconds:9.2f}{1e6 * result.cpu / size:14.2f}{result.memory:18.0f}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(draw(arguments.sizes, measured))
     print(f"\nDrawn in {arguments.out}")

@@ -69,10 +69,7 @@ class Case:
 
 
 def cases(sources: Iterable[str]) -> Iterator[Case]:
-    """Yield all measurements of a round.
-
-    :param sources: the databases.
-    """
+    """Yield all measurements of a round."""
     for source in sources:
         yield Case(source, None, "no_http")
         for latency in LATENCIES:
@@ -86,8 +83,6 @@ def cases(sources: Iterable[str]) -> Iterator[Case]:
 def measure(case: Case, connection: str, rows: int, home: Path) -> Result:
     """Run one measurement in new processes.
 
-    :param case: what is measured.
-    :param connection: the connection of the database.
     :param rows: contacts in the table.
     :param home: Airflow's folder.
     :raises RuntimeError: it failed, or the sink did not get every valid contact.
@@ -129,8 +124,6 @@ class Report:
     def measure(self, case: Case, connections: Mapping[str, str], home: Path) -> None:
         """Add a measurement.
 
-        :param case: what is measured.
-        :param connections: the connections of the databases.
         :param home: Airflow's folder.
         """
         self._results[case].append(measure(case, connections[case.source], self.rows, home))
@@ -154,10 +147,12 @@ class Report:
         for source in dict.fromkeys(case.source for case in self._results):
             for latency in LATENCIES:
                 ours = self._seconds(Case(source, latency, "ours"))
-                where = f"{source}, {latency} ms:"
+                prefix = f"{source}, {latency} ms:"
 
-                def ratio(title: str, above: list[float], below: list[float], aim: object, where: str = where) -> None:
-                    print_ratio(f"{where} {title}", above, below, str(aim))
+                def ratio(
+                    title: str, above: list[float], below: list[float], aim: object, prefix: str = prefix
+                ) -> None:
+                    print_ratio(f"{prefix} {title}", above, below, str(aim))
 
                 floor = self._seconds(Case(source, latency, "floor"))
                 ratio("time over the lower bound", ours, floor, f"<= {FLOOR_AIM}")
@@ -165,7 +160,9 @@ class Report:
                 ratio("as fast as the HttpHook loop", loop, ours, LOOP_AIMS.get((source, latency), ""))
                 invalid = self._seconds(Case(source, latency, "ours", SOME_INVALID))
                 ratio("0.5 % invalid, time over none", invalid, ours, f"<= {INVALID_AIM}")
-                tasks, floors = (self._seconds(Case(source, latency, one, tasks=TASKS)) for one in ("ours", "floor"))
+                tasks, floors = (
+                    self._seconds(Case(source, latency, variant, tasks=TASKS)) for variant in ("ours", "floor")
+                )
                 ratio(f"{TASKS} tasks, as fast as one", ours, tasks, f">= {TASKS_AIM}")
                 ratio(f"  the lower bound in {TASKS}, as fast as in one", floor, floors, "")
 
@@ -177,13 +174,13 @@ class Report:
         print("\nPeak memory of SqlToMailContactsOperator over imports, MiB")
         for case, results in few._results.items():
             line = ", ".join(
-                f"{rows:,} rows {statistics.median(one.memory for one in measured):.1f}"
+                f"{rows:,} rows {statistics.median(result.memory for result in measured):.1f}"
                 for rows, measured in ((few.rows, results), (self.rows, self._results[case]))
             )
             print(f"{case.source:10}{line}")
 
     def _seconds(self, case: Case) -> list[float]:
-        return [one.seconds for one in self._results[case]]
+        return [result.seconds for result in self._results[case]]
 
 
 def main() -> None:

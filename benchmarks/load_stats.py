@@ -70,10 +70,7 @@ class Place:
 
 @contextmanager
 def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
-    """Yield, by kind of database, as many empty ones as are taken.
-
-    :param folder: a folder for their files.
-    """
+    """Yield, by kind of database, as many empty ones as are taken."""
     with ExitStack() as stack:
         server = stack.enter_context(postgres(folder))
 
@@ -88,42 +85,37 @@ def places(folder: Path) -> Iterator[dict[str, Iterator[Place]]]:
                     path = f"{place}/warehouse.db"
                     yield Place(json.dumps({"conn_type": "sqlite", "host": path}), path)
 
-        kinds = {"SQLite": in_sqlite(), "Postgres": in_postgres()}
-        for kind in kinds.values():
-            stack.enter_context(closing(kind))  # type: ignore[type-var]
-        yield kinds
+        databases = {"SQLite": in_sqlite(), "Postgres": in_postgres()}
+        for empty_databases in databases.values():
+            stack.enter_context(closing(empty_databases))  # type: ignore[type-var]
+        yield databases
 
 
 def rows_in(place: Place) -> int:
-    """Return the number of rows in the table.
-
-    :param place: the database.
-    """
+    """Return the number of rows in the table."""
     sql = "SELECT count(*) FROM mail_campaign_stats"
     if place.count.startswith("postgresql"):
         import psycopg
 
         with psycopg.connect(place.count) as connection:
-            found = connection.execute(sql).fetchone()
+            row = connection.execute(sql).fetchone()
     else:
         with closing(sqlite3.connect(place.count)) as connection:
-            found = connection.execute(sql).fetchone()
-    return int(found[0]) if found else 0
+            row = connection.execute(sql).fetchone()
+    return int(row[0]) if row else 0
 
 
 def measure(case: Case, place: Place, port: int, records: int, folder: Path) -> Result:
     """Run one measurement in a new process.
 
-    :param case: what is measured.
-    :param place: the database.
     :param port: port of the service.
     :param records: number of records in the response.
     :param folder: Airflow's folder.
     :raises RuntimeError: it failed, or the table does not hold every record.
     """
     command = [sys.executable, "-m", "benchmarks.stats_load.variants", case.variant]
-    more = {"AIRFLOW_CONN_WAREHOUSE": place.connection, "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}"}
-    result, moved = measured(case, command, home=folder, port=port, **more)
+    environment = {"AIRFLOW_CONN_WAREHOUSE": place.connection, "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}"}
+    result, moved = measured(case, command, home=folder, port=port, **environment)
     if moved != records or (stored := rows_in(place)) != records:
         raise RuntimeError(f"{case}: {records} records, {moved} came and {stored} are there")
     return result
@@ -140,11 +132,7 @@ class Report:
         self._results: dict[Case, list[Result]] = defaultdict(list)
 
     def add(self, case: Case, result: Result) -> None:
-        """Add a measurement.
-
-        :param case: what was measured.
-        :param result: the result.
-        """
+        """Add a measurement."""
         self._results[case].append(result)
 
     def print_figures(self) -> None:
@@ -167,7 +155,7 @@ class Report:
             if case.variant == "ours":
                 continue
             theirs, ours = (
-                [one.seconds for one in self._results[Case(case.database, variant, case.load)]]
+                [result.seconds for result in self._results[Case(case.database, variant, case.load)]]
                 for variant in (case.variant, "ours")
             )
             aim = ">= 0.7" if case.variant == "limit" else AIMS[case.database, case.load, case.variant]

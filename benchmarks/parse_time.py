@@ -88,23 +88,21 @@ def modules_below(*packages: str) -> list[str]:
     for package in packages:
         names.append(f"{PACKAGE}.{package}")
         folder = ROOT / PACKAGE / package
-        names += [found.name for found in pkgutil.walk_packages([str(folder)], prefix=f"{PACKAGE}.{package}.")]
+        names += [module.name for module in pkgutil.walk_packages([str(folder)], prefix=f"{PACKAGE}.{package}.")]
     return names
 
 
 def measure(modules: Sequence[str], *, after: str, env: Mapping[str, str]) -> Import:
     """Import modules in a fresh interpreter.
 
-    :param modules: the modules.
     :param after: a module that is imported before.
-    :param env: the environment of the interpreter.
     """
     command = [sys.executable, "-c", CHILD, after, *modules]
-    done = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"importing {', '.join(modules)} failed:\n{done.stderr}")
+    process = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(f"importing {', '.join(modules)} failed:\n{process.stderr}")
     # Airflow 3.0 logs to standard output while it is imported; ours is the last line.
-    answer = json.loads(done.stdout.splitlines()[-1])
+    answer = json.loads(process.stdout.splitlines()[-1])
     return Import(answer["ms"], tuple(answer["modules"]))
 
 
@@ -112,11 +110,10 @@ def measure_tasks(checks: str, env: Mapping[str, str]) -> float:
     """Return the milliseconds of CPU time that making four tasks takes.
 
     :param checks: ``with`` or ``without`` the checks of their arguments.
-    :param env: the environment of the interpreter.
     """
     command = [sys.executable, "-c", CHILD_TASKS, checks]
-    done = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=True)
-    return float(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, env=dict(env), cwd=ROOT, capture_output=True, text=True, check=True)
+    return float(process.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -155,14 +152,15 @@ def main() -> None:
     print(f"Over airflow.sdk {airflow} on Python {python}; median of {runs} fresh interpreters\n")
     print(f"{'':16}{'CPU ms':>8}{'from':>8}{'to':>8}{'new modules':>14}{'of ours':>9}")
     for name, measured in results.items():
-        times = [one.ms for one in measured]
+        times = [result.ms for result in measured]
         modules = measured[0].modules
         ours = sum(module.startswith(PACKAGE) for module in modules)
         spread = f"{statistics.median(times):8.1f}{min(times):8.1f}{max(times):8.1f}"
         print(f"{name:16}{spread}{len(modules):14}{ours:9}")
     print()
-    for checks, each in tasks.items():
-        print(f"four tasks {checks:8} checks {statistics.median(each):6.1f}{min(each):8.1f}{max(each):8.1f}")
+    for checks, milliseconds in tasks.items():
+        spread = f"{statistics.median(milliseconds):6.1f}{min(milliseconds):8.1f}{max(milliseconds):8.1f}"
+        print(f"four tasks {checks:8} checks {spread}")
 
 
 if __name__ == "__main__":

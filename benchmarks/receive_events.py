@@ -84,16 +84,14 @@ class Sender:
         """Push for some time.
 
         :param server: the handler, or the receiver.
-        :param url: the callback URL.
-        :param connections: number of connections.
         :param rate: pushes a second. Default: as many as possible.
         """
         self._first += 1_000_000
         arguments = [url, connections, self._seconds, rate, self._first]
         command = [sys.executable, "-m", "benchmarks.webhook_receive.sender", *map(str, arguments)]
         before = cpu(server.session()), cpu(self._postmaster.children())
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        result = json.loads(done.stdout)
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        result = json.loads(process.stdout)
         answers, pushes = result["answers"], result["pushes"]
         handler, database = spent(before[0], server.session()), spent(before[1], self._postmaster.children())
         return Answers(
@@ -106,19 +104,15 @@ class Sender:
 
 
 def cpu(processes: Iterable[psutil.Process]) -> dict[int, float]:
-    """Return the CPU seconds of processes so far, by process id.
-
-    :param processes: the processes.
-    """
+    """Return the CPU seconds of processes so far, by process id."""
     times = {process.pid: process.cpu_times() for process in processes}
-    return {pid: each.user + each.system for pid, each in times.items()}
+    return {pid: cpu_times.user + cpu_times.system for pid, cpu_times in times.items()}
 
 
 def spent(before: dict[int, float], processes: Iterable[psutil.Process]) -> float:
     """Return the CPU seconds since an earlier moment, without processes that have ended since.
 
     :param before: what `cpu` returned then.
-    :param processes: the processes now.
     """
     return sum(seconds - before.get(pid, 0) for pid, seconds in cpu(processes).items())
 
@@ -152,18 +146,12 @@ def row_wise(folder: Path, database: Database) -> Iterator[tuple[Component, str]
 
 
 def memory_mib(receiver: RunningReceiver) -> float:
-    """Return the memory of all processes of the receiver.
-
-    :param receiver: the receiver.
-    """
+    """Return the memory of all processes of the receiver."""
     return sum(process.memory_info().rss for process in receiver.process.session()) / 2**20
 
 
 def wait_for_disk(server: PostgresServer) -> None:
-    """Have the server wait for the disk, which a server for tests does not.
-
-    :param server: the server.
-    """
+    """Have the server wait for the disk, which a server for tests does not."""
     with server.maintenance.connect() as connection:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             connection.execute(f"ALTER SYSTEM RESET {setting}".encode())
@@ -192,7 +180,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")
     parser.add_argument("--workers", type=int, default=1, help="processes of the receiver (1)")
     arguments = parser.parse_args()
-    found: dict[tuple[str, int], list[Answers]] = defaultdict(list)
+    measured: dict[tuple[str, int], list[Answers]] = defaultdict(list)
     rates: dict[str, list[float]] = defaultdict(list)
     memory: list[float] = []
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as name:
@@ -212,22 +200,21 @@ def main() -> None:
                 for _ in range(arguments.rounds):
                     for connections in CONNECTIONS:
                         for commit in USUAL:
-                            found[commit, connections].append(sender.run(handler, f"{usual}/{commit}", connections))
-                        found["ours", connections].append(best := sender.run(receiver.process, ours, connections))
+                            measured[commit, connections].append(sender.run(handler, f"{usual}/{commit}", connections))
+                        measured["ours", connections].append(best := sender.run(receiver.process, ours, connections))
                         memory.append(memory_mib(receiver))
                         rate = best.rate / EVENTS / 2
-                        found["half", connections].append(sender.run(receiver.process, ours, connections, rate))
+                        measured["half", connections].append(sender.run(receiver.process, ours, connections, rate))
                     rates["copy"].append(copied(database, arguments.seconds))
                     rates["drain"].append(drained(receiver))
                     connection.execute("TRUNCATE row_wise, copied, mail_inbox, mail_events")
-    report(found, rates, memory, arguments)
+    report(measured, rates, memory, arguments)
 
 
 def copied(database: Database, seconds: float) -> float:
     """Copy into the table ``copied``; return the events a second.
 
     :param database: has the table.
-    :param seconds: for how long.
     """
     with database.connect() as connection:
         connection.autocommit = False
@@ -236,44 +223,43 @@ def copied(database: Database, seconds: float) -> float:
 
 
 def report(
-    found: dict[tuple[str, int], list[Answers]], rates: dict[str, list[float]], memory: list[float], arguments: Any
+    measured: dict[tuple[str, int], list[Answers]], rates: dict[str, list[float]], memory: list[float], arguments: Any
 ) -> None:
     """Print the figures.
 
-    :param found: by variant and connections, of each round.
+    :param measured: by variant and connections, of each round.
     :param rates: events a second without HTTP, of each round.
     :param memory: of the receiver after each measurement, in MiB.
-    :param arguments: of the command line.
     """
     print_conditions(f"Pushes of {EVENTS:,} events, receiver with {arguments.workers} processes", arguments.rounds)
     heads = "".join(
         f"{head:>13}" for head in ("connections", "events/s", "median ms", "p99 ms", "CPU ms", "Postgres ms")
     )
     print(f"\n{'':33}{heads}")
-    for (variant, connections), answers in found.items():
+    for (variant, connections), answers in measured.items():
         fields = ("rate", "median", "p99", "cpu", "database_cpu")
-        rate, *seconds = (statistics.median(getattr(one, field) for one in answers) for field in fields)
-        print(
-            f"{LABELS[variant]:33}{connections:>13}{rate:>13,.0f}" + "".join(f"{1000 * one:>13.1f}" for one in seconds)
-        )
+        rate, *seconds = (statistics.median(getattr(answer, field) for answer in answers) for field in fields)
+        milliseconds = "".join(f"{1000 * median:>13.1f}" for median in seconds)
+        print(f"{LABELS[variant]:33}{connections:>13}{rate:>13,.0f}{milliseconds}")
     print(f"{'  COPY of rows, without HTTP':33}{1:>13}{statistics.median(rates['copy']):>13,.0f}")
     print(f"{'  drain of the inbox':33}{1:>13}{statistics.median(rates['drain']):>13,.0f}")
     print(f"memory of the receiver: {memory[0]:.0f} MiB after the first measurement, {memory[-1]:.0f} after the last")
     print(f"\n{RATIO_HEADER}")
     for connections in CONNECTIONS:
-        results = found["ours", connections]
-        ours = [one.rate for one in results]
+        results = measured["ours", connections]
+        ours = [measurement.rate for measurement in results]
         # One after the other, although a drain usually runs while the receiver does.
-        both = [1 / (1 / one + 1 / other) for one, other in zip(ours, rates["drain"], strict=True)]
+        both = [1 / (1 / rate + 1 / drain_rate) for rate, drain_rate in zip(ours, rates["drain"], strict=True)]
         for commit in USUAL:
-            usual = [one.rate for one in found[commit, connections]]
+            usual = [measurement.rate for measurement in measured[commit, connections]]
             to = f"{connections} connections, to a commit for each {'row' if commit == 'each' else 'push'}"
             print_ratio(f"{to}: durable", ours, usual, DURABLE_AIM)
             print_ratio(f"{to}: received and drained", both, usual, DRAINED_AIM)
-            needed = [one.cpu + one.database_cpu for one in found[commit, connections]]
-            print_ratio(f"{to}: CPU time", needed, [one.cpu + one.database_cpu for one in results], "")
+            needed = [measurement.cpu + measurement.database_cpu for measurement in measured[commit, connections]]
+            ours_needed = [measurement.cpu + measurement.database_cpu for measurement in results]
+            print_ratio(f"{to}: CPU time", needed, ours_needed, "")
         print_ratio(f"{connections} connections, to COPY of rows without HTTP: durable", ours, rates["copy"], "")
-        p99 = [one.p99 * 1000 for one in found["half", connections]]
+        p99 = [measurement.p99 * 1000 for measurement in measured["half", connections]]
         print_ratio(f"{connections} connections: p99 at half load, in ms", p99, [1.0] * len(p99), P99_AIM)
 
 

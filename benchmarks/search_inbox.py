@@ -1,4 +1,4 @@
-"""How long the emulator's inbox searches, and what the emulator costs while nobody looks.
+"""How long the emulator's inbox searches, and what the emulator costs while its inbox is not used.
 
     python benchmarks/search_inbox.py [--messages 100000] [--rounds 9]
 
@@ -93,9 +93,7 @@ def main() -> None:
 def fill(emulator: EmulatorProcess, post: Callable[..., None], messages: int) -> None:
     """Send transactional messages, and a campaign to as many contacts.
 
-    :param emulator: the emulator.
     :param post: posts to an operation.
-    :param messages: number of messages.
     """
     chance = random.Random(1)
     emulator.add_sender("news@example.com")
@@ -114,20 +112,13 @@ def fill(emulator: EmulatorProcess, post: Callable[..., None], messages: int) ->
 
 
 def content(chance: random.Random, number: int) -> str:
-    """Return about 2 kB of HTML, with the word ``wordN`` for one of 1,000 numbers.
-
-    :param chance: what chooses the words.
-    :param number: number of the message.
-    """
+    """Return about 2 kB of HTML, with the word ``wordN`` for one of 1,000 numbers."""
     words = " ".join(chance.choices(WORDS, cum_weights=WEIGHTS, k=280))
     return f"<html><body><p>Order {number}, word{number % 1000}x</p><p>{words}</p></body></html>"
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Return how many seconds something takes.
-
-    :param work: what to do.
-    """
+    """Return how many seconds something takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

@@ -43,8 +43,6 @@ class TaskStateStore:
     """Stands for Airflow's task state store, which users of Airflow 3.3 have: each write is committed to a file.
 
     Airflow's own takes longer, a request to the API server for each write, but no more of the task's CPU.
-
-    :param path: the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,37 +50,24 @@ class TaskStateStore:
         self._database.execute("CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT)")
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value.
-
-        :param key: its key.
-        :param default: returned when there is none.
-        """
-        found = self._database.execute("SELECT value FROM state WHERE key = ?", [key]).fetchone()
-        return default if found is None else json.loads(found[0])
+        """Return a value."""
+        row = self._database.execute("SELECT value FROM state WHERE key = ?", [key]).fetchone()
+        return default if row is None else json.loads(row[0])
 
     def set(self, key: str, value: Any, *, retention: object = None) -> None:
         """Store a value.
 
-        :param key: its key.
-        :param value: what JSON can represent.
         :param retention: not used here: nothing expires.
         """
         self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", [key, json.dumps(value)])
 
     def delete(self, key: str) -> None:
-        """Delete a value.
-
-        :param key: its key.
-        """
+        """Delete a value."""
         self._database.execute("DELETE FROM state WHERE key = ?", [key])
 
 
 def imported(sql_conn_id: str, *modules: str) -> Any:
-    """Import what a task imports when it runs, and return the hook of the database.
-
-    :param sql_conn_id: the connection of the database.
-    :param modules: the modules.
-    """
+    """Import what a task imports when it runs, and return the hook of the database."""
     from airflow.providers.common.compat.sdk import BaseHook
 
     hook = BaseHook.get_hook(sql_conn_id)  # imports the hook and the driver
@@ -93,10 +78,7 @@ def imported(sql_conn_id: str, *modules: str) -> Any:
 
 
 def measure(run: Run) -> None:
-    """Run once and print the result as JSON.
-
-    :param run: the variant.
-    """
+    """Run once and print the result as JSON."""
     gc.collect()
     _wait_for_others()
     idle = _memory_mib("VmRSS")
@@ -119,11 +101,8 @@ def _wait_for_others() -> None:
 
 
 def together(results: Sequence[Result]) -> Result:
-    """Return the result of processes that ran at the same time: the longest time, all CPU seconds, the most memory.
-
-    :param results: of each process.
-    """
-    seconds, cpu, memory = zip(*((one.seconds, one.cpu, one.memory) for one in results), strict=True)
+    """Return the result of processes that ran at the same time: the longest time, all CPU seconds, the most memory."""
+    seconds, cpu, memory = zip(*((result.seconds, result.cpu, result.memory) for result in results), strict=True)
     return Result(max(seconds), sum(cpu), max(memory))
 
 
@@ -132,10 +111,10 @@ def _memory_mib(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
-def measured(what: object, command: Sequence[str], *, home: Path, port: int, **more: str) -> tuple[Result, int]:
+def measured(variant: object, command: Sequence[str], *, home: Path, port: int, **more: str) -> tuple[Result, int]:
     """Run a variant in a new process with an Airflow of its own; return the result and the number of records.
 
-    :param what: the variant, for errors.
+    :param variant: the variant, for errors.
     :param command: the command, which prints what :func:`measure` prints.
     :param home: Airflow's folder.
     :param port: port of the service on loopback.
@@ -153,10 +132,10 @@ def measured(what: object, command: Sequence[str], *, home: Path, port: int, **m
         "PYTHONPATH": str(ROOT),
         **more,
     }
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{what} failed:\n{done.stdout}\n{done.stderr}")
-    result = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(f"{variant} failed:\n{process.stdout}\n{process.stderr}")
+    result = json.loads(process.stdout.splitlines()[-1])
     return Result(result["seconds"], result["cpu"], result["memory"]), result["records"]
 
 
@@ -164,7 +143,6 @@ def measured(what: object, command: Sequence[str], *, home: Path, port: int, **m
 class Served:
     """A service in a process of its own.
 
-    :param port: on loopback.
     :param counts: what it printed at its end, after the ``with`` block.
     """
 
@@ -176,7 +154,6 @@ class Served:
 def served(module: str, *arguments: object) -> Iterator[Served]:
     """Start a service, which prints its port, serves until its standard input ends, and may print counts as JSON.
 
-    :param module: its module.
     :param arguments: its command line.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
@@ -206,10 +183,7 @@ def content_length(head: bytes) -> int:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[PostgresServer]:
-    """Start a Postgres.
-
-    :param folder: a folder for its files.
-    """
+    """Start a Postgres."""
     from tests.support.postgres import PostgresServer
 
     server_folder = folder / "postgres"
@@ -219,12 +193,9 @@ def postgres(folder: Path) -> Iterator[PostgresServer]:
 
 
 def medians(results: Sequence[Result]) -> tuple[float, float, float]:
-    """Return the medians of seconds, CPU seconds and memory.
-
-    :param results: of all rounds.
-    """
+    """Return the medians of seconds, CPU seconds and memory."""
     seconds, cpu, memory = (
-        statistics.median(getattr(one, field) for one in results) for field in ("seconds", "cpu", "memory")
+        statistics.median(getattr(result, field) for result in results) for field in ("seconds", "cpu", "memory")
     )
     return seconds, cpu, memory
 
@@ -235,20 +206,15 @@ def print_ratio(title: str, above: Sequence[float], below: Sequence[float], aim:
     :param title: what they say.
     :param above: the numerators, by round.
     :param below: the denominators, by round.
-    :param aim: the goal.
     """
-    ratios = [one / other for one, other in zip(above, below, strict=True)]
+    ratios = [numerator / denominator for numerator, denominator in zip(above, below, strict=True)]
     print(f"{title:64}{statistics.median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}   {aim}")
 
 
-def print_conditions(what: str, rounds: int) -> None:
-    """Print under which conditions was measured.
-
-    :param what: the amount of work.
-    :param rounds: number of rounds.
-    """
+def print_conditions(workload: str, rounds: int) -> None:
+    """Print under which conditions was measured."""
     python = ".".join(map(str, sys.version_info[:3]))
     print(
-        f"{what}; Airflow {version('apache-airflow-core')}, Python {python}, {os.cpu_count()} cores; medians of "
+        f"{workload}; Airflow {version('apache-airflow-core')}, Python {python}, {os.cpu_count()} cores; medians of "
         f"{rounds} fresh processes"
     )

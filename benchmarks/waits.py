@@ -1,4 +1,4 @@
-"""Deferred waits in a real triggerer: what they cost while nothing happens, and how soon 1,000 hear of the end.
+"""Deferred waits in a real triggerer: what they cost while nothing happens, and how soon 1,000 of them fire.
 
     python benchmarks/waits.py [--waits 1000] [--interval 5] [--seconds 40] [--variants ours sleeping]
 
@@ -84,7 +84,6 @@ def environment(home: Path, database: Database, port: int, waits: int, fired: Pa
 def triggerer(environ: dict[str, str], log: Path) -> Iterator[Callable[[], int]]:
     """Run a triggerer; yields what returns the id of the process that runs the triggers.
 
-    :param environ: its environment.
     :param log: file for its output.
     """
     command = [sys.executable, "-m", "airflow", "triggerer", "--skip-serve-logs"]
@@ -96,34 +95,26 @@ def triggerer(environ: dict[str, str], log: Path) -> Iterator[Callable[[], int]]
             process.terminate()
 
 
-def until(look: Callable[[], object], seconds: float = 300) -> None:
+def until(condition: Callable[[], object], seconds: float = 300) -> None:
     """Wait until something is true.
 
-    :param look: whether it is.
-    :param seconds: how long at most.
     :raises TimeoutError: it took longer.
     """
     end = time.monotonic() + seconds
-    while not look():
+    while not condition():
         if time.monotonic() > end:
             raise TimeoutError
         time.sleep(0.1)
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process.
-
-    :param process: its id.
-    """
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mib(process: int) -> float:
-    """Return the resident memory of a process in MiB.
-
-    :param process: its id.
-    """
+    """Return the resident memory of a process in MiB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
@@ -131,11 +122,9 @@ def memory_mib(process: int) -> float:
 def measure(variant: str, waits: int, interval: float, seconds: float, server: PostgresServer, home: Path) -> Cost:
     """Measure a variant.
 
-    :param variant: its name.
     :param waits: number of deferred tasks.
     :param interval: seconds between polls.
     :param seconds: how long to measure while nothing happens.
-    :param server: the Postgres.
     :param home: a folder for Airflow's files.
     """
     home.mkdir()
@@ -148,11 +137,11 @@ def measure(variant: str, waits: int, interval: float, seconds: float, server: P
             ["airflow", "db", "migrate"],
             ["benchmarks.waiting.deferred", trigger, str(waits), str(interval)],
         ):
-            done = subprocess.run(
+            completed = subprocess.run(
                 [sys.executable, "-m", *command], env=environ, cwd=ROOT, capture_output=True, text=True, check=False
             )
-            if done.returncode:
-                raise RuntimeError(f"{command}: {done.stdout}\n{done.stderr}")
+            if completed.returncode:
+                raise RuntimeError(f"{command}: {completed.stdout}\n{completed.stderr}")
 
         def log_bytes() -> int:
             return sum(path.stat().st_size for path in (home / "logs").rglob("*.log*") if path.is_file())

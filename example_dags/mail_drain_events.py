@@ -18,7 +18,7 @@ with DAG(
     schedule="*/5 * * * *",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,
-    # A run that takes longer drains what came meanwhile, too.
+    # A run that takes longer also drains what arrives in the meantime.
     max_active_runs=1,
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=1)},
     tags=["mail", "example"],

@@ -20,7 +20,7 @@ with DAG(
     default_args={"retries": 3, "retry_delay": pendulum.duration(hours=1)},
     tags=["mail", "example"],
 ) as dag:
-    # What was pushed until now.
+    # Load what was pushed until now.
     drain = MailEventsToSqlOperator(task_id="drain", sql_conn_id="warehouse")
 
     # [START howto_reconcile]

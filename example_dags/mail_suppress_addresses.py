@@ -51,7 +51,7 @@ with DAG(
     default_args={"retries": 2},
     tags=["mail", "example"],
 ) as dag:
-    # What happened until now.
+    # Load what happened until now.
     drain = MailEventsToSqlOperator(task_id="drain", sql_conn_id="warehouse")
     sync = SqlToMailContactsOperator(
         task_id="sync",

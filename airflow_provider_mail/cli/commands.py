@@ -34,10 +34,7 @@ STATUS_NAMES = {status.value: status.name.lower() for status in MailStatus}
 
 
 def command(function: Command) -> Command:
-    """Wrap a command: print an error as a message, without a traceback.
-
-    :param function: the command.
-    """
+    """Wrap a command: print an error as a message, without a traceback."""
 
     @wraps(function)
     def run(args: Namespace) -> None:
@@ -59,9 +56,12 @@ def command(function: Command) -> Command:
 def fail(message: str) -> None:
     """Print a message to standard error and exit with 1.
 
-    :param message: the message. It may contain text of others, so control characters are replaced.
+    :param message: the message. It may contain text of the service, so control characters are replaced.
     """
-    print("".join(each if each.isprintable() or each == "\n" else " " for each in message), file=sys.stderr)
+    print(
+        "".join(character if character.isprintable() or character == "\n" else " " for character in message),
+        file=sys.stderr,
+    )
     raise SystemExit(1)
 
 
@@ -83,10 +83,7 @@ def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
 
 @command
 def check(args: Namespace) -> None:
-    """``airflow mail check``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail check``."""
     works, message = MailHook(args.conn_id).test_connection()
     if not works:
         fail(message)
@@ -95,10 +92,7 @@ def check(args: Namespace) -> None:
 
 @command
 def campaigns(args: Namespace) -> None:
-    """``airflow mail campaigns``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail campaigns``."""
     if args.limit < 1:
         fail("--limit: must be at least 1")
     request = GetCampaigns(
@@ -108,55 +102,49 @@ def campaigns(args: Namespace) -> None:
         page_size=100,
     )
     hook = MailHook(args.conn_id)
-    found = [each for page in hook.get_conn().pages(request) for each in page]
+    matches = [item for page in hook.get_conn().pages(request) for item in page]
     never = datetime.min.replace(tzinfo=UTC)
-    found.sort(key=lambda each: each.send_by_date_time or never, reverse=True)
-    shown = found[: args.limit]
-    show([_row(each, args.all_team) for each in shown], args.output, [_to_json(each) for each in shown])
-    if len(found) > args.limit:
-        print(f"The newest {args.limit} of {len(found)}; --limit shows more.", file=sys.stderr)
+    matches.sort(key=lambda item: item.send_by_date_time or never, reverse=True)
+    newest = matches[: args.limit]
+    show([_row(item, args.all_team) for item in newest], args.output, [_to_json(item) for item in newest])
+    if len(matches) > args.limit:
+        print(f"The newest {args.limit} of {len(matches)}; --limit shows more.", file=sys.stderr)
 
 
 @command
 def campaign(args: Namespace) -> None:
-    """``airflow mail campaign NAME``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail campaign NAME``."""
     if args.interval <= 0:
         fail("--interval: must be more than 0")
     hook = MailHook(args.conn_id)
-    found = hook.find_campaign(args.name)
-    if found is None:
+    latest = hook.find_campaign(args.name)
+    if latest is None:
         fail(f"There is no campaign {args.name!r}.")
     if args.watch:
-        found = _watch(hook, args.name, args.interval)
-    assert found is not None
-    row = {"name": found.mail_name, **_row(found, team=True)}
-    row |= {name: value for name, value in _details(found).items() if value}
+        latest = _watch(hook, args.name, args.interval)
+    assert latest is not None
+    row = {"name": latest.mail_name, **_row(latest, team=True)}
+    row |= {name: value for name, value in _details(latest).items() if value}
     table = [{"field": key, "value": value} for key, value in row.items()]
-    show(table if args.output == "table" else [row], args.output, _to_json(found))
+    show(table if args.output == "table" else [row], args.output, _to_json(latest))
 
 
 @command
 def emulator(args: Namespace) -> None:
-    """``airflow mail emulator``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail emulator``."""
     from airflow_provider_mail.emulator.__main__ import main
 
-    given = {
+    options = {
         "--host": args.host,
         "--port": args.port,
         "--file": args.file,
         "--api-key": args.api_key,
         "--forward-smtp": args.forward_smtp,
     }
-    arguments = [word for name, value in given.items() if value for word in (name, value)]
+    arguments = [word for name, value in options.items() if value for word in (name, value)]
     arguments += [word for setting in args.setting for word in ("--setting", setting)]
     flags = {"--list-settings": args.list_settings, "--demo-data": args.demo_data}
-    raise SystemExit(main([*arguments, *(name for name, given in flags.items() if given)]))
+    raise SystemExit(main([*arguments, *(name for name, is_set in flags.items() if is_set)]))
 
 
 def _watch(hook: MailHook, mail_name: str, interval: float) -> Campaign:
@@ -164,7 +152,7 @@ def _watch(hook: MailHook, mail_name: str, interval: float) -> Campaign:
     for result, decision in Polls(
         CampaignWait(mail_name, PollErrorBudget(polled_before=True), seen=True),
         lambda: (_poll(hook, mail_name), hook.get_conn().service_clock.offset),
-        log=lambda it: print(f"{time.strftime('%H:%M:%S')}  {it.message}", file=sys.stderr, flush=True),
+        log=lambda polled: print(f"{time.strftime('%H:%M:%S')}  {polled.message}", file=sys.stderr, flush=True),
     ):
         if isinstance(result, Campaign) and decision.status is WaitStatus.COMPLETE:
             return result

@@ -44,20 +44,17 @@ class Diagnosis:
 
 @command
 def doctor(args: Namespace) -> None:
-    """``airflow mail doctor``.
-
-    :param args: the parsed arguments.
-    """
-    found = list(_diagnoses(args))
+    """``airflow mail doctor``."""
+    diagnoses = list(_diagnoses(args))
     if args.output in ("table", "plain"):
-        for each in found:
-            print(f"{each.level:<11}  {each.check:<10}  {each.message}")
-            if each.fix:
-                print(f"{'':<11}  {'fix:':<10}  {each.fix}")
+        for diagnosis in diagnoses:
+            print(f"{diagnosis.level:<11}  {diagnosis.check:<10}  {diagnosis.message}")
+            if diagnosis.fix:
+                print(f"{'':<11}  {'fix:':<10}  {diagnosis.fix}")
     else:
-        show([], args.output, [asdict(each) for each in found])
+        show([], args.output, [asdict(diagnosis) for diagnosis in diagnoses])
     failing = ("error", "warning") if args.strict else ("error",)
-    if any(each.level in failing for each in found):
+    if any(diagnosis.level in failing for diagnosis in diagnoses):
         raise SystemExit(1)
 
 
@@ -143,15 +140,15 @@ def _receiver() -> Iterator[Diagnosis]:
         return
     subject = name.conn_id
     try:
-        found = receiver_status(ReceiverSettings.from_airflow())
+        status = receiver_status(ReceiverSettings.from_airflow())
     except (MailConfigError, WarehouseError) as error:
         fix = f"check connection {subject!r} and its database; the tables are created by: {ROTATE}"
         yield Diagnosis("inbox", subject, "error", without_addresses(str(error)), fix)
         return
-    for message, fix in found.problems:
+    for message, fix in status.problems:
         yield Diagnosis("inbox", subject, "error", message, fix)
-    if not found.problems:
-        message = f"{found.inbox.waiting_pushes} pushes wait in the {name}, {found.inbox.waiting_bytes} bytes"
+    if not status.problems:
+        message = f"{status.inbox.waiting_pushes} pushes wait in the {name}, {status.inbox.waiting_bytes} bytes"
         yield Diagnosis("inbox", subject, "ok", message)
 
 
@@ -166,26 +163,26 @@ def _triggerer() -> Diagnosis:
         return _no_database("triggerer", "", error)
     if alive:
         return Diagnosis("triggerer", "", "ok", "a triggerer is running")
-    seen = f"; last heartbeat at {job.latest_heartbeat:%Y-%m-%d %H:%M:%S} UTC" if job is not None else ""
-    message = f"no triggerer is running, so deferrable tasks do not finish{seen}"
+    heartbeat = f"; last heartbeat at {job.latest_heartbeat:%Y-%m-%d %H:%M:%S} UTC" if job is not None else ""
+    message = f"no triggerer is running, so deferrable tasks do not finish{heartbeat}"
     return Diagnosis("triggerer", "", "warning", message, "airflow triggerer")
 
 
 def _sender(hook: MailHook, sender: str) -> Diagnosis:
     try:
-        found = hook.run(sender_finding(sender))
+        finding = hook.run(sender_finding(sender))
     except MailError as error:
         return Diagnosis("sender", sender, "error", without_addresses(str(error)))
     fix = "add it as a marketing sender and set its DNS entries on the platform; wait for it with MailSenderSensor"
-    return Diagnosis("sender", sender, found.level, found.text, "" if found.level == "ok" else fix)
+    return Diagnosis("sender", sender, finding.level, finding.text, "" if finding.level == "ok" else fix)
 
 
 def _list(hook: MailHook, name: str) -> Diagnosis:
     try:
-        found = hook.run(find_list(name))
+        contact_list = hook.run(find_list(name))
     except MailError as error:
         return Diagnosis("list", name, "error", without_addresses(str(error)))
-    if found is not None:
+    if contact_list is not None:
         return Diagnosis("list", name, "ok", f"list {name!r} exists")
     fix = f"MailCreateListOperator(task_id='create_list', list_name={name!r}), or import contacts into it"
     return Diagnosis("list", name, "error", f"there is no list {name!r}", fix)

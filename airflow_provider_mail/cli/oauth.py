@@ -1,4 +1,4 @@
-"""``airflow mail oauth``: the authorization-code flow (document, "Authentication") from a terminal."""
+"""``airflow mail oauth``: the authorization-code flow (specification, "Authentication") from a terminal."""
 
 from __future__ import annotations
 
@@ -47,10 +47,7 @@ Redirect = Mapping[str, str]
 
 @command
 def login(args: Namespace) -> None:
-    """``airflow mail oauth login``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail oauth login``."""
     connection = MailHook.get_connection(args.conn_id)
     # Check everything before the user approves access.
     config = client_config(connection, auth_type="api_key", api_key=connection.password or "not used")
@@ -70,8 +67,8 @@ def login(args: Namespace) -> None:
     url = authorize_url(config.base_url, **application, state=state)
     print(f"Open this address in a browser and approve:\n\n  {url}\n", flush=True)
     target = urlsplit(fields["redirect_uri"])
-    here = target.scheme == "http" and target.hostname in LOOPBACK
-    redirect = _paste() if args.paste or not here else _receive(target, state, args.wait)
+    is_loopback = target.scheme == "http" and target.hostname in LOOPBACK
+    redirect = _paste() if args.paste or not is_loopback else _receive(target, state, args.wait)
     code = _code(redirect, state, missing_allowed=args.allow_missing_state)
 
     request = GetToken(client_id=fields["client_id"], client_secret=fields["client_secret"], code=SecretStr(code))
@@ -82,44 +79,38 @@ def login(args: Namespace) -> None:
         _write(args.token_file, entries)
     else:
         _store(args.conn_id, entries)
-    where = args.token_file or f"connection {args.conn_id!r}"
-    print(f"The access token is stored in {where}; it {_life(seconds_left(entries))}.")
+    destination = args.token_file or f"connection {args.conn_id!r}"
+    print(f"The access token is stored in {destination}; it {_life(seconds_left(entries))}.")
 
 
 @command
 def status(args: Namespace) -> None:
-    """``airflow mail oauth status``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail oauth status``."""
     connection = MailHook.get_connection(args.conn_id)
     fields = fields_of(connection)
-    kind = fields.get("auth_type", "api_key")
-    row = {"connection": args.conn_id, "authentication": kind}
-    data: dict[str, Any] = {"conn_id": args.conn_id, "auth_type": kind}
-    if kind == "oauth":
-        obtained, left = fields.get("oauth_obtained_at"), seconds_left(fields)
-        known = obtained is not None
+    auth_type = fields.get("auth_type", "api_key")
+    row = {"connection": args.conn_id, "authentication": auth_type}
+    data: dict[str, Any] = {"conn_id": args.conn_id, "auth_type": auth_type}
+    if auth_type == "oauth":
+        obtained, remaining = fields.get("oauth_obtained_at"), seconds_left(fields)
+        has_obtained_at = obtained is not None
         row |= {
             "token": "stored" if fields.get("access_token") else "none",
             "obtained": _ago(obtained) if obtained else "not by the login command",
-            "life": _life(left) if known or left is not None else "is not known",
+            "life": _life(remaining) if has_obtained_at or remaining is not None else "is not known",
         }
         data |= {
             "token_stored": bool(fields.get("access_token")),
             "obtained_at": obtained,
             "expires_at": fields.get("oauth_expires_at"),
-            "is_permanent": left is None if known or left is not None else None,
-            "seconds_left": None if left is None else round(left),
+            "is_permanent": remaining is None if has_obtained_at or remaining is not None else None,
+            "seconds_left": None if remaining is None else round(remaining),
         }
     show([row], args.output, data)
 
 
 def is_stored(conn_id: str) -> bool:
-    """Return whether Airflow uses the connection of its database for an id.
-
-    :param conn_id: the id.
-    """
+    """Return whether Airflow uses the connection of its database for an id."""
     if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
         return False  # it takes precedence over the database
     with create_session() as session:
@@ -142,12 +133,12 @@ def _write(path: str, entries: Mapping[str, str]) -> None:
 def _entries(token: TokenResponse) -> dict[str, str]:
     """Return the fields of the connection that belong to the token."""
     now = datetime.now(UTC).replace(microsecond=0)
-    ends = "" if token.expires_in < 0 else (now + timedelta(seconds=token.expires_in)).isoformat()
+    expires_at = "" if token.expires_in < 0 else (now + timedelta(seconds=token.expires_in)).isoformat()
     return {
         "auth_type": "oauth",
         "access_token": token.access_token.get_secret_value(),
         "oauth_obtained_at": now.isoformat(),
-        "oauth_expires_at": ends,
+        "oauth_expires_at": expires_at,
     }
 
 
@@ -155,7 +146,7 @@ def _code(redirect: Redirect, state: str, *, missing_allowed: bool) -> str:
     """Return the authorization code of the redirect.
 
     Without the state any page open in the browser could redirect here with its own code, and mail would be sent with
-    another account. The document does not show whether the service returns the state.
+    another account. The specification does not show whether the service returns the state.
 
     :raises MailConfigError: when access was denied, or the redirect does not belong to this request.
     """
@@ -187,7 +178,7 @@ def _confirmed() -> bool:
     try:
         return input("Have you just approved access in the browser? [y/N] ").strip().lower() in ("y", "yes")
     except (EOFError, OSError):
-        return False  # nobody can be asked
+        return False  # there is no terminal to ask at
 
 
 def _say(message: str) -> None:
@@ -203,7 +194,7 @@ def _query(address: str) -> Redirect:
 
 
 def _receive(target: SplitResult, state: str, seconds: float) -> Redirect:
-    """Wait for the redirect on the loopback interface. Other requests, which any open page can make, do not end this.
+    """Wait for the redirect on the loopback interface. Other requests, which any page can make, do not end the wait.
 
     :raises MailConfigError: on a timeout, or when the port is in use.
     """
@@ -217,8 +208,8 @@ def _receive(target: SplitResult, state: str, seconds: float) -> Redirect:
     with server:
         print(f"Waiting {seconds:.0f} s for the redirect to {target.netloc} ...", flush=True)
         end = time.monotonic() + seconds
-        while server.received is None and (left := end - time.monotonic()) > 0:
-            server.timeout = min(left, KILL_POLL_SECONDS)
+        while server.received is None and (remaining := end - time.monotonic()) > 0:
+            server.timeout = min(remaining, KILL_POLL_SECONDS)
             server.handle_request()
     if server.received is None:
         others = f"; {server.others} requests for redirect_uri did not belong to this login" if server.others else ""
@@ -238,10 +229,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def is_redirect(self, query: Redirect) -> bool:
-        """Return whether a request is the redirect of this login.
-
-        :param query: its query parameters.
-        """
+        """Return whether a request is the redirect of this login."""
         return _may_belong(query, self.state) and bool(query.keys() & {"code", "error", "state"})
 
 
@@ -251,12 +239,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         target, query = self.server.target, _query(self.path)
         # Another host name is DNS rebinding: a foreign page whose name resolves to this interface.
-        ours = urlsplit(self.path).path == (target.path or "/") and _is_host(target, self.headers.get("Host", ""))
-        accepted = ours and self.server.is_redirect(query)
+        is_for_login = urlsplit(self.path).path == (target.path or "/") and _is_host(
+            target, self.headers.get("Host", "")
+        )
+        accepted = is_for_login and self.server.is_redirect(query)
         title = "The login was received" if query.get("code") else "Access was not granted"
         title = title if accepted else "The login is not this one"
-        page = PAGE.format(title=title).encode() if ours else b""
-        self.send_response(200 if accepted else 400 if ours else 404)
+        page = PAGE.format(title=title).encode() if is_for_login else b""
+        status = 400 if is_for_login else 404
+        self.send_response(200 if accepted else status)
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(page)))
@@ -265,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(page)
         if accepted:
             self.server.received = self.server.received or query
-        elif ours:
+        elif is_for_login:
             self.server.others += 1
 
     def log_message(self, *_: Any) -> None:
@@ -281,10 +272,10 @@ def _is_host(target: SplitResult, host: str) -> bool:
         return False
 
 
-def _life(left: float | None) -> str:
-    if left is None:
+def _life(remaining: float | None) -> str:
+    if remaining is None:
         return "is permanent"
-    return f"is valid for another {_span(left)}" if left > 0 else f"expired {_span(-left)} ago"
+    return f"is valid for another {_span(remaining)}" if remaining > 0 else f"expired {_span(-remaining)} ago"
 
 
 def _ago(moment: str) -> str:

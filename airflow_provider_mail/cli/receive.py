@@ -49,18 +49,12 @@ SPREAD_SECONDS = TOKENS_SECONDS + 1
 
 @command
 def receive(args: Namespace) -> None:
-    """``airflow mail receive [rotate|status]``.
-
-    :param args: the parsed arguments.
-    """
+    """``airflow mail receive [rotate|status]``."""
     {"rotate": rotate, "status": status}.get(args.action, serve)(args)
 
 
 def serve(args: Namespace) -> None:
-    """Receive until the process is ended.
-
-    :param args: the parsed arguments.
-    """
+    """Receive until the process is ended."""
     import uvicorn
 
     if args.workers < 1:
@@ -83,26 +77,23 @@ def serve(args: Namespace) -> None:
 
 
 def status(args: Namespace) -> None:
-    """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done.
-
-    :param args: the parsed arguments.
-    """
-    found = receiver_status(ReceiverSettings.from_airflow())
+    """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done."""
+    state = receiver_status(ReceiverSettings.from_airflow())
     letters = count_by_reason(sql_hook(args.sql_conn_id), args.dead_letters_table) if args.sql_conn_id else None
-    age = found.inbox.age(found.at)
+    age = state.inbox.age(state.at)
     seconds = int(age.total_seconds()) if age else 0
     if args.prometheus:
-        print(_prometheus(found, seconds, letters), end="")
+        print(_prometheus(state, seconds, letters), end="")
         return
-    problems = [message for message, _ in found.problems]
+    problems = [message for message, _ in state.problems]
     data = {
-        "waiting_pushes": found.inbox.waiting_pushes,
-        "waiting_bytes": found.inbox.waiting_bytes,
-        "max_bytes": found.max_bytes,
-        "oldest_received_at": found.inbox.oldest.isoformat() if found.inbox.oldest else None,
+        "waiting_pushes": state.inbox.waiting_pushes,
+        "waiting_bytes": state.inbox.waiting_bytes,
+        "max_bytes": state.max_bytes,
+        "oldest_received_at": state.inbox.oldest.isoformat() if state.inbox.oldest else None,
         "oldest_seconds": seconds,
-        "is_old": found.is_old,
-        "tokens": dict(found.tokens),
+        "is_old": state.is_old,
+        "tokens": dict(state.tokens),
         "dead_letters": None if letters is None else dict(letters),
         "problems": problems,
     }
@@ -120,32 +111,30 @@ def _shown(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _prometheus(found: ReceiverStatus, seconds: int, letters: Mapping[str, int] | None) -> str:
+def _prometheus(state: ReceiverStatus, seconds: int, letters: Mapping[str, int] | None) -> str:
     """The state as Prometheus reads it, with the names that `statsd_exporter` gives to the metrics of Airflow."""
     samples: list[tuple[Metric, str, int]] = [
-        (INBOX_PUSHES, "", found.inbox.waiting_pushes),
-        (INBOX_BYTES, "", found.inbox.waiting_bytes),
+        (INBOX_PUSHES, "", state.inbox.waiting_pushes),
+        (INBOX_BYTES, "", state.inbox.waiting_bytes),
         (INBOX_OLDEST, "", seconds),
     ]
     letters = letters or {}
     samples += [(DEAD_LETTERS, f"{{reason={json.dumps(reason)}}}", count) for reason, count in sorted(letters.items())]
-    lines, last = [], None
+    lines, previous = [], None
     for metric, labels, value in samples:
         name = f"airflow_{metric.name.replace('.', '_')}"
-        if metric is not last:
+        if metric is not previous:
             lines.append(f"# TYPE {name} gauge")
         lines.append(f"{name}{labels} {value}")
-        last = metric
+        previous = metric
     return "".join(f"{line}\n" for line in lines)
 
 
 def rotate(args: Namespace) -> None:
     """Make a new token, save it at the service, and let the others end.
 
-    The new token is valid before the service uses it, and the old ones remain valid after the service has left them:
-    whenever this ends early, pushes are accepted, and it can be run again.
-
-    :param args: the parsed arguments.
+    The new token is valid before the service uses it, and the old ones remain valid after the service has stopped
+    using them: whenever this command is interrupted, pushes are accepted, and it can be run again.
     """
     if not 0 <= args.grace_hours <= MAX_GRACE_HOURS:
         fail(f"--grace-hours: must be from 0 to {MAX_GRACE_HOURS}")
@@ -180,7 +169,7 @@ def rotate(args: Namespace) -> None:
         except MailError as error:
             fail(f"{error}\nNo token ends, since the URLs of the service are not known; rotate again.")
         if args.no_save:
-            # Nobody knows when a URL is saved by hand: until the next rotation, the former token is as good as the new.
+            # It is not known when a URL is saved by hand: until the next rotation, the former token counts as used.
             used |= tokens.newest(cursor, mail_conn_id, 2)
         elif token_digest(token) not in used:
             raise MailConflictError(
@@ -211,7 +200,6 @@ class Rotation:
     """What a rotation changes at the service.
 
     :param known: digests of the tokens of the connection.
-    :param token: the new token.
     :param base: the URL of the receiver without a token. Empty: that of the saved URL, if it is one of ours.
     """
 
@@ -222,7 +210,6 @@ class Rotation:
     def request(self, saved: GetWebhookResponse, *, enable: bool) -> SaveWebhook:
         """Return the request that saves the new token and changes no other setting.
 
-        :param saved: the configuration at the service.
         :param enable: whether to switch on pushing, with all events.
         :raises MailConfigError: the URL of the receiver is not known.
         """
@@ -233,33 +220,27 @@ class Rotation:
             url = with_token(url, self.token)
         else:
             raise MailConfigError(NO_URL)
-        moved = [
-            SenderCallback(sender=each.sender, url=with_token(each.url, self.token))
-            for each in saved.callbacks
-            if each.url and self.is_ours(each.url)
+        callbacks = [
+            SenderCallback(sender=callback.sender, url=with_token(callback.url, self.token))
+            for callback in saved.callbacks
+            if callback.url and self.is_ours(callback.url)
         ]
-        on = EventToggles(**dict.fromkeys(EventToggles.model_fields, True)) if enable else None
+        all_events = EventToggles(**dict.fromkeys(EventToggles.model_fields, True)) if enable else None
         return SaveWebhook(
             trans_callback_url=url,
-            trans_callback_url_extra=moved or None,
-            trans_event=on,
+            trans_callback_url_extra=callbacks or None,
+            trans_event=all_events,
             trans_enable=True if enable else None,
         )
 
     def used(self, saved: GetWebhookResponse) -> set[str]:
-        """Return the digests of our tokens, the new one included, that the service has in its URLs.
-
-        :param saved: the configuration at the service.
-        """
-        urls = [saved.trans_callback_url, *(each.url for each in saved.callbacks)]
+        """Return the digests of our tokens, the new one included, that the service has in its URLs."""
+        urls = [saved.trans_callback_url, *(callback.url for callback in saved.callbacks)]
         return {token_digest(token_of(urlsplit(url or "").path)) for url in urls} & {
             *self.known,
             token_digest(self.token),
         }
 
     def is_ours(self, url: str) -> bool:
-        """Return whether a URL has one of our tokens.
-
-        :param url: the URL.
-        """
+        """Return whether a URL has one of our tokens."""
         return token_digest(token_of(urlsplit(url).path)) in self.known

@@ -1,4 +1,4 @@
-"""An emulator of the service: every operation of the document, with a movable clock and faults on demand.
+"""An emulator of the service: every operation of the specification, with a movable clock and faults on demand.
 
 ``with Emulator() as emulator:`` serves it from this process, ``EmulatorProcess`` runs it as a subprocess, and
 ``python -m airflow_provider_mail.emulator`` runs it from the command line.

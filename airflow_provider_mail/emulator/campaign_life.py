@@ -16,20 +16,13 @@ CANCELLED = "cancelled"
 
 
 def mail_status(state: str, settings: EmulatorSettings) -> int:
-    """Return the document's mailStatus of a state.
-
-    :param state: the state.
-    :param settings: the settings.
-    """
+    """Return the specification's mailStatus of a state."""
     scheduled = settings.scheduled_status
     return {DRAFT: -1, SCHEDULED: scheduled, CANCELLED: scheduled, SENDING: 1, DONE: 2, FAILED: 4}[state]
 
 
 def apply_due_changes(context: Context) -> None:
-    """Move every task to its state at the current time.
-
-    :param context: state, settings and time.
-    """
+    """Move every task to its state at the current time."""
     store = context.store
     for row in store.rows(
         "SELECT * FROM campaigns WHERE state = ? AND send_at <= ? AND deleted_at IS NULL", [SCHEDULED, context.now]
@@ -61,7 +54,10 @@ def _start(context: Context, row: Row) -> None:
 
 
 def _choose_recipients(context: Context, row: Row) -> None:
-    """Store the recipients in random order, and those dropped (duplicates, excluded, suppressed, no address)."""
+    """Store the recipients in random order, with ranks from 0, and suppressed ones, with ranks below 0.
+
+    Contacts that are excluded or have no address are left out, and each contact is stored once.
+    """
     store, request = context.store, codec.decode(row["request"])
     targets = _list_ids(context, row["team"], request["sendListNames"])
     excluded = _list_ids(context, row["team"], request["repelListNames"])
@@ -97,8 +93,8 @@ def _choose_recipients(context: Context, row: Row) -> None:
 
 
 def _list_ids(context: Context, team: str, names: list[str] | None) -> list[int]:
-    found = (lists.find(context, name, team) for name in dict.fromkeys(names or ()))
-    return [row["id"] for row in found if row is not None]
+    rows = (lists.find(context, name, team) for name in dict.fromkeys(names or ()))
+    return [row["id"] for row in rows if row is not None]
 
 
 def _finish(context: Context, row: Row, ended: int) -> None:
@@ -114,8 +110,6 @@ def _finish(context: Context, row: Row, ended: int) -> None:
 def queue_task_status(context: Context, campaign_id: int, at: int, status: str) -> None:
     """Queue a TaskStatus event.
 
-    :param context: state, settings and time.
-    :param campaign_id: id of the task.
     :param at: time of the event in milliseconds.
     :param status: ``Created`` or ``Completed``.
     """
@@ -123,11 +117,9 @@ def queue_task_status(context: Context, campaign_id: int, at: int, status: str) 
 
 
 def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
-    """Return the counters of a finished task at a time, under the document's names.
+    """Return the counters of a finished task at a time, under the specification's names.
 
-    :param row: the task.
     :param now: the time in milliseconds.
-    :param settings: the settings.
     """
     if row["fixed_stats"]:
         fixed: dict[str, int] = codec.decode(row["fixed_stats"])
@@ -158,7 +150,6 @@ REACTIONS = (("Opened", "opens"), ("Clicked", "clicks"), ("Unsubscribed", "unsub
 def first_rank(row: Row, column: str) -> int:
     """Return the rank of the first recipient with this reaction.
 
-    :param row: the task.
     :param column: the reaction, a column of `REACTIONS`.
     """
     bounced: int = row["hard"] + row["soft"]
@@ -168,11 +159,9 @@ def first_rank(row: Row, column: str) -> int:
 def reacting(row: Row, column: str, start: int, end: int, settings: EmulatorSettings) -> tuple[int, int]:
     """Return the positions (from, to) of the recipients with this reaction after ``start`` and until ``end``.
 
-    :param row: the task.
     :param column: the reaction, a column of `REACTIONS`.
     :param start: time in milliseconds.
     :param end: time in milliseconds.
-    :param settings: the settings.
     """
     return (
         count_at(row[column], start - row["ended_at"], settings),
@@ -181,10 +170,7 @@ def reacting(row: Row, column: str, start: int, end: int, settings: EmulatorSett
 
 
 def apply_reactions(context: Context) -> None:
-    """Update suppressions and contact properties from reactions, at most once a virtual minute.
-
-    :param context: state, settings and time.
-    """
+    """Update suppressions and contact properties from reactions, at most once a virtual minute."""
     store, now = context.store, context.now
     last = int(store.get_meta("reactions") or 0)
     if last <= now < last + 60_000:
@@ -224,9 +210,7 @@ def _apply_campaign_reactions(context: Context, row: Row, last: int) -> None:
 def apply_reaction(context: Context, event: str, campaign_id: int, begin: int, end: int) -> None:
     """Update the suppressions and contacts of recipients with a reaction.
 
-    :param context: state, settings and time.
     :param event: the reaction, of `REACTIONS`.
-    :param campaign_id: id of the task.
     :param begin: rank of the first recipient.
     :param end: rank behind the last one.
     """

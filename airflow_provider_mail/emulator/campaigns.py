@@ -75,9 +75,9 @@ def _sends(context: Context, body: Body) -> dict[str, Any]:
             size = len(base64.b64decode(attachment["fileData"], validate=True))
         except binascii.Error:
             kept_because = kept_because or "adding the attachment failed: fileData is not Base64"
-    for kind, label in (("market", body["marketName"]), ("project", body["projectCode"])):
+    for label_kind, label in (("market", body["marketName"]), ("project", body["projectCode"])):
         if label:
-            context.store.run("INSERT OR IGNORE INTO labels VALUES (?, ?)", [kind, label])
+            context.store.run("INSERT OR IGNORE INTO labels VALUES (?, ?)", [label_kind, label])
     campaign_id, guid = _create(context, body, kept_because, size)
     if kept_because:
         raise ServiceError(500, kept_because, keep=True)
@@ -86,8 +86,8 @@ def _sends(context: Context, body: Body) -> dict[str, Any]:
     return {"id": campaign_id, "guid": guid}
 
 
-def _has_label(context: Context, kind: str, name: str) -> bool:
-    return bool(context.store.row("SELECT 1 FROM labels WHERE kind = ? AND name = ?", [kind, name]))
+def _has_label(context: Context, label_kind: str, name: str) -> bool:
+    return bool(context.store.row("SELECT 1 FROM labels WHERE kind = ? AND name = ?", [label_kind, name]))
 
 
 def _create(context: Context, body: Body, kept_because: str | None, attachment_bytes: int) -> tuple[int, str]:
@@ -159,16 +159,16 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
             conditions.append(condition)
             values.append(body[field])
     if body["mailStatus"] is not None:
-        wanted = [state for state in STATES if mail_status(state, settings) in body["mailStatus"]]
+        states = [state for state in STATES if mail_status(state, settings) in body["mailStatus"]]
         conditions.append("state IN (SELECT value FROM json_each(?))")
-        values.append(codec.encode(wanted).decode())
-    where = " AND ".join(conditions)
+        values.append(codec.encode(states).decode())
+    condition_sql = " AND ".join(conditions)
     direction = "DESC" if settings.newest_first else "ASC"
     rows = context.store.rows(
-        f"SELECT * FROM campaigns WHERE {where} ORDER BY id {direction} LIMIT ? OFFSET ?",
+        f"SELECT * FROM campaigns WHERE {condition_sql} ORDER BY id {direction} LIMIT ? OFFSET ?",
         [*values, *context.page(body)],
     )
-    total = context.store.value(f"SELECT count(*) FROM campaigns WHERE {where}", values)
+    total = context.store.value(f"SELECT count(*) FROM campaigns WHERE {condition_sql}", values)
     context.store.run("UPDATE campaigns SET hidden_looks = hidden_looks - 1 WHERE hidden_looks > 0")
     for row in rows:
         if row["state"] == SENDING:
@@ -177,7 +177,7 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
 
 
 def _to_json(context: Context, row: Row) -> dict[str, Any]:
-    """Return a task in the form of the document's section "Campaign send task"."""
+    """Return a task in the form of the specification's section "Campaign send task"."""
     request = codec.decode(row["request"])
     seconds = context.settings.draft_at_first_seconds
     is_new = seconds > 0 and context.now < row["created"] + int(seconds * 1000)
@@ -185,6 +185,7 @@ def _to_json(context: Context, row: Row) -> dict[str, Any]:
     task = {
         "mailName": row["name"],
         "subject": row["subject"],
+        # Without any content, an empty text or null, as it was given.
         "mailContent": (request["content"] or "") + context.settings.added_content or request["content"],
         "senderName": request["senderName"] or row["sender"],
         "senderMail": row["sender"],
@@ -221,7 +222,6 @@ def _delete(context: Context, body: Body) -> None:
 def period(context: Context, body: Body) -> tuple[int, int]:
     """Return the start of startDate and the end of endDate in milliseconds.
 
-    :param context: state, settings and time.
     :param body: the request, with startDate and endDate.
     :raises ServiceError: startDate is after endDate.
     """

@@ -26,8 +26,6 @@ class RemoteChannel:
     """Calls control functions of an emulator in another process.
 
     Invalid arguments raise ``ValueError`` with the emulator's message, an unreachable emulator ``OSError``.
-
-    :param base_url: base URL of the emulator.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -37,10 +35,6 @@ class RemoteChannel:
     def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Post a call to the emulator and return its result.
 
-        :param group: the group of the function.
-        :param function: the control function.
-        :param args: its positional arguments.
-        :param kwargs: its keyword arguments.
         :raises ValueError: the emulator rejects the arguments.
         :raises OSError: the emulator cannot be reached.
         """

@@ -82,15 +82,12 @@ def to_ms(moment: datetime) -> int:
 
 
 def from_ms(ms: int) -> datetime:
-    """Convert milliseconds since the epoch to a datetime in UTC.
-
-    :param ms: the milliseconds.
-    """
+    """Convert milliseconds since the epoch to a datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
 def iso(ms: int) -> str:
-    """Return the document's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``.
+    """Return the specification's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``.
 
     :param ms: milliseconds since the epoch.
     """
@@ -98,19 +95,13 @@ def iso(ms: int) -> str:
 
 
 def parse_iso(text: str) -> int | None:
-    """Return the milliseconds of a timestamp in the document's form; None for any other text.
-
-    :param text: the text.
-    """
+    """Return the milliseconds of a timestamp in the specification's form; None for any other text."""
     moment = _parse(text, "%Y-%m-%dT%H:%M:%SZ") if _TIMESTAMP.fullmatch(text) else None
     return None if moment is None else to_ms(moment)
 
 
 def parse_date(text: str) -> datetime | None:
-    """Return midnight UTC of a ``YYYY-MM-DD``; None for an invalid date.
-
-    :param text: the text.
-    """
+    """Return midnight UTC of a ``YYYY-MM-DD``; None for an invalid date."""
     return _parse(text, "%Y-%m-%d") if _DATE.fullmatch(text) else None
 
 

@@ -12,7 +12,6 @@ encode = msgspec.json.encode
 def decode(data: bytes | str) -> Any:
     """Decode JSON.
 
-    :param data: the text.
     :raises ValueError: it is not JSON.
     """
     try:

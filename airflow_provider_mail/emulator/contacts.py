@@ -35,20 +35,12 @@ Incoming = tuple[str, str | None, str | None, str | None, str]
 
 
 def key_of(email: str | None, phone: str | None) -> str:
-    """Return the key of a contact: its address in lower case, or its phone number without one.
-
-    :param email: the address, if there is one.
-    :param phone: the phone number.
-    """
+    """Return the key of a contact: its address in lower case, or its phone number without one."""
     return email.lower() if email else f"tel:{phone}"
 
 
 def find(context: Context, email: str) -> Row | None:
-    """Return the contact with this address; None when there is none.
-
-    :param context: state, settings and time.
-    :param email: the address.
-    """
+    """Return the contact with this address; None when there is none."""
     return context.store.row("SELECT * FROM contacts WHERE key = ?", [key_of(email, None)])
 
 
@@ -58,12 +50,13 @@ def _upsert(context: Context, body: Body) -> None:
         raise ServiceError(400, "missing parameter: email or phoneNumber")
     if email and (problem := _email_problem(email, context.settings)):
         raise ServiceError(400, f"invalid parameter: email {problem}")
-    into = lists.find(context, body["listName"]) if body["listName"] else None
-    if body["listName"] and into is None:
+    target_list = lists.find(context, body["listName"]) if body["listName"] else None
+    if body["listName"] and target_list is None:
         context.not_found(f"list {body['listName']}")
     if name is None and context.settings.name_reset_on_update:
         name = email or phone
-    save(context, [(key_of(email, phone), email, phone, name, "{}")], CREATE_AND_UPDATE, into["id"] if into else None)
+    list_id = target_list["id"] if target_list else None
+    save(context, [(key_of(email, phone), email, phone, name, "{}")], CREATE_AND_UPDATE, list_id)
 
 
 def _imports(context: Context, body: Body) -> None:
@@ -75,8 +68,8 @@ def _imports(context: Context, body: Body) -> None:
     contacts = list(_incoming(rows, columns, settings))
     list_id = None
     if body["listName"]:
-        into = lists.find(context, body["listName"])
-        list_id = into["id"] if into else lists.create(context, body["listName"], body["listDescription"])
+        target_list = lists.find(context, body["listName"])
+        list_id = target_list["id"] if target_list else lists.create(context, body["listName"], body["listDescription"])
     save(context, contacts, body["updateMode"], list_id, with_properties=len(columns.keys() - _OWN_COLUMNS) > 0)
 
 
@@ -146,8 +139,6 @@ def save(
 ) -> None:
     """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins.
 
-    :param context: state, settings and time.
-    :param contacts: the contacts.
     :param mode: the update mode, 1 to 3.
     :param list_id: id of the list that they are added to.
     :param with_properties: whether they have properties to merge.
@@ -185,10 +176,7 @@ def save(
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Return a contact in the form of the document's section "Contact"; the name defaults to the email.
-
-    :param row: the contact.
-    """
+    """Return a contact in the form of the specification's section "Contact"; the name defaults to the email."""
     return {
         "id": str(row["id"]),
         "name": row["name"] or row["email"] or row["phone"],
@@ -217,11 +205,11 @@ def _list_get(context: Context, body: Body) -> dict[str, Any]:
         raise ServiceError(context.settings.forbidden_team_code, f"no permission for teamName {team}")
     apply_reactions(context)
     limit, offset = context.page(body, MAX_PAGE_SIZE)
-    found = lists.find(context, body["listName"], team)
-    if found is None:
+    contact_list = lists.find(context, body["listName"], team)
+    if contact_list is None:
         context.not_found(f"list {body['listName']}")
         return {"requestId": _request_id(context), "contactList": [], "totalRecords": 0}
-    rows, total = context.store.members.page(found["id"], limit, offset)
+    rows, total = context.store.members.page(contact_list["id"], limit, offset)
     return {
         "requestId": _request_id(context),
         "contactList": [to_json(row) for row in rows],

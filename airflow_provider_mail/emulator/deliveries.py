@@ -49,9 +49,6 @@ class Outcome:
 def send(context: Context, body: Body, messages: list[Message], send_at: int, attachment_bytes: int | None) -> None:
     """Store the messages of one request and the outcome for each recipient.
 
-    :param context: state, settings and time.
-    :param body: the request.
-    :param messages: its messages.
     :param send_at: send time in milliseconds.
     :param attachment_bytes: size of the attachment; None without one.
     """
@@ -94,11 +91,11 @@ def _is_one(value: object) -> bool:
     return type(value) is int and value == 1
 
 
-def _msg_id(settings: EmulatorSettings, given: str | None, message_id: int, place: int, recipients: int) -> str:
+def _msg_id(settings: EmulatorSettings, unique_msg_id: str | None, message_id: int, place: int, recipients: int) -> str:
     """Return the UniqueMsgID of a recipient's events."""
-    if given and (recipients == 1 or settings.event_msg_id == "given"):
-        return given
-    return f"{given or f'message-{message_id}'}-{place:04d}"
+    if unique_msg_id and (recipients == 1 or settings.event_msg_id == "given"):
+        return unique_msg_id
+    return f"{unique_msg_id or f'message-{message_id}'}-{place:04d}"
 
 
 def _outcome(
@@ -107,8 +104,8 @@ def _outcome(
     if suppressed is not None:
         return Outcome(dropped=suppressed, events=[("Dropped", send_at)])
     if random[0] < settings.hard_bounce_rate + settings.soft_bounce_rate:
-        kind = "hard" if random[0] < settings.hard_bounce_rate else "soft"
-        return Outcome(bounce=kind, events=[("Bounced", send_at)])
+        bounce = "hard" if random[0] < settings.hard_bounce_rate else "soft"
+        return Outcome(bounce=bounce, events=[("Bounced", send_at)])
     outcome = Outcome(events=[("Delivered", send_at)])
     if random[1] >= settings.open_rate:
         return outcome

@@ -10,13 +10,10 @@ SENDER = "news@example.com"
 
 
 def add_demo_data(emulator: ControlApi) -> None:
-    """Add the demo data; objects of an earlier run are kept.
-
-    :param emulator: where to add it.
-    """
+    """Add the demo data; objects of an earlier run are kept."""
     if SENDER not in {sender["entry"] for sender in emulator.senders()}:
         emulator.add_sender(SENDER)
-    if "Newsletter" in {found["name"] for found in emulator.lists()}:
+    if "Newsletter" in {contact_list["name"] for contact_list in emulator.lists()}:
         return
     emulator.add_list("Newsletter", count=1000, description="Everybody who asked for it")
     emulator.add_list("Employees", count=25, description="Left out of campaigns")

@@ -144,7 +144,8 @@ class Emulator(ControlApi):
     def _is_ours(self, host: str) -> bool:
         """Whether a request is addressed to this server.
 
-        Otherwise a foreign page may have made its own name lead here (DNS rebinding), which browsers take for one site.
+        Otherwise a foreign page may have resolved its own name to this server (DNS rebinding), so that browsers treat
+        both as one site.
         """
         try:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
@@ -152,7 +153,7 @@ class Emulator(ControlApi):
             return False
         if name in ("", "localhost", self._host.lower()) or name.endswith(".localhost") or _is_address(name):
             return True
-        # In a container or a network, others call it by a name; those of the public DNS have dots.
+        # In a container or a network, clients use a host name; those of the public DNS have dots.
         return self._host not in ("127.0.0.1", "localhost", "::1") and "." not in name
 
 

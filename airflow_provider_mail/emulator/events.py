@@ -28,10 +28,7 @@ Event = dict[str, str]
 
 
 class DueEvents:
-    """Iterates over due events and their callback URLs.
-
-    :param context: state, settings and time.
-    """
+    """Iterates over due events and their callback URLs."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -60,9 +57,9 @@ class DueEvents:
         chosen = []
         for moment, sender, event in events:
             code = event["EventCode"]
-            wanted = toggles.get(TOGGLE_KEYS[code]) if code in TOGGLE_KEYS else settings.task_status_events
+            is_enabled = toggles.get(TOGGLE_KEYS[code]) if code in TOGGLE_KEYS else settings.task_status_events
             url = self._overrides.get(sender.lower()) or self._saved["transCallbackUrl"]
-            if moment >= self._enabled_at and wanted and url:
+            if moment >= self._enabled_at and is_enabled and url:
                 chosen.append((url, event))
         return chosen
 
@@ -168,12 +165,19 @@ class DueEvents:
 
 
 def _event(
-    settings: EmulatorSettings, code: str, kind: str, email: str, msg_id: str, sender: str, submitted: int, at: int
+    settings: EmulatorSettings,
+    code: str,
+    event_type: str,
+    email: str,
+    msg_id: str,
+    sender: str,
+    submitted: int,
+    at: int,
 ) -> Event:
     event = {
         "EventCode": code,
         "Email": email,
-        "EventType": kind,
+        "EventType": event_type,
         "TriggeredDateTimeV2": iso(at),
         "UniqueMsgID": msg_id,
     }

@@ -230,7 +230,7 @@ _TABLE = (
               _rewrite(_wrong_total), {"by": 1}, (*_PAGED, _STATS[0])),
     FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True,
               _rewrite(_drop_records), {"missing": 1}, _STATS),
-    FaultKind("extra_fields", "fields that the document does not list", "odd", True, _rewrite(_extra_fields)),
+    FaultKind("extra_fields", "fields that the specification does not list", "odd", True, _rewrite(_extra_fields)),
     FaultKind("code_as_text", "the code as a string", "odd", True, _rewrite(_code_as_text)),
 )
 # fmt: on
@@ -280,34 +280,29 @@ class Faults:
     ) -> int:
         """Add a fault and return its id; see ``FaultControl.add``.
 
-        :param kind: a name in ``FAULT_KINDS``.
-        :param operation: a path, with or without ``/v5/``, or ``*``.
-        :param count: number of requests; None is all.
-        :param skip: number of matching requests to skip first.
-        :param where: top-level fields of the body and the values they must have.
-        :param params: parameters of the kind.
         :raises ValueError: the kind, a parameter or the operation is unknown, or a parameter has an impossible value.
         """
         if kind not in FAULT_KINDS:
             raise ValueError(f"unknown kind of fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
-        chosen, known = dict(params or {}), FAULT_KINDS[kind].parameters
-        if unknown := chosen.keys() - known.keys():
-            raise ValueError(f"fault {kind} has no parameter {', '.join(sorted(unknown))}; it has: {', '.join(known)}")
+        chosen, defaults = dict(params or {}), FAULT_KINDS[kind].parameters
+        if unknown := chosen.keys() - defaults.keys():
+            raise ValueError(
+                f"fault {kind} has no parameter {', '.join(sorted(unknown))}; it has: {', '.join(defaults)}"
+            )
         for name, value in chosen.items():
-            _check(name, value, known[name])
+            _check(name, value, defaults[name])
         if operation != "*":
             operation = operation_path(operation)
             if operation not in self._operations:
                 raise ValueError(f"unknown operation {operation!r}; known are: {', '.join(self._operations)}")
         self._last_id += 1
-        self._waiting.append(Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**known, **chosen}))
+        self._waiting.append(
+            Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**defaults, **chosen})
+        )
         return self._last_id
 
     def remove(self, fault_id: int) -> None:
-        """Remove a fault.
-
-        :param fault_id: its id.
-        """
+        """Remove a fault."""
         self._waiting = [fault for fault in self._waiting if fault.id != fault_id]
 
     def clear(self) -> None:
@@ -318,16 +313,12 @@ class Faults:
         return [asdict(fault) for fault in self._waiting]
 
     def needs_body(self, operation: str) -> bool:
-        """Whether selecting the fault requires the body.
-
-        :param operation: path of the operation.
-        """
+        """Whether selecting the fault requires the body."""
         return any(fault.where and self._may_apply(fault, operation) for fault in self._waiting)
 
     def plan(self, operation: str, body: Any) -> Plan:
         """Select the fault for a request, count it down and return its effects.
 
-        :param operation: path of the operation.
         :param body: the decoded body; None before it is read.
         """
         plan = Plan()
@@ -367,8 +358,8 @@ def _check(name: str, value: Any, default: Any) -> None:
         return
     types = (int,) if isinstance(default, int) and name != "retry_after" else (int, float)
     if type(value) not in types or not math.isfinite(value) or (value < 0 and name != "by"):
-        kind = "a whole number" if types == (int,) else "a finite number"
-        raise ValueError(f"parameter {name} must be {kind}{'' if name == 'by' else ', at least 0'}, not {value!r}")
+        expected = "a whole number" if types == (int,) else "a finite number"
+        raise ValueError(f"parameter {name} must be {expected}{'' if name == 'by' else ', at least 0'}, not {value!r}")
 
 
 def _has(body: Any, where: Mapping[str, Any]) -> bool:

@@ -34,9 +34,7 @@ class Field:
 def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSettings, within: str = "") -> Body:
     """Check a body and return it with defaults filled in.
 
-    :param fields: the declared fields.
     :param body: the body, or an object in it.
-    :param settings: the settings.
     :param within: place of that object, for errors.
     :raises ServiceError: 400, naming the first missing or invalid field.
     """
@@ -68,8 +66,8 @@ def _is(valid: Callable[[Any], object], problem: str) -> Check:
     return lambda value, settings: None if valid(value) else problem
 
 
-def _is_a(kind: type, name: str) -> Check:
-    return _is(lambda value: isinstance(value, kind), f"must be {name}")
+def _is_a(python_type: type, name: str) -> Check:
+    return _is(lambda value: isinstance(value, python_type), f"must be {name}")
 
 
 is_anything = _is(lambda value: True, "")
@@ -93,7 +91,6 @@ is_web_address = _is(
 def is_email(value: Any, settings: EmulatorSettings) -> str | None:
     """Check an email address.
 
-    :param value: the value.
     :param settings: not used here.
     """
     return is_text(value, settings) or (None if EMAIL.fullmatch(value) else "is not a valid email address")
@@ -131,10 +128,7 @@ def integer(lowest: int | None = None) -> Check:
 
 
 def one_of(*values: Any) -> Check:
-    """Return a check for one of some values of the same type.
-
-    :param values: the valid values.
-    """
+    """Return a check for one of some values of the same type."""
     return _is(
         lambda value: any(value == allowed and type(value) is type(allowed) for allowed in values),
         f"must be one of {', '.join(map(str, values))}",
@@ -144,7 +138,6 @@ def one_of(*values: Any) -> Check:
 def list_of(check_item: Check, *, limit: int | None = None) -> Check:
     """Return a check for an array.
 
-    :param check_item: checks each item.
     :param limit: maximum number of items. Default: none.
     """
 
@@ -162,10 +155,7 @@ def list_of(check_item: Check, *, limit: int | None = None) -> Check:
 
 
 def record(*fields: Field) -> Check:
-    """Return a check for an object.
-
-    :param fields: its fields.
-    """
+    """Return a check for an object."""
 
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, dict):
@@ -173,8 +163,8 @@ def record(*fields: Field) -> Check:
         try:
             read(fields, value, settings)
         except ServiceError as error:
-            problem, _, where = error.message.partition(" parameter: ")
-            return f".{where}" + (f" ({problem})" if problem != "invalid" else "")
+            problem, _, place = error.message.partition(" parameter: ")
+            return f".{place}" + (f" ({problem})" if problem != "invalid" else "")
         return None
 
     return check
@@ -190,11 +180,7 @@ ATTACHMENT = Field(
 
 
 def texts(*names: str, required: bool = False) -> tuple[Field, ...]:
-    """Return fields that hold text.
-
-    :param names: their names.
-    :param required: whether they are required.
-    """
+    """Return fields that hold text."""
     return tuple(Field(name, is_text, required) for name in names)
 
 

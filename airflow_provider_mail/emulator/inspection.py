@@ -17,7 +17,7 @@ class Inspection(Group):
 
     @control
     def contact(self, email: str) -> dict[str, Any] | None:
-        """Return a contact in the form of the document's section "Contact"; None when there is none.
+        """Return a contact in the form of the specification's section "Contact"; None when there is none.
 
         :param email: its address.
         """

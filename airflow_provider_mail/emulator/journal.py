@@ -27,7 +27,7 @@ class Entry:
     #: Number of the connection; requests over one kept-alive connection share it.
     connection: int
     headers: dict[str, str]
-    #: The decoded body, summarised when long; None when it was not read or is not JSON.
+    #: The decoded body, summarized when long; None when it was not read or is not JSON.
     body: Any = None
     body_bytes: int = 0
     #: "api_key", "oauth", "none" or "invalid".
@@ -49,7 +49,7 @@ class Journal:
     """The received requests.
 
     :param limit: maximum number of entries; the oldest ones are removed.
-    :param body_limit: longer bodies, in bytes, are summarised.
+    :param body_limit: longer bodies, in bytes, are summarized.
     """
 
     def __init__(self, limit: int, body_limit: int) -> None:
@@ -65,8 +65,6 @@ class Journal:
     def open(self, operation: str, method: str, headers: dict[str, str], virtual_ms: int, connection: int) -> Entry:
         """Add a request.
 
-        :param operation: its path.
-        :param method: the HTTP method.
         :param headers: its headers, without credentials.
         :param virtual_ms: virtual time of arrival in milliseconds.
         :param connection: number of the connection.
@@ -82,7 +80,6 @@ class Journal:
     def note_body(self, entry: Entry, body: Any, size: int) -> None:
         """Record the body of a request.
 
-        :param entry: the request.
         :param body: the decoded body.
         :param size: its size in bytes.
         """
@@ -90,20 +87,13 @@ class Journal:
         entry.body = _summary(body) if size > self._body_limit else body
 
     def note_response(self, entry: Entry, body: bytes) -> None:
-        """Keep the beginning of a response for a while.
-
-        :param entry: the request.
-        :param body: body of the response.
-        """
+        """Keep the beginning of a response for a while."""
         self._responses[entry.sequence] = body[:RESPONSE_BYTES]
         if len(self._responses) > RESPONSES:
             del self._responses[next(iter(self._responses))]
 
     def response(self, sequence: int) -> bytes | None:
-        """Return the beginning of a response, of the last `RESPONSES`; None without one.
-
-        :param sequence: sequence number of the request.
-        """
+        """Return the beginning of a response, of the last `RESPONSES`; None without one."""
         return self._responses.get(sequence)
 
     def progress(self) -> tuple[int, int]:
@@ -113,7 +103,6 @@ class Journal:
     def close(self, entry: Entry, *, answered: bool = False) -> None:
         """End the request; only the first call for an entry counts.
 
-        :param entry: the request.
         :param answered: whether a complete response was written.
         """
         if entry.seconds is None:
@@ -136,7 +125,6 @@ class Journal:
     def newest(self, limit: int, before: int | None = None, containing: str = "") -> list[dict[str, Any]]:
         """Return entries as dictionaries, newest first.
 
-        :param limit: maximum number of entries.
         :param before: only those with a lower sequence number.
         :param containing: only those whose path contains this.
         """
@@ -156,7 +144,7 @@ class Journal:
 
 
 def _summary(body: Any) -> Any:
-    """Summarise a long body: arrays as their length, long strings as their size."""
+    """Summarize a long body: arrays as their length, long strings as their size."""
     if not isinstance(body, dict):
         return {"rows": len(body)} if isinstance(body, list) else None
     short: dict[str, Any] = {}

@@ -16,8 +16,6 @@ DYNAMIC, STATIC = 0, 1
 def find(context: Context, name: str, team: str | None = None) -> Row | None:
     """Return the list of this name; None when there is none.
 
-    :param context: state, settings and time.
-    :param name: its name.
     :param team: its team. Default: the account's.
     """
     return context.store.row(
@@ -26,12 +24,7 @@ def find(context: Context, name: str, team: str | None = None) -> Row | None:
 
 
 def create(context: Context, name: str, description: str | None) -> int:
-    """Create a static list in the account's team; return its id.
-
-    :param context: state, settings and time.
-    :param name: its name.
-    :param description: its description.
-    """
+    """Create a static list in the account's team; return its id."""
     settings = context.settings
     return context.store.insert(
         "lists",
@@ -61,14 +54,14 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
     if body["listType"] is not None:
         conditions.append("type = ?")
         values.append(int(body["listType"]))
-    where = " AND ".join(conditions)
+    condition = " AND ".join(conditions)
     order = {"CreateDate": "created", "ModifyDate": "modified"}[body["sort"] or "CreateDate"]
     direction = "DESC" if context.settings.list_sort_descending else "ASC"
     rows = context.store.rows(
-        f"SELECT * FROM lists WHERE {where} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
+        f"SELECT * FROM lists WHERE {condition} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
         [*values, *context.page(body)],
     )
-    total = context.store.value(f"SELECT count(*) FROM lists WHERE {where}", values)
+    total = context.store.value(f"SELECT count(*) FROM lists WHERE {condition}", values)
     return {"lists": [_to_json(context, row) for row in rows], "totalRecords": total}
 
 

@@ -37,10 +37,7 @@ def tracks_clicks(content: str) -> bool:
 
 
 def to_text(content: str) -> str:
-    """Return the text of HTML: a line for each block, without styles and scripts.
-
-    :param content: HTML.
-    """
+    """Return the text of HTML: a line for each block, without styles and scripts."""
     parts: list[str] = []
     inside = None
     for token in _TOKEN.finditer(content):

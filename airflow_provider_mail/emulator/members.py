@@ -10,10 +10,7 @@ if TYPE_CHECKING:
 
 
 class Members:
-    """Membership of contacts in lists. Pages are ordered by contact id, the order of creation.
-
-    :param store: the database.
-    """
+    """Membership of contacts in lists. Pages are ordered by contact id, the order of creation."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -28,7 +25,6 @@ class Members:
     def add_newer(self, list_id: int, contact_id: int) -> int:
         """Add all contacts with a higher id; return their number.
 
-        :param list_id: id of the list.
         :param contact_id: the id to compare with.
         """
         self.clear_cache()
@@ -37,48 +33,30 @@ class Members:
         )
 
     def add_keys(self, list_id: int, keys: Sequence[str]) -> None:
-        """Add the contacts with these keys; unknown keys are skipped.
-
-        :param list_id: id of the list.
-        :param keys: keys of the contacts.
-        """
+        """Add the contacts with these keys; unknown keys are skipped."""
         self.clear_cache()
         self._store.run_many(
             "INSERT OR IGNORE INTO members SELECT ?, id FROM contacts WHERE key = ?", [(list_id, key) for key in keys]
         )
 
     def remove_contact(self, contact_id: int) -> None:
-        """Remove a contact from all lists.
-
-        :param contact_id: id of the contact.
-        """
+        """Remove a contact from all lists."""
         self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id IN (SELECT id FROM lists) AND contact_id = ?", [contact_id])
 
     def remove_list(self, list_id: int) -> None:
-        """Remove all contacts from a list.
-
-        :param list_id: id of the list.
-        """
+        """Remove all contacts from a list."""
         self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id = ?", [list_id])
 
     def total(self, list_id: int) -> int:
-        """Return the number of contacts in a list.
-
-        :param list_id: id of the list.
-        """
+        """Return the number of contacts in a list."""
         if list_id not in self._totals:
             self._totals[list_id] = self._store.value("SELECT count(*) FROM members WHERE list_id = ?", [list_id])
         return self._totals[list_id]
 
     def page(self, list_id: int, limit: int, offset: int) -> tuple[list[Row], int]:
-        """Return the contacts of a list from an offset on, and the total of the list.
-
-        :param list_id: id of the list.
-        :param limit: maximum number of contacts.
-        :param offset: number of contacts to skip.
-        """
+        """Return the contacts of a list from an offset on, and the total of the list."""
         before = self._before.get((list_id, offset), 0)
         rows = self._store.rows(
             "SELECT contacts.* FROM members JOIN contacts ON contacts.id = contact_id "

@@ -18,11 +18,7 @@ TOKEN = "/v5/auth/oauth/token"
 
 
 def authorize(context: Context, query: Mapping[str, str]) -> Response:
-    """Return the consent page, a form; HTTP 400 for an invalid request.
-
-    :param context: state, settings and time.
-    :param query: the query of the request.
-    """
+    """Return the consent page, a form; HTTP 400 for an invalid request."""
     if problem := _authorization_problem(context, query):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     hidden = "".join(
@@ -39,11 +35,7 @@ def authorize(context: Context, query: Mapping[str, str]) -> Response:
 
 
 def decide(context: Context, form: Mapping[str, str]) -> Response:
-    """Redirect to the application after the user's decision.
-
-    :param context: state, settings and time.
-    :param form: the submitted form.
-    """
+    """Redirect to the application after the user's decision."""
     if problem := _authorization_problem(context, form):
         return html("Authorization is not possible", f"<p>{escape(problem)}</p>", 400)
     back: dict[str, str] = {}
@@ -83,8 +75,6 @@ def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
 
     A successful exchange uses the code up; a rejected one does not.
 
-    :param context: state, settings and time.
-    :param query: the query of the request.
     :raises ServiceError: a parameter is missing or invalid.
     """
     settings = context.settings
@@ -122,10 +112,7 @@ def _issue(context: Context) -> Row:
 
 
 def issue_token(context: Context) -> str:
-    """Issue a token without the flow, for tests.
-
-    :param context: state, settings and time.
-    """
+    """Issue a token without the flow, for tests."""
     token: str = _issue(context)["token"]
     return token
 
@@ -134,11 +121,7 @@ def _outlives(row: Row, moment: int) -> bool:
     return row["expires"] is None or row["expires"] >= moment
 
 
-def is_valid(context: Context, given: str) -> bool:
-    """Return whether an access token is valid.
-
-    :param context: state, settings and time.
-    :param given: the token.
-    """
-    row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", [given])
+def is_valid(context: Context, access_token: str) -> bool:
+    """Return whether an access token is valid."""
+    row = context.store.row("SELECT * FROM tokens WHERE token = ? AND revoked = 0", [access_token])
     return row is not None and _outlives(row, context.now + 1)

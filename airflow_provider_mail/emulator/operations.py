@@ -30,7 +30,6 @@ class Context:
     def page(self, body: Body, largest: int | None = None) -> tuple[int, int]:
         """Return LIMIT and OFFSET for ``pageSize`` and ``pageIndex``, changed by a fault.
 
-        :param body: the request.
         :param largest: maximum page size. Default: the setting ``max_page_size``.
         :raises ServiceError: 400, ``pageSize`` exceeds the maximum and ``oversized_page`` is ``reject``.
         """
@@ -45,10 +44,7 @@ class Context:
         return size, min((index - 1) * size + self.plan.page_shift, _LARGEST)
 
     def contains(self, column: str) -> str:
-        """Return the SQL condition of a "contains" filter with one parameter.
-
-        :param column: the column that is compared.
-        """
+        """Return the SQL condition of a "contains" filter with one parameter."""
         return f"instr(lower({column}), lower(?))" if self.settings.contains_ignores_case else f"instr({column}, ?)"
 
     def not_found(self, what: str) -> None:
@@ -66,7 +62,7 @@ Handler = Callable[[Context, Body], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Operation:
-    """A ``POST`` operation of the document: its path, its fields, its handler, and whether it takes sandboxMode.
+    """A ``POST`` operation of the specification: its path, its fields, its handler, and whether it takes sandboxMode.
 
     When the fields depend on the body, ``fields`` is a function that returns them.
 

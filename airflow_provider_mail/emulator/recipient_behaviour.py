@@ -20,7 +20,6 @@ REOPENED_AFTER = _HOUR
 def random_values(settings: EmulatorSettings, *about: object) -> list[float]:
     """Return eight numbers in [0, 1), determined by the seed and the arguments.
 
-    :param settings: the settings, with the seed.
     :param about: what the numbers are for.
     """
     text = repr((settings.seed, *about)).encode()
@@ -29,10 +28,7 @@ def random_values(settings: EmulatorSettings, *about: object) -> list[float]:
 
 
 def end_ms(settings: EmulatorSettings) -> int:
-    """Milliseconds after which no recipient reacts.
-
-    :param settings: the settings.
-    """
+    """Milliseconds after which no recipient reacts."""
     return int(settings.engagement_days * 24 * _HOUR)
 
 
@@ -40,7 +36,6 @@ def share_at(elapsed_ms: int, settings: EmulatorSettings) -> float:
     """Return the share of all reactions that has happened after these milliseconds.
 
     :param elapsed_ms: milliseconds since the mail was sent.
-    :param settings: the settings.
     """
     horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
     if elapsed_ms <= 0:
@@ -54,7 +49,6 @@ def time_of_share(share: float, settings: EmulatorSettings) -> int:
     """Milliseconds until this share of reactions has happened: the inverse of ``share_at``.
 
     :param share: from 0 to 1.
-    :param settings: the settings.
     """
     horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
     return min(horizon, math.ceil(-half * math.log2(1 - share * (1 - 2 ** (-horizon / half)))))
@@ -87,7 +81,6 @@ def expected_reactions(
     """Return the final numbers of a campaign: the rates of the settings, varied by up to 15 %.
 
     :param sent: number of recipients.
-    :param settings: the settings.
     :param about: what the variation depends on, such as the name.
     :param clickable: whether links are tracked.
     """
@@ -111,16 +104,10 @@ def count_at(final: int, elapsed_ms: int, settings: EmulatorSettings) -> int:
 
     :param final: number of reactions in the end.
     :param elapsed_ms: milliseconds since the mail was sent.
-    :param settings: the settings.
     """
     return math.floor(final * share_at(elapsed_ms, settings) + 0.5)
 
 
 def time_of_reaction(place: int, final: int, settings: EmulatorSettings) -> int:
-    """Milliseconds until the reaction at this position (0 is the first) of ``final``.
-
-    :param place: the position, from 0.
-    :param final: number of reactions in the end.
-    :param settings: the settings.
-    """
+    """Milliseconds until the reaction at this position (0 is the first) of ``final``."""
     return time_of_share((place + 0.5) / final, settings)

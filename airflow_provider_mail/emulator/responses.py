@@ -9,10 +9,8 @@ from airflow_provider_mail.emulator import codec
 
 
 class ServiceError(Exception):
-    """An error response with the body ``code`` and ``message`` of the document's section "Errors".
+    """An error response with the body ``code`` and ``message`` of the specification's section "Errors".
 
-    :param code: code of the body.
-    :param message: message of the body.
     :param keep: whether changes made so far are committed ("the created task is kept").
     :param http_status: HTTP status. Default: as the settings say.
     """
@@ -53,7 +51,6 @@ def html(title: str, content: str, status: int = 200) -> Response:
 
     :param title: the title, as HTML.
     :param content: the content, as HTML.
-    :param status: the HTTP status.
     """
     text = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'

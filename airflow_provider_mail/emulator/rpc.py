@@ -21,20 +21,11 @@ class Channel(Protocol):
     """How calls of control functions reach the emulator."""
 
     def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call a control function and return its result.
-
-        :param group: the group of the function.
-        :param function: the control function.
-        :param args: its positional arguments.
-        :param kwargs: its keyword arguments.
-        """
+        """Call a control function and return its result."""
 
 
 class Group:
-    """A group of control functions; ``name`` is its place in the path.
-
-    :param channel: how calls reach the emulator.
-    """
+    """A group of control functions; ``name`` is its place in the path."""
 
     name = ""
 
@@ -57,10 +48,7 @@ class Group:
 
 
 def control(function: F) -> F:
-    """Mark a method of a group as a control function.
-
-    :param function: the method.
-    """
+    """Mark a method of a group as a control function."""
 
     @functools.wraps(function)
     def call(group: Group, *args: Any, **kwargs: Any) -> Any:
@@ -74,7 +62,6 @@ def find_control(group: Group | None, name: str) -> Callable[..., Any] | None:
     """Return the control function of this name; None when there is none.
 
     :param group: the group; None for an unknown one.
-    :param name: name of the function.
     """
     function = getattr(type(group), name, None)
     return getattr(group, name) if getattr(function, "is_control", False) else None
@@ -83,8 +70,6 @@ def find_control(group: Group | None, name: str) -> Callable[..., Any] | None:
 class LocalChannel:
     """Runs control functions in this process.
 
-    :param service: the controlled service.
-    :param server: its server.
     :param notify: runs a function in the server's event loop.
     """
 
@@ -94,13 +79,7 @@ class LocalChannel:
         self.notify = notify
 
     def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call a control function under the service's lock and return its result.
-
-        :param group: the group of the function.
-        :param function: the control function.
-        :param args: its positional arguments.
-        :param kwargs: its keyword arguments.
-        """
+        """Call a control function under the service's lock and return its result."""
         with self.service.lock:
             self.service.apply_due_changes()
             result = function(group, *args, **kwargs)

@@ -54,11 +54,11 @@ class Seeding(Group):
         context = self.service.context()
         status = int(verified)
         self._set_dns(sender_email, dict.fromkeys(senders.CHECKS, status), None)
-        for kind in types:
+        for sender_type in types:
             context.store.insert(
                 "senders",
                 entry=sender_email,
-                type=kind,
+                type=sender_type,
                 service=int(service),
                 **dict.fromkeys(senders.CHECKS, status),
             )
@@ -234,7 +234,7 @@ class Seeding(Group):
         """Set the counters of a task; those not given are 0.
 
         :param mail_name: the campaign's exact name.
-        :param counts: counters by the document's names (``sentCount``, ``openCount`` ...).
+        :param counts: counters by the specification's names (``sentCount``, ``openCount`` ...).
         :raises ValueError: there is no such counter or task.
         """
         if unknown := counts.keys() - set(_CAMPAIGN_COUNTERS):
@@ -331,7 +331,7 @@ class Seeding(Group):
         """Set counters of a day's transactional statistics.
 
         :param day: the day.
-        :param counts: counters by the document's names (``sentCount``, ``openCount`` ...).
+        :param counts: counters by the specification's names (``sentCount``, ``openCount`` ...).
         :raises ValueError: there is no such counter.
         """
         if unknown := counts.keys() - {name for name, *_ in COUNTERS}:

@@ -24,9 +24,9 @@ def domain_of(entry: str) -> str:
 
 def _dns(context: Context, entry: str) -> Row:
     """Return the DNS checks of an entry's domain: 1 or 0 each, and the DKIM selector (None: any)."""
-    found = context.store.row("SELECT * FROM dns WHERE entry = ?", [domain_of(entry)])
+    row = context.store.row("SELECT * FROM dns WHERE entry = ?", [domain_of(entry)])
     default = int(context.settings.dns_default)
-    return found or {**dict.fromkeys(CHECKS, default), "selector": None}
+    return row or {**dict.fromkeys(CHECKS, default), "selector": None}
 
 
 def _statuses(context: Context, row: Row) -> Row:
@@ -36,25 +36,24 @@ def _statuses(context: Context, row: Row) -> Row:
     return _dns(context, row["entry"]) if context.settings.dns_live else row
 
 
-def state(context: Context, sender: str, kind: int) -> str | None:
+def state(context: Context, sender: str, sender_type: int) -> str | None:
     """Return why this address cannot send mail of a type: "unknown", "unverified", or None when it can.
 
-    :param context: state, settings and time.
     :param sender: the address; an entry is that address, or its domain.
-    :param kind: 1 marketing, 2 transactional.
+    :param sender_type: 1 marketing, 2 transactional.
     """
     rows = context.store.rows("SELECT * FROM senders WHERE lower(entry) IN (?, ?)", [sender.lower(), domain_of(sender)])
     if context.settings.sender_type_matters:
-        rows = [row for row in rows if row["type"] == kind]
+        rows = [row for row in rows if row["type"] == sender_type]
     if not rows:
         return "unknown"
     return None if any(all(_statuses(context, row)[check] for check in CHECKS) for row in rows) else "unverified"
 
 
 def _get(context: Context, body: Body) -> dict[str, Any]:
-    wanted = body["senderEmail"]
+    sender_email = body["senderEmail"]
     rows = context.store.rows(
-        "SELECT * FROM senders WHERE ? IS NULL OR lower(entry) = lower(?) ORDER BY id", [wanted, wanted]
+        "SELECT * FROM senders WHERE ? IS NULL OR lower(entry) = lower(?) ORDER BY id", [sender_email, sender_email]
     )
     return {"mailFromDomains": [_to_json(context, row) for row in rows]}
 
@@ -71,18 +70,18 @@ def _to_json(context: Context, row: Row) -> dict[str, Any]:
 
 
 def _add(context: Context, body: Body) -> None:
-    entry, kind = body["senderEmail"], int(body["senderType"])
-    if context.store.row("SELECT 1 FROM senders WHERE lower(entry) = lower(?) AND type = ?", [entry, kind]):
-        raise ServiceError(context.settings.duplicate_code, f"sender {entry} of type {kind} exists already")
+    entry, sender_type = body["senderEmail"], int(body["senderType"])
+    if context.store.row("SELECT 1 FROM senders WHERE lower(entry) = lower(?) AND type = ?", [entry, sender_type]):
+        raise ServiceError(context.settings.duplicate_code, f"sender {entry} of type {sender_type} exists already")
     looked_up = _dns(context, entry)
-    context.store.insert("senders", entry=entry, type=kind, **{check: looked_up[check] for check in CHECKS})
+    context.store.insert("senders", entry=entry, type=sender_type, **{check: looked_up[check] for check in CHECKS})
 
 
 def _verify(context: Context, body: Body) -> dict[str, Any]:
     entry = body["fromDomain"]
     # An entry may be an address, while DNS has its domain; the request may name either.
-    named = [row["id"] for row in context.store.rows("SELECT * FROM senders") if _names(entry, row["entry"])]
-    if not named:
+    sender_ids = [row["id"] for row in context.store.rows("SELECT * FROM senders") if _names(entry, row["entry"])]
+    if not sender_ids:
         context.not_found(f"sender {entry}")
     looked_up = _dns(context, entry)
     statuses = {check: looked_up[check] for check in CHECKS}
@@ -90,7 +89,7 @@ def _verify(context: Context, body: Body) -> dict[str, Any]:
         statuses["dkim"] = 0
     context.store.run_many(
         "UPDATE senders SET mx = ?, spf = ?, dkim = ?, dmarc = ? WHERE id = ?",
-        [(*statuses.values(), sender_id) for sender_id in named],
+        [(*statuses.values(), sender_id) for sender_id in sender_ids],
     )
     return {
         "valid": all(statuses.values()),
@@ -98,8 +97,8 @@ def _verify(context: Context, body: Body) -> dict[str, Any]:
     }
 
 
-def _names(given: str, entry: str) -> bool:
-    return given.lower() in (entry.lower(), domain_of(entry))
+def _names(domain: str, entry: str) -> bool:
+    return domain.lower() in (entry.lower(), domain_of(entry))
 
 
 def _delete(context: Context, body: Body) -> None:

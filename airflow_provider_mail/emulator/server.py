@@ -37,7 +37,6 @@ class _ConnectionDropped(Exception):
 class Server:
     """An HTTP server that applies faults. All methods run in one event loop.
 
-    :param service: the service that handles requests.
     :param control: handles requests for the control interface.
     """
 
@@ -263,6 +262,6 @@ class _Connection:
             with self._service.lock:
                 self._service.journal.note_response(entry, body)
                 self._service.journal.close(entry, answered=True)
-        rest = (self._http.send(h11.Data(body)) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
-        self._writer.write(head + rest)
+        last_bytes = (self._http.send(h11.Data(body)) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
+        self._writer.write(head + last_bytes)
         await self._writer.drain()

@@ -39,7 +39,7 @@ from airflow_provider_mail.emulator.store import Store
 log = logging.getLogger(__name__)
 
 _RESOURCES = (contacts, lists, templates, campaigns, transactional, transactional_stats, senders, webhooks)
-#: Every ``POST`` operation of the document by its path.
+#: Every ``POST`` operation of the specification by its path.
 OPERATIONS: dict[str, Operation] = {
     operation.path: operation for resource in _RESOURCES for operation in resource.OPERATIONS
 }
@@ -81,7 +81,6 @@ class Service:
         """Return the context of a handler at the current time.
 
         :param plan: effects of a fault. Default: none.
-        :param sandbox: whether the request is in sandbox mode.
         """
         return Context(self.store, self.settings, self.clock.now_ms(), plan or Plan(), sandbox)
 
@@ -96,10 +95,7 @@ class Service:
         webhooks.cap_enabled_at(self.context())
 
     def parse(self, request: Request) -> Any:
-        """Decode a request by its content type; None when that fails.
-
-        :param request: the request.
-        """
+        """Decode a request by its content type; None when that fails."""
         if request.method == "GET":
             return dict(request.query)
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
@@ -127,7 +123,6 @@ class Service:
 
         :param request: the request, with its body.
         :param plan: effects of a fault.
-        :param entry: its journal entry.
         """
         with self.lock:
             try:
@@ -139,13 +134,13 @@ class Service:
                 self.record_crash(request.path)
                 return Response({"code": 500, "message": "the emulator itself failed; see its log"}, 500)
 
-    def record_crash(self, where: str) -> None:
+    def record_crash(self, activity: str) -> None:
         """Record the current exception as an error of the emulator itself.
 
-        :param where: what failed, for the log.
+        :param activity: what failed, for the log.
         """
         self.crashes.append(traceback.format_exc())
-        log.exception("the emulator failed at %s", where)
+        log.exception("the emulator failed at %s", activity)
 
     def _error_response(self, error: ServiceError) -> Response:
         status = error.http_status
@@ -185,11 +180,13 @@ class Service:
     def _success(self, result: Mapping[str, Any]) -> Response:
         return Response({"code": 200, "message": self.settings.success_message, **result})
 
-    def _run_operation(self, operation: Operation, given: Body, plan: Plan, entry: Entry) -> dict[str, Any]:
-        fields = operation.fields if isinstance(operation.fields, tuple) else operation.fields(given, self.settings)
-        body = read(fields, given, self.settings)
+    def _run_operation(self, operation: Operation, request_body: Body, plan: Plan, entry: Entry) -> dict[str, Any]:
+        fields = (
+            operation.fields if isinstance(operation.fields, tuple) else operation.fields(request_body, self.settings)
+        )
+        body = read(fields, request_body, self.settings)
         sandbox = operation.sandbox and body.pop("sandboxMode")
-        kept: ServiceError | None = None
+        error_after_commit: ServiceError | None = None
         result = None
         with self.store.transaction() as transaction:
             try:
@@ -198,10 +195,10 @@ class Service:
                 if not error.keep:
                     raise
                 # The error is returned, but the changes are committed.
-                kept = error
+                error_after_commit = error
             transaction.keep = entry.processed = not sandbox
-        if kept:
-            raise kept
+        if error_after_commit:
+            raise error_after_commit
         return result or {}
 
     def _authenticate(self, request: Request, entry: Entry) -> None:

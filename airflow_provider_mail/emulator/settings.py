@@ -1,4 +1,4 @@
-"""Settings: what the document leaves open, and the behaviour of the emulator."""
+"""Settings: what the specification leaves open, and the behavior of the emulator."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ T = TypeVar("T")
 
 
 def setting(default: T, meaning: str) -> T:
-    """Declare a setting.
-
-    :param default: its default.
-    :param meaning: its meaning in one sentence.
-    """
+    """Declare a setting."""
     declared: T = dataclasses.field(default=default, metadata={"meaning": meaning})
     return declared
 
@@ -30,8 +26,8 @@ class EmulatorSettings:
     """Settings of the emulated service.
 
     Each can be changed while the emulator runs, is checked on assignment (``ValueError`` names the setting), and can be
-    set on the command line with ``--setting name=value``. The defaults are one plausible service; where the document
-    says "not shown", a client must work with every allowed value.
+    set on the command line with ``--setting name=value``. The defaults are one plausible service; where the
+    specification says "not shown", a client must work with every allowed value.
     """
 
     # The account
@@ -74,7 +70,7 @@ class EmulatorSettings:
 
     # Checking of requests
     unknown_fields: Literal["reject", "ignore"] = setting(
-        "reject", "What happens to fields the document does not list."
+        "reject", "What happens to fields the specification does not list."
     )
     null_is_absent: bool = setting(True, "Whether a null field counts as not given.")
     require_json_content_type: bool = setting(True, "Whether Content-Type must be application/json.")
@@ -92,7 +88,7 @@ class EmulatorSettings:
         False, "Whether upserting an existing contact without name resets it to the email."
     )
     cc_bcc_required: bool = setting(
-        True, "Whether cc and bcc must be present (also empty), as the document lists them."
+        True, "Whether cc and bcc must be present (also empty), as the specification lists them."
     )
     batch_email_check: bool = setting(True, "Whether the batch form validates recipient addresses, as the single does.")
     single_form_template: bool = setting(False, "Whether the single form accepts templateName instead of content.")
@@ -105,7 +101,7 @@ class EmulatorSettings:
     )
 
     # Form of responses
-    success_message: str | None = setting("", "The message of a successful answer.")
+    success_message: str | None = setting("", "The message of a successful response.")
     list_name_key: Literal["ListName", "listName"] = setting("ListName", "Spelling of the name key of contact lists.")
     contact_not_found: Literal["error", "null", "absent"] = setting(
         "error", "contacts/get of an unknown address: not_found_code, contact null, or no contact key."
@@ -164,7 +160,9 @@ class EmulatorSettings:
     dns_live: bool = setting(True, "Whether verified_senders/get checks DNS, or returns the last verify.")
 
     # Webhooks
-    task_status_events: bool = setting(True, "Whether TaskStatus events are pushed (the document lists no toggle).")
+    task_status_events: bool = setting(
+        True, "Whether TaskStatus events are pushed (the specification lists no toggle)."
+    )
     task_status_key: str = setting("TaskStatus", "Key under which a TaskStatus event says Created or Completed.")
     transactional_event_type: str = setting("Transactional", "EventType of events of transactional mail.")
     campaign_event_type: str = setting("Campaign", "EventType of events of campaigns.")
@@ -172,7 +170,7 @@ class EmulatorSettings:
         "per_recipient", "UniqueMsgID in events of mail to several recipients: numbered, or the one given for all."
     )
     sparse_events: bool = setting(False, "Whether only Delivered events carry SenderEmail and SubmitDateTimeV2.")
-    webhook_max_events: int = setting(1000, "Most events in one push; the document's limit is 1000.")
+    webhook_max_events: int = setting(1000, "Most events in one push; the specification's limit is 1000.")
     webhook_interval_seconds: float = setting(0.05, "Real seconds between two checks for events to push.")
     webhook_retries: int = setting(3, "Retries of a push whose response was not 2xx.")
     webhook_retry_seconds: float = setting(0.2, "Real seconds between two attempts of a push.")
@@ -187,7 +185,7 @@ class EmulatorSettings:
     max_body_bytes: int = setting(64_000_000, "Largest request body; beyond it HTTP 413.")
     tls_certificate: str | None = setting(None, "PEM file with certificate and key; given, the server speaks TLS.")
     journal_limit: int = setting(100_000, "Number of requests in the journal.")
-    journal_body_bytes: int = setting(65_536, "Bodies longer than this are summarised in the journal.")
+    journal_body_bytes: int = setting(65_536, "Bodies longer than this are summarized in the journal.")
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, checked(name, value))
@@ -219,8 +217,6 @@ def _types() -> dict[str, Any]:
 def checked(name: str, value: object) -> object:
     """Validate the value of a setting; lists become tuples.
 
-    :param name: name of the setting.
-    :param value: the value.
     :raises ValueError: there is no such setting, or its type is another one.
     """
     if name not in _types():

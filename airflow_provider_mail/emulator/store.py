@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS codes (code TEXT PRIMARY KEY, issued INTEGER, used IN
 CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, issued INTEGER, expires INTEGER, revoked INTEGER DEFAULT 0);
 """
 
-#: The document calls a task's id a long, so none fits 32 bits.
+#: The specification calls a task's id a long, so none fits 32 bits.
 FIRST_CAMPAIGN_ID = 7_000_000_001
 
 Row = dict[str, Any]
@@ -88,7 +88,7 @@ class Store:
                 file or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512
             )
             self.connection.row_factory = _as_dict
-            # State must survive the process, not a power cut; a million contacts should fit in the cache.
+            # State must survive a crash of the process, not of the host; a million contacts should fit in the cache.
             self.connection.executescript(
                 "PRAGMA page_size=32768; PRAGMA cache_size=-262144; PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"
             )
@@ -141,81 +141,45 @@ class Store:
                 self.members.clear_cache()
 
     def run(self, sql: str, values: Values = ()) -> int:
-        """Execute a statement; return the number of changed rows.
-
-        :param sql: the statement.
-        :param values: its parameters.
-        """
+        """Execute a statement; return the number of changed rows."""
         return self.connection.execute(sql, values).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Values]) -> None:
-        """Execute a statement repeatedly.
-
-        :param sql: the statement.
-        :param rows: its parameters, by execution.
-        """
+        """Execute a statement repeatedly."""
         self.connection.executemany(sql, rows)
 
     def rows(self, sql: str, values: Values = ()) -> list[Row]:
-        """Return the rows of a query.
-
-        :param sql: the query.
-        :param values: its parameters.
-        """
+        """Return the rows of a query."""
         return self.connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Values = ()) -> Row | None:
-        """Return the first row of a query; None without one.
-
-        :param sql: the query.
-        :param values: its parameters.
-        """
-        found: Row | None = self.connection.execute(sql, values).fetchone()
-        return found
+        """Return the first row of a query; None without one."""
+        row: Row | None = self.connection.execute(sql, values).fetchone()
+        return row
 
     def value(self, sql: str, values: Values = ()) -> Any:
-        """Return the first column of the first row; None without a row.
-
-        :param sql: the query.
-        :param values: its parameters.
-        """
-        found = self.row(sql, values)
-        return None if found is None else next(iter(found.values()))
+        """Return the first column of the first row; None without a row."""
+        row = self.row(sql, values)
+        return None if row is None else next(iter(row.values()))
 
     def insert(self, table: str, **values: Any) -> int:
-        """Insert a row; return its id.
-
-        :param table: name of the table.
-        :param values: values by column.
-        """
+        """Insert a row; return its id."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
-        done = self.connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
-        return done.lastrowid or 0
+        cursor = self.connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
+        return cursor.lastrowid or 0
 
     def update(self, table: str, row_id: int, **values: Any) -> None:
-        """Change columns of a row.
-
-        :param table: name of the table.
-        :param row_id: id of the row.
-        :param values: new values by column.
-        """
+        """Change columns of a row."""
         changes = ", ".join(f"{name} = ?" for name in values)
         self.run(f"UPDATE {table} SET {changes} WHERE id = ?", [*values.values(), row_id])
 
     def get_meta(self, name: str) -> str | None:
-        """Return a value that belongs to the service as a whole, such as the webhook configuration.
-
-        :param name: its name.
-        """
-        found: str | None = self.value("SELECT value FROM meta WHERE name = ?", [name])
-        return found
+        """Return a value that belongs to the service as a whole, such as the webhook configuration."""
+        value: str | None = self.value("SELECT value FROM meta WHERE name = ?", [name])
+        return value
 
     def set_meta(self, name: str, value: str) -> None:
-        """Store a value that belongs to the service as a whole.
-
-        :param name: its name.
-        :param value: the value.
-        """
+        """Store a value that belongs to the service as a whole."""
         self.run("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
 
 

@@ -15,19 +15,13 @@ MAX_NAME_LENGTH = 250
 
 
 def find(context: Context, name: str) -> Row | None:
-    """Return the template of this name; None when there is none.
-
-    :param context: state, settings and time.
-    :param name: its name.
-    """
+    """Return the template of this name; None when there is none."""
     return context.store.row("SELECT * FROM templates WHERE name = ?", [name])
 
 
 def add(context: Context, body: Body) -> None:
     """Add a template (``template/add``).
 
-    :param context: state, settings and time.
-    :param body: the request.
     :raises ServiceError: one of that name exists.
     """
     name = body["templateName"]
@@ -45,13 +39,13 @@ def add(context: Context, body: Body) -> None:
 
 def _get(context: Context, body: Body) -> dict[str, Any]:
     name = body["templateName"] or ""
-    where = f"(? = '' OR {context.contains('name')})"
+    condition = f"(? = '' OR {context.contains('name')})"
     direction = "DESC" if context.settings.newest_first else "ASC"
     rows = context.store.rows(
-        f"SELECT * FROM templates WHERE {where} ORDER BY id {direction} LIMIT ? OFFSET ?",
+        f"SELECT * FROM templates WHERE {condition} ORDER BY id {direction} LIMIT ? OFFSET ?",
         [name, name, *context.page(body)],
     )
-    total = context.store.value(f"SELECT count(*) FROM templates WHERE {where}", [name, name])
+    total = context.store.value(f"SELECT count(*) FROM templates WHERE {condition}", [name, name])
     return {"templateList": [_to_json(row) for row in rows], "totalRecords": total}
 
 

@@ -94,17 +94,17 @@ def _message(context: Context, own: Body, shared: Body, people: Body, *, missing
 
 def _check_msg_id(context: Context, unique_msg_id: str | None) -> None:
     code = context.settings.duplicate_unique_msg_id_code
-    seen = "SELECT 1 FROM messages WHERE unique_msg_id = ?"
-    if code is not None and unique_msg_id and context.store.row(seen, [unique_msg_id]):
+    query = "SELECT 1 FROM messages WHERE unique_msg_id = ?"
+    if code is not None and unique_msg_id and context.store.row(query, [unique_msg_id]):
         raise ServiceError(code, f"uniqueMsgID {unique_msg_id} was used before")
 
 
 def _check_credits(context: Context, needed: int) -> None:
     if context.settings.email_credits is None:
         return
-    left = max(0, context.settings.email_credits - context.store.value("SELECT count(*) FROM deliveries"))
-    if needed > left:
-        raise ServiceError(403, f"insufficient email credits: {needed} needed, {left} left")
+    remaining = max(0, context.settings.email_credits - context.store.value("SELECT count(*) FROM deliveries"))
+    if needed > remaining:
+        raise ServiceError(403, f"insufficient email credits: {needed} needed, {remaining} left")
 
 
 def _form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:

@@ -36,10 +36,7 @@ class Push:
 
 
 class WebhookSender:
-    """Pushes due events until cancelled.
-
-    :param service: the service whose events are pushed.
-    """
+    """Pushes due events until cancelled."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -78,7 +75,7 @@ class WebhookSender:
                 worker.cancel()
 
     async def _queue_due_events(self) -> None:
-        most = min(self._service.settings.webhook_max_events, 1000)
+        max_events = min(self._service.settings.webhook_max_events, 1000)
         ready: dict[str, list[Event]] = {}
         service = self._service
         with service.lock:
@@ -94,7 +91,7 @@ class WebhookSender:
             for url, event in chunk:
                 events = ready.setdefault(url, [])
                 events.append(event)
-                if len(events) >= most:
+                if len(events) >= max_events:
                     await self._enqueue(url, ready.pop(url))
         for url, events in ready.items():
             await self._enqueue(url, events)

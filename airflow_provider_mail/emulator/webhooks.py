@@ -25,27 +25,18 @@ _FIELDS = ("transEvent", "transCallbackUrl", "transCallbackUrlExtra", "transEnab
 
 
 def configuration(store: Store) -> dict[str, Any]:
-    """Return the saved configuration; fields never saved are None.
-
-    :param store: the database.
-    """
+    """Return the saved configuration; fields never saved are None."""
     saved: dict[str, Any] = codec.decode(store.get_meta("webhook") or "{}")
     return {**dict.fromkeys(_FIELDS), **saved}
 
 
 def enabled_at(context: Context) -> int:
-    """Return when pushing was last enabled, in milliseconds; earlier events are never pushed.
-
-    :param context: state, settings and time.
-    """
+    """Return when pushing was last enabled, in milliseconds; earlier events are never pushed."""
     return int(context.store.get_meta(_ENABLED_AT) or 0)
 
 
 def cap_enabled_at(context: Context) -> None:
-    """Move the time of enabling back to the present, after the clock was moved back.
-
-    :param context: state, settings and time.
-    """
+    """Move the time of enabling back to the present, after the clock was moved back."""
     if enabled_at(context) > context.now:
         context.store.set_meta(_ENABLED_AT, str(context.now))
 
@@ -57,8 +48,8 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
 def _save(context: Context, body: Body) -> None:
     current = configuration(context.store)
     if body["transEvent"] is not None:
-        given = {name: value for name, value in body["transEvent"].items() if value is not None}
-        current["transEvent"] = {**dict.fromkeys(TOGGLES, False), **(current["transEvent"] or {}), **given}
+        toggles = {name: value for name, value in body["transEvent"].items() if value is not None}
+        current["transEvent"] = {**dict.fromkeys(TOGGLES, False), **(current["transEvent"] or {}), **toggles}
     if body["transEnable"] and not current["transEnable"]:
         context.store.set_meta(_ENABLED_AT, str(context.now))
     for name in ("transCallbackUrl", "transEnable"):
@@ -66,8 +57,8 @@ def _save(context: Context, body: Body) -> None:
             current[name] = body[name]
     if body["transCallbackUrlExtra"] is not None:
         replace = body["transCallbackUrlExtraUpdateMode"] == "replace"
-        kept = [] if replace else current["transCallbackUrlExtra"] or []
-        by_sender = {item["sender"]: item.get("url") for item in (*kept, *body["transCallbackUrlExtra"])}
+        current_urls = [] if replace else current["transCallbackUrlExtra"] or []
+        by_sender = {item["sender"]: item.get("url") for item in (*current_urls, *body["transCallbackUrlExtra"])}
         current["transCallbackUrlExtra"] = [{"sender": sender, "url": url} for sender, url in by_sender.items() if url]
     context.store.set_meta("webhook", codec.encode(current).decode())
 

@@ -1,4 +1,4 @@
-"""Airflow's authentication and authorisation for every request of the page."""
+"""Airflow's authentication and authorization for every request of the page."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ if AIRFLOW_V_3_1_PLUS:
 else:
 
     async def authenticated_user(request: Request) -> Any:
-        """Return the user of a request. Airflow 3.0 looks for a token in the header only, which no link can send.
+        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send.
 
-        :param request: the request.
         :raises HTTPException: 401 without a valid token, 403 for one that is none.
         """
         header = re.fullmatch(r"(?i)bearer +(\S+)", request.headers.get("authorization", ""))
@@ -32,10 +31,9 @@ else:
 
 
 def permitted_user(request: Request, user: Any = Depends(authenticated_user)) -> Any:  # noqa: B008
-    """Return the user of a request, who may see what plugins show.
+    """Return the user of a request, who needs the permission to view plugins.
 
     :param request: the request; its state keeps the user.
-    :param user: the authenticated user.
     :raises HTTPException: 403 without the permission.
     """
     if not get_auth_manager().is_authorized_view(access_view=AccessView.PLUGINS, user=user):
@@ -45,11 +43,7 @@ def permitted_user(request: Request, user: Any = Depends(authenticated_user)) ->
 
 
 def may_read_dag(user: Any, dag_id: str) -> bool:
-    """Return whether a user may read a DAG.
-
-    :param user: the user.
-    :param dag_id: the DAG.
-    """
+    """Return whether a user may read a DAG."""
     from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))

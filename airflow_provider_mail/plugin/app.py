@@ -35,19 +35,14 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every response: nothing but the files of the page is loaded, and only Airflow shows it in a frame."""
+"""Headers of every response: only the files of the page are loaded, and only Airflow may show it in a frame."""
 
 
 class PageApp(FastAPI):
-    """Adds the headers, works behind a proxy that takes the base path away, and notices when a person leaves."""
+    """Adds the headers, works behind a proxy that strips the base path, and stops when a client disconnects."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request; stop when the person who sent it leaves.
-
-        :param scope: of the connection.
-        :param receive: of the connection.
-        :param send: of the connection.
-        """
+        """Respond to a request; stop when the client disconnects."""
         # Below a mount, Starlette finds no route for a path that does not begin with the whole root path.
         if not scope.get("path", "").startswith(scope.get("root_path", "")):
             scope = {**scope, "root_path": PAGE_PREFIX}
@@ -95,10 +90,7 @@ Show: TypeAlias = Callable[..., Response]
 
 
 def route(path: str) -> Callable[[Show], Show]:
-    """Show a page that a function makes in a thread of the page's own.
-
-    :param path: where it is.
-    """
+    """Register a function that renders a page; it runs in a thread of the page's own."""
 
     def register(show: Show) -> Show:
         def read(**arguments: Any) -> Response:
@@ -123,22 +115,16 @@ def show_campaigns(q: Text = "", account: Text = "", sort: Text = "sent_at", pag
 
     :param q: part of the name.
     :param account: the connection of an account; empty for all.
-    :param sort: the column to sort by.
     :param page: the number of the page, from 1.
     """
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = campaigns.search(reader, text=q, account=account, sort=sort, page=page)
-    return render.page("campaigns.html", found=found, reader=reader)
+    result = campaigns.search(reader, text=q, account=account, sort=sort, page=page)
+    return render.page("campaigns.html", found=result, reader=reader)
 
 
 @route("/campaign")
 def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
-    """Show one campaign.
-
-    :param request: the request, for the user.
-    :param account: the connection of its account.
-    :param name: its name.
-    """
+    """Show one campaign."""
     reader = Reader.of_page(PageSettings.from_airflow())
     campaign = campaigns.get(reader, account=account, name=name)
     if campaign is None:
@@ -185,16 +171,13 @@ def show_loads() -> HTMLResponse:
 
 @route("/imports")
 def show_imports(request: Request) -> HTMLResponse:
-    """Show how many rows imports read, accepted and rejected, and why.
-
-    :param request: the request, for the user.
-    """
+    """Show how many rows imports read, accepted and rejected, and why."""
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
-    found = imports.get(reader, rejects)
-    tasks = links.tasks_of([each.import_id for each in found], request.state.mail_user)
-    found_with_tasks = [(each, tasks.get(each.import_id, "")) for each in found]
-    return render.page("imports.html", reader=reader, rejects=rejects, found=found_with_tasks)
+    shown = imports.get(reader, rejects)
+    tasks = links.tasks_of([item.import_id for item in shown], request.state.mail_user)
+    shown_with_tasks = [(item, tasks.get(item.import_id, "")) for item in shown]
+    return render.page("imports.html", reader=reader, rejects=rejects, found=shown_with_tasks)
 
 
 @route("/events")
@@ -209,19 +192,13 @@ def show_events() -> HTMLResponse:
 
 @route("/waits")
 def show_waits(request: Request) -> HTMLResponse:
-    """Show which tasks wait for the service.
-
-    :param request: the request, for the user.
-    """
+    """Show which tasks wait for the service."""
     return render.page("waits.html", found=waits.get(request.state.mail_user))
 
 
 @app.get("/static/{name}")
 def show_file(name: str) -> Response:
-    """Return a file of the page.
-
-    :param name: its name.
-    """
+    """Return a file of the page."""
     if name not in render.STATIC_FILES:
         raise HTTPException(404, "There is no such file.")
     content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -232,11 +209,7 @@ def show_file(name: str) -> Response:
 
 @app.exception_handler(StarletteHTTPException)
 async def show_http_error(request: Request, error: Any) -> HTMLResponse:
-    """Show why there is no page.
-
-    :param request: the request.
-    :param error: the error.
-    """
+    """Show why there is no page."""
     return render.error(error.status_code, str(error.detail), request)
 
 
@@ -244,10 +217,9 @@ async def show_http_error(request: Request, error: Any) -> HTMLResponse:
 async def show_bad_query(request: Request, error: RequestValidationError) -> HTMLResponse:
     """Show which part of the address is not possible.
 
-    :param request: the request.
     :param error: the error; its values are not shown.
     """
-    names = sorted({str(each["loc"][-1]) for each in error.errors()})
+    names = sorted({str(problem["loc"][-1]) for problem in error.errors()})
     return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 
 
@@ -255,11 +227,7 @@ async def show_bad_query(request: Request, error: RequestValidationError) -> HTM
 @app.exception_handler(NoAnswer)
 @app.exception_handler(WarehouseError)
 async def show_database_error(request: Request, error: Exception) -> HTMLResponse:
-    """Show why the tables cannot be read; the message has no values of rows.
-
-    :param request: the request.
-    :param error: the error.
-    """
+    """Show why the tables cannot be read; the message has no values of rows."""
     _log.warning("The page cannot read the tables: %s", error)
     advice = "Check that the database runs and that this API server reaches it, then reload this page."
     return render.error(503, str(error), request, advice="" if isinstance(error, MailConfigError) else advice)

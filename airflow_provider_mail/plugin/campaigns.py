@@ -38,12 +38,10 @@ _COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounc
 class Found:
     """One page of campaigns.
 
-    :param rows: the campaigns.
     :param total: how many there are on all pages.
     :param accounts: the connections of all accounts with a campaign that the text matches.
     :param text: the text that was searched for.
     :param account: the account that was searched; empty for all.
-    :param sort: the column that they are sorted by.
     :param page: the number of the page, from 1.
     """
 
@@ -60,14 +58,11 @@ class Found:
         """The number of pages."""
         return max(1, -(-self.total // PAGE_SIZE))
 
-    def query(self, **other: object) -> dict[str, object]:
-        """Return the query of this page with other values; the defaults are left out.
-
-        :param other: the other values.
-        """
+    def query(self, **changes: object) -> dict[str, object]:
+        """Return the query of this page with other values; the defaults are left out."""
         default = {"q": "", "account": "", "sort": "sent_at", "page": 1}
-        mine = {"q": self.text, "account": self.account, "sort": self.sort, "page": self.page, **other}
-        return {name: value for name, value in mine.items() if value != default[name]}
+        parameters = {"q": self.text, "account": self.account, "sort": self.sort, "page": self.page, **changes}
+        return {name: value for name, value in parameters.items() if value != default[name]}
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,6 @@ class Curve:
 class Campaign:
     """One campaign.
 
-    :param name: its name.
     :param account: the connection of its account.
     :param guid: its identifier at the service; empty when it is not in the tables.
     :param sent_at: when it was or will be sent.
@@ -128,7 +122,6 @@ def state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
 def search(reader: Reader, *, text: str, account: str, sort: str, page: int) -> Found:
     """Return the campaigns whose name contains a text.
 
-    :param reader: the tables.
     :param text: the text; upper and lower case are equal.
     :param account: the connection of an account; empty for all.
     :param sort: one of `SORTS`; the default for another value.
@@ -143,23 +136,23 @@ def search(reader: Reader, *, text: str, account: str, sort: str, page: int) -> 
         escaped = "".join(f"!{letter}" if letter in "!%_" else letter for letter in text.lower())
         conditions.append("LOWER(mail_name) LIKE ? ESCAPE '!'")
         values.append(f"%{escaped}%")
-    where = _where(conditions)
+    condition = _where(conditions)
     counted = reader.rows(
-        f"SELECT mail_conn_id, COUNT(*) AS found FROM ({source}) AS a{where} GROUP BY mail_conn_id", values
+        f"SELECT mail_conn_id, COUNT(*) AS found FROM ({source}) AS a{condition} GROUP BY mail_conn_id", values
     )
     totals = {str(row["mail_conn_id"]): int(row["found"]) for row in counted}
     if account:
-        where = _where([*conditions, "mail_conn_id = ?"])
+        condition = _where([*conditions, "mail_conn_id = ?"])
         values.append(account)
     order = f"CASE WHEN {sort} IS NULL THEN 1 ELSE 0 END, {sort} {SORTS[sort]}, mail_name, mail_conn_id"
     statement = reader.limited(
-        f"SELECT * FROM ({source}) AS a{where} ORDER BY {order}", PAGE_SIZE, (page - 1) * PAGE_SIZE
+        f"SELECT * FROM ({source}) AS a{condition} ORDER BY {order}", PAGE_SIZE, (page - 1) * PAGE_SIZE
     )
     rows = [{**row, "sent_at": moment(row["sent_at"])} for row in reader.rows(statement, values)]
     states = _task_states(reader, [str(row["mail_name"]) for row in rows])
-    shown = [{**row, "state": _state_of(row, states)} for row in rows]
+    with_states = [{**row, "state": _state_of(row, states)} for row in rows]
     total = totals.get(account, 0) if account else sum(totals.values())
-    return Found(shown, total, sorted({*totals, *filter(None, [account])}), text, account, sort, page)
+    return Found(with_states, total, sorted({*totals, *filter(None, [account])}), text, account, sort, page)
 
 
 def _where(conditions: Sequence[str]) -> str:
@@ -198,27 +191,27 @@ def _task_states(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str
     """The send tasks with these names, by account and name."""
     if not names or not reader.has("campaigns"):
         return {}
-    found: dict[tuple[str, str], list[Row]] = {}
+    tasks: dict[tuple[str, str], list[Row]] = {}
     marks = ", ".join("?" for _ in names)
     for row in reader.rows(
         f"SELECT mail_conn_id, mail_name, team_name, mail_status FROM {reader['campaigns'].spelled} "
         f"WHERE gone_at IS NULL AND mail_name IN ({marks})",
         names,
     ):
-        found.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
-    return found
+        tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
+    return tasks
 
 
 def _state_of(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]]) -> str:
-    known = row["mail_status"]
-    if known is None:
+    status = row["mail_status"]
+    if status is None:
         task = _only(tasks.get((str(row["mail_conn_id"]), str(row["mail_name"])), ()), row["team"])
-        known = task["mail_status"] if task else None
-    return state(known, row["sent_at"])
+        status = task["mail_status"] if task else None
+    return state(status, row["sent_at"])
 
 
 def _only(tasks: Sequence[Row], team: Any) -> Row | None:
-    """The task that the statistics are of: names are unique within a team."""
+    """The task that the statistics belong to: names are unique within a team."""
     same = [task for task in tasks if team is None or task["team_name"] == team]
     return same[0] if len(same) == 1 else None
 
@@ -226,9 +219,7 @@ def _only(tasks: Sequence[Row], team: Any) -> Row | None:
 def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
     """Return one campaign; ``None`` when the tables have none.
 
-    :param reader: the tables.
     :param account: the connection of its account.
-    :param name: its name.
     """
     stats: Row | None = None
     if reader.has("campaign_stats"):
@@ -268,7 +259,7 @@ def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
 
 
 def _names(value: Any) -> Sequence[str]:
-    return [str(each) for each in decoded(value) or ()]
+    return [str(name) for name in decoded(value) or ()]
 
 
 def _curve(reader: Reader, account: str, name: str, sent_at: datetime.datetime) -> Curve | None:
@@ -284,34 +275,34 @@ def _curve(reader: Reader, account: str, name: str, sent_at: datetime.datetime) 
         [account, table.parameter("mail_send_date", sent_at)],
     )
     sent = {str(row["mail_name"]): moment(row["mail_send_date"]) or sent_at for row in earlier} | {name: sent_at}
-    rates = _open_rates(reader, account, {each: at.date() for each, at in sent.items()})
-    mine = rates.pop(name, {})
-    if not mine:
+    rates = _open_rates(reader, account, {mail_name: at.date() for mail_name, at in sent.items()})
+    own_rates = rates.pop(name, {})
+    if not own_rates:
         return None
-    median = _median(list(rates.values()), max(mine))
-    return Curve(sorted(mine.items()), median, len(rates))
+    median = _median(list(rates.values()), max(own_rates))
+    return Curve(sorted(own_rates.items()), median, len(rates))
 
 
 def _open_rates(reader: Reader, account: str, sent: Mapping[str, datetime.date]) -> dict[str, dict[float, float]]:
     """The open rate of campaigns by days since the sending."""
     table = reader["snapshots"]
     # Each condition is a range of the table's key, so that a year of snapshots costs no more than these days.
-    one = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
+    condition = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
     values: list[Any] = []
     for name, first in sent.items():
         last = first + datetime.timedelta(days=CURVE_DAYS)
         values += [account, name, table.parameter("observed_day", first), table.parameter("observed_day", last)]
-    found: dict[str, dict[float, float]] = {}
+    rates: dict[str, dict[float, float]] = {}
     for row in reader.rows(
         f"SELECT mail_name, observed_day, sent_count, open_count FROM {table.spelled} "
-        f"WHERE {' OR '.join(one for _ in sent)} ORDER BY mail_name, observed_day",
+        f"WHERE {' OR '.join(condition for _ in sent)} ORDER BY mail_name, observed_day",
         values,
     ):
         if row["sent_count"]:
             name = str(row["mail_name"])
             age = (day(row["observed_day"]) - sent[name]).days
-            found.setdefault(name, {})[float(age)] = 100.0 * row["open_count"] / row["sent_count"]
-    return found
+            rates.setdefault(name, {})[float(age)] = 100.0 * row["open_count"] / row["sent_count"]
+    return rates
 
 
 def _median(curves: Sequence[Mapping[float, float]], last: float) -> Sequence[Point]:
@@ -323,9 +314,11 @@ def _median(curves: Sequence[Mapping[float, float]], last: float) -> Sequence[Po
     curves = whole if len(whole) >= MIN_EARLIER else curves
     points = []
     for age in map(float, range(int(last) + 1)):
-        values = [
-            curve[max(each for each in curve if each <= age)] for curve in curves if min(curve) <= age <= max(curve)
-        ]
+        values = []
+        for curve in curves:
+            if min(curve) <= age <= max(curve):
+                latest = max(observed_age for observed_age in curve if observed_age <= age)
+                values.append(curve[latest])
         if len(values) >= MIN_EARLIER:
             points.append((age, statistics.median(values)))
     return points

@@ -1,4 +1,4 @@
-"""Draws charts as SVG; their colours are in the style sheet."""
+"""Draws charts as SVG; their colors are in the style sheet."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ Point = tuple[float, float]
 
 
 def ceiling(value: float) -> float:
-    """Return a round number that is not less than a value.
-
-    :param value: the value.
-    """
+    """Return a round number that is not less than a value."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -25,9 +22,8 @@ def ceiling(value: float) -> float:
 
 
 def bar(value: float | None, largest: float) -> Markup:
-    """Draw a horizontal bar beside a number; it says nothing to a screen reader.
+    """Draw a horizontal bar beside a number, hidden from screen readers.
 
-    :param value: its length.
     :param largest: the value of a bar of full length.
     """
     share = 100.0 * min(max(float(value or 0) / largest, 0.0), 1.0) if largest else 0.0
@@ -38,12 +34,12 @@ def bar(value: float | None, largest: float) -> Markup:
 
 
 def trend(values: Sequence[float]) -> Markup:
-    """Draw a small line beside a number; it says nothing to a screen reader.
+    """Draw a small line beside a number, hidden from screen readers.
 
     :param values: the values, from left to right.
     """
     top, last = max(values, default=0.0) or 1.0, max(len(values) - 1, 1)
-    drawn = " ".join(f"{100 * n / last:.1f},{24 - 22 * value / top:.1f}" for n, value in enumerate(values))
+    drawn = " ".join(f"{100 * index / last:.1f},{24 - 22 * value / top:.1f}" for index, value in enumerate(values))
     return Markup(
         '<svg class="trend" viewBox="0 0 100 26" preserveAspectRatio="none" aria-hidden="true">'
         '<polyline class="mine" points="{}"/></svg>'
@@ -58,9 +54,9 @@ def days(values: Sequence[tuple[str, bool]], *, title: str) -> Markup:
     """
     parts = [
         Markup('<rect class="{}" x="{}" width="9" height="14"><title>{}: {}</title></rect>').format(
-            "fill" if known else "unknown", 11 * number, label, "loaded" if known else "missing"
+            "fill" if is_loaded else "unknown", 11 * number, label, "loaded" if is_loaded else "missing"
         )
-        for number, (label, known) in enumerate(values)
+        for number, (label, is_loaded) in enumerate(values)
     ]
     return Markup('<svg class="days" viewBox="0 0 {} 14" role="img" aria-label="{}">{}</svg>').format(
         11 * max(len(values), 60), title, Markup("").join(parts)
@@ -74,15 +70,15 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], *, title: str, unit: st
     :param title: what a screen reader says of it; the numbers belong into a table beside it.
     :param unit: the unit of the vertical axis.
     """
-    points = [point for _, each in series for point in each]
+    points = [point for _, line in series for point in line]
     right = max((x for x, _ in points), default=0.0) or 1.0
     top = ceiling(max((y for _, y in points), default=0.0))
     parts = [_axis(top, unit), *(_tick(x, right) for x in _ticks(right))]
-    for name, each in series:
-        drawn = " ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in each)
+    for name, line in series:
+        drawn = " ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in line)
         parts.append(Markup('<polyline class="{}" points="{}"/>').format(name, drawn))
-        if len(each) == 1:
-            x, y = each[0]
+        if len(line) == 1:
+            x, y = line[0]
             dot = Markup('<circle class="{}" cx="{}" cy="{}" r="3"/>')
             parts.append(dot.format(name, f"{_x(x, right):.1f}", f"{_y(y, top):.1f}"))
     return _svg(title, parts)

@@ -45,10 +45,7 @@ _remembered: Remembered[Events] = Remembered()
 
 
 def get(reader: Reader) -> Events:
-    """Return the counts, as they were at most ten minutes ago, since this reads the whole table.
-
-    :param reader: the tables.
-    """
+    """Return the counts, as they were at most ten minutes ago, since this reads the whole table."""
     return _remembered.get(reader.identity("events"), lambda: _count(reader))
 
 
@@ -91,10 +88,7 @@ def inbox() -> ReceiverStatus | str | None:
 
 
 def differences(reader: Reader) -> Sequence[Row]:
-    """Return the latest 100 differences between events and statistics, the latest day first.
-
-    :param reader: the tables.
-    """
+    """Return the latest 100 differences between events and statistics, the latest day first."""
     if not reader.has("event_differences"):
         return []
     statement = (

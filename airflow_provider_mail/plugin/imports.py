@@ -47,10 +47,10 @@ def get(reader: Reader, rejects: Reader) -> Sequence[Import]:
     :param rejects: the table of rejected rows, for imports that stored no counts.
     """
     counted = _counted(reader)
-    known = {each.import_id for each in counted}
-    found = [*counted, *(each for each in _rejected(rejects) if each.import_id not in known)]
-    found.sort(key=lambda each: each.at or datetime.datetime.min.replace(tzinfo=datetime.UTC), reverse=True)
-    return found[:SHOWN]
+    counted_ids = {item.import_id for item in counted}
+    shown = [*counted, *(item for item in _rejected(rejects) if item.import_id not in counted_ids)]
+    shown.sort(key=lambda item: item.at or datetime.datetime.min.replace(tzinfo=datetime.UTC), reverse=True)
+    return shown[:SHOWN]
 
 
 def _counted(reader: Reader) -> Sequence[Import]:
@@ -69,7 +69,8 @@ def _counted(reader: Reader) -> Sequence[Import]:
             rejected=int(row["rows_rejected"]),
             at=moment(row["finished_at"]),
             reasons=[
-                (str(each["field"]), str(each["reason"]), int(each["rows"])) for each in decoded(row["reasons"]) or ()
+                (str(reason["field"]), str(reason["reason"]), int(reason["rows"]))
+                for reason in decoded(row["reasons"]) or ()
             ],
             state=str(row["state"]),
             list_name=str(row["list_name"] or ""),
@@ -102,8 +103,8 @@ def _rejected(reader: Reader) -> Sequence[Import]:
         [row["import_id"] for row in latest],
     )
     reasons = {
-        str(import_id): [(str(row["field"]), str(row["reason"]), int(row["found"])) for row in each]
-        for import_id, each in groupby(rows, lambda row: row["import_id"])
+        str(import_id): [(str(row["field"]), str(row["reason"]), int(row["found"])) for row in group]
+        for import_id, group in groupby(rows, lambda row: row["import_id"])
     }
     return [
         Import(str(row["import_id"]), int(row["found"]), moment(row["latest"]), reasons.get(str(row["import_id"]), []))

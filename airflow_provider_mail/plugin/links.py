@@ -26,28 +26,26 @@ _TASK_NAME = re.compile(r"([\w.-]+)/([\w.-]+)/([\w.~:+-]+)(?:/(\d+))?", re.ASCII
 
 
 def task_of(name: str, user: Any) -> str:
-    """Return the address of the task instance that made something; empty when its name does not tell.
+    """Return the address of the task instance that created something; empty when its name does not show it.
 
     :param name: the name of a campaign or an import.
-    :param user: the user.
     """
     return tasks_of([name], user).get(name, "")
 
 
 def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
-    """Return the addresses of the task instances that made some things, by the names of these.
+    """Return the addresses of the task instances that created campaigns or imports, by the names of those.
 
     An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``. An address is
     returned when Airflow has this task instance and the user may read its DAG.
 
     :param names: the names of campaigns or imports.
-    :param user: the user.
     """
     try:
         tasks = {name: _task(*match.groups()) for name in names if (match := _TASK_NAME.fullmatch(name))}
         readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks.values()}}
         existing = _existing({task for task in tasks.values() if readable[task[0]]})
-    except Exception as error:  # the page is worth more than these links
+    except Exception as error:  # the page is shown without links
         _log.debug("No links to tasks: %s", type(error).__name__)
         return {}
     return {name: task_address(*task) for name, task in tasks.items() if task in existing}
@@ -56,9 +54,6 @@ def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
 def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
     """Return the address of a task instance in Airflow.
 
-    :param dag_id: its DAG.
-    :param task_id: its task.
-    :param run_id: its run.
     :param map_index: its map index; -1 if it is not mapped.
     """
     mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
@@ -69,7 +64,6 @@ def platform_url(account: str, campaign: Campaign) -> str:
     """Return the address of a campaign on the platform; empty unless the connection has a ``campaign_url``.
 
     :param account: the connection of its account.
-    :param campaign: the campaign.
     """
     try:
         connection = BaseHook.get_connection(account)

@@ -31,7 +31,6 @@ class ContactList:
 
     :param account: the connection of its account.
     :param team: its team; empty without one.
-    :param name: its name.
     :param contacts: how many contacts it has.
     :param months: by month (``2026-03``) how many of its contacts were created until its end; contacts without a date
         count in all months.
@@ -104,7 +103,7 @@ def compare(reader: Reader) -> Overlaps:
 
 def _count(reader: Reader) -> Lists:
     month = _MONTHS.get(reader.kind, _MONTH)
-    # SQLite sorts the rows to group them, which is fastest by what differs first.
+    # SQLite sorts the rows to group them, which is fastest if their first column differs most.
     rows = reader.rows(
         f"SELECT mail_conn_id, team, list_name, created, COUNT(*) AS contacts FROM "
         f"(SELECT mail_conn_id, team, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
@@ -119,8 +118,8 @@ def _largest_first(rows: Sequence[Row]) -> Sequence[ContactList]:
     def identity(row: Row) -> tuple[str, str, str]:
         return str(row["mail_conn_id"]), str(row["team"]), str(row["list_name"])
 
-    lists = [_list(*named, list(each)) for named, each in groupby(sorted(rows, key=identity), identity)]
-    return sorted(lists, key=lambda each: (each.account, each.team, -each.contacts, each.name))
+    lists = [_list(*named, list(group)) for named, group in groupby(sorted(rows, key=identity), identity)]
+    return sorted(lists, key=lambda entry: (entry.account, entry.team, -entry.contacts, entry.name))
 
 
 def _list(account: str, team: str, name: str, rows: Sequence[Row]) -> ContactList:
@@ -144,14 +143,15 @@ def _compare(reader: Reader) -> Overlaps:
         f"SELECT mail_conn_id, team, list_name, NULL AS created, COUNT(*) AS contacts FROM {table} "
         "GROUP BY mail_conn_id, team, list_name"
     )
-    teams = [list(each)[:COMPARED] for _, each in groupby(_largest_first(rows), lambda one: (one.account, one.team))]
+    by_team = groupby(_largest_first(rows), lambda entry: (entry.account, entry.team))
+    teams = [list(team)[:COMPARED] for _, team in by_team]
     teams = [lists for lists in teams if len(lists) > 1]
-    found: list[Overlap] = []
-    # So many teams at once that the statement stays short.
+    overlaps: list[Overlap] = []
+    # A few teams at a time, so that the statement stays short.
     for start in range(0, len(teams), 15):
-        found += _overlaps_of(reader, teams[start : start + 15])
-    found.sort(key=lambda each: (-each.contacts, each.one.name, each.other.name))
-    return Overlaps(found, datetime.datetime.now(datetime.UTC))
+        overlaps += _overlaps_of(reader, teams[start : start + 15])
+    overlaps.sort(key=lambda overlap: (-overlap.contacts, overlap.one.name, overlap.other.name))
+    return Overlaps(overlaps, datetime.datetime.now(datetime.UTC))
 
 
 def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iterator[Overlap]:
@@ -159,7 +159,7 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
     statements, values = [], []
     for number, lists in enumerate(teams):
         bits = " ".join(f"WHEN ? THEN {1 << place}" for place in range(len(lists)))
-        names = [each.name for each in lists]
+        names = [contact_list.name for contact_list in lists]
         statements.append(
             f"SELECT {number} AS team_number, bits, COUNT(*) AS contacts FROM "
             f"(SELECT id, SUM(CASE list_name {bits} END) AS bits FROM {reader['contacts'].spelled} "
@@ -170,7 +170,7 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
     counts: Counter[tuple[int, int, int]] = Counter()
     for row in reader.rows(" UNION ALL ".join(statements), values):
         places = [place for place in range(COMPARED) if int(row["bits"]) >> place & 1]
-        for one, other in combinations(places, 2):
-            counts[int(row["team_number"]), one, other] += int(row["contacts"])
-    for (number, one, other), contacts in counts.items():
-        yield Overlap(teams[number][one], teams[number][other], contacts)
+        for larger, smaller in combinations(places, 2):
+            counts[int(row["team_number"]), larger, smaller] += int(row["contacts"])
+    for (number, larger, smaller), contacts in counts.items():
+        yield Overlap(teams[number][larger], teams[number][smaller], contacts)

@@ -22,7 +22,6 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 class Loaded:
     """What is loaded of one table and account.
 
-    :param table: the name of the table.
     :param account: the connection of the account.
     :param at: when it was last loaded.
     :param is_old: whether that is longer ago than two days.
@@ -41,18 +40,15 @@ class Loaded:
 
 
 def get(reader: Reader) -> Sequence[Loaded]:
-    """Return the loads by table and account.
-
-    :param reader: the tables.
-    """
-    found: list[Loaded] = []
+    """Return the loads by table and account."""
+    loads: list[Loaded] = []
     if reader.has("loads"):
         rows = reader.rows(
             f"SELECT table_name, mail_conn_id, part, observed_at FROM {reader['loads'].spelled} "
             "ORDER BY table_name, mail_conn_id, part"
         )
-        for (table, account), each in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
-            found.append(_loaded(table, account, list(each)))
+        for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
+            loads.append(_loaded(table, account, list(group)))
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
         for row in reader.rows(
@@ -60,8 +56,8 @@ def get(reader: Reader) -> Sequence[Loaded]:
             "GROUP BY mail_conn_id ORDER BY mail_conn_id"
         ):
             at = moment(row["observed_at"])
-            found.append(Loaded(reader.name("campaigns"), str(row["mail_conn_id"]), at, _is_old(at), [], [], []))
-    return found
+            loads.append(Loaded(reader.name("campaigns"), str(row["mail_conn_id"]), at, _is_old(at), [], [], []))
+    return loads
 
 
 def _loaded(table: str, account: str, rows: Sequence[Row]) -> Loaded:
@@ -69,13 +65,13 @@ def _loaded(table: str, account: str, rows: Sequence[Row]) -> Loaded:
     at = max(filter(None, times.values()), default=None)
     days = sorted(datetime.date.fromisoformat(part) for part in times if _DAY.fullmatch(part))
     lists = [(part, time) for part, time in times.items() if not _DAY.fullmatch(part)]
-    known, missing, shown = set(days), [], []
+    loaded_days, missing, shown_days = set(days), [], []
     if days:
         count = (days[-1] - days[0]).days + 1
-        every = [days[0] + datetime.timedelta(days=number) for number in range(count)]
-        missing = [each for each in every if each not in known]
-        shown = [(each, each in known) for each in every[-SHOWN_DAYS:]]
-    return Loaded(table, account, at, _is_old(at), shown, missing, lists)
+        calendar = [days[0] + datetime.timedelta(days=number) for number in range(count)]
+        missing = [day for day in calendar if day not in loaded_days]
+        shown_days = [(day, day in loaded_days) for day in calendar[-SHOWN_DAYS:]]
+    return Loaded(table, account, at, _is_old(at), shown_days, missing, lists)
 
 
 def _is_old(at: datetime.datetime | None) -> bool:

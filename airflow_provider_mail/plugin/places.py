@@ -1,6 +1,6 @@
-"""Where the page reads: threads of its own, of which there are few, and which nobody waits for without end.
+"""Reads for the page in a few threads of its own, with a time limit.
 
-Airflow's API server runs its own routes in a pool of threads, which a database that does not answer would fill.
+Airflow's API server runs its own routes in a pool of threads, which a database that does not respond would fill.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS = 20.0
 """How long a request waits for a place and for its data."""
 
 MAX_THREADS = 4 * PLACES
-"""How many threads there are at most, with those that nobody waits for any more and whose driver has not returned."""
+"""Maximum number of threads, including abandoned ones whose driver has not returned."""
 
 
 class NoAnswer(Exception):
@@ -37,21 +37,20 @@ class Places:
     async def read(self, function: Callable[[], T]) -> T:
         """Run a function that reads the database in a thread; return its result or raise its error.
 
-        When the caller is cancelled, its place is free.
+        When the caller is cancelled, its place becomes free.
 
-        :param function: the function.
         :raises NoAnswer: there is no result within `SECONDS`.
         """
         try:
             async with asyncio.timeout(SECONDS), self._free:
-                self._readings = {each for each in self._readings if not each.result.done()}
+                self._readings = {started for started in self._readings if not started.result.done()}
                 if len(self._readings) >= MAX_THREADS:
                     raise TimeoutError
                 reading = Reading(function, SECONDS)
                 self._readings.add(reading)
                 return await aread(reading)
         except TimeoutError:
-            address = next((f" ({each.address})" for each in self._readings if each.address), "")
+            address = next((f" ({started.address})" for started in self._readings if started.address), "")
         raise NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
 
 

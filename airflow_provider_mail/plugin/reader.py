@@ -47,22 +47,21 @@ TABLES: Mapping[str, Table] = {
 }
 
 KNOWN_SECONDS = 60.0
-"""For how long a table that was found counts as existing. A missing one is looked for each time."""
+"""For how long a table that was found counts as existing. A missing one is looked up each time."""
 
 BESIDE = ("snapshots", "loads")
-"""Tables that are, without a schema of their own, in that of the statistics of campaigns."""
+"""Tables that are in the schema of the campaign statistics, unless their names have a schema."""
 
 _found: dict[tuple[str, str], tuple[float, TableName]] = {}
 
 
 class StaleTablesError(WarehouseError):
-    """A statement failed that expected tables which were found before; they are looked for again."""
+    """A statement failed on tables that were found before; they are looked up again."""
 
 
 class Reader:
     """The tables of one database.
 
-    :param hook: the hook of the database.
     :param names: the names of its tables, by what they hold; empty where there is none.
     """
 
@@ -76,7 +75,6 @@ class Reader:
     def of_page(cls, settings: PageSettings) -> Reader:
         """Return the reader of the page's database.
 
-        :param settings: the settings of the page.
         :raises MailConfigError: there is no such database.
         :raises WarehouseError: the name of a table is not valid.
         """
@@ -88,7 +86,6 @@ class Reader:
     def of_rejects(cls, settings: PageSettings) -> Reader:
         """Return the reader of the rejected rows.
 
-        :param settings: the settings of the page.
         :raises MailConfigError: there is no such database.
         :raises WarehouseError: the name of the table is not valid.
         """
@@ -105,29 +102,25 @@ class Reader:
     def has(self, what: str) -> bool:
         """Return whether a table exists with its key, and with the time since which a row is gone if it has one.
 
-        :param what: what it holds.
         :raises WarehouseError: the database cannot be read.
         """
         if what not in self._tables:
             return False
         key, declared = self.identity(what), TABLES[what]
-        known = _found.get(key)
-        if known is None or time.monotonic() - known[0] >= KNOWN_SECONDS:
+        cached = _found.get(key)
+        if cached is None or time.monotonic() - cached[0] >= KNOWN_SECONDS:
             name = self._names[what]
             with self._errors():
                 located = self["campaign_stats"].beside(name) if what in BESIDE else TableName.parse(name)
                 columns = StoredTable(self._hook, declared, located).existing_columns()
             if not columns >= {*declared.key, *filter(None, [declared.gone])}:
                 return False
-            known = _found[key] = time.monotonic(), located
-        self._tables[what] = StoredTable(self._hook, declared, known[1])
+            cached = _found[key] = time.monotonic(), located
+        self._tables[what] = StoredTable(self._hook, declared, cached[1])
         return True
 
     def identity(self, what: str) -> tuple[str, str]:
-        """Return what tells a table from those of other databases.
-
-        :param what: what it holds.
-        """
+        """Return what identifies a table among those of all databases."""
         return self._hook.get_conn_id(), self._names[what]
 
     def __getitem__(self, what: str) -> StoredTable:
@@ -137,7 +130,6 @@ class Reader:
         """Run one SELECT and return its rows by the names of the columns.
 
         :param sql: the statement, with question marks for its parameters.
-        :param parameters: its parameters.
         :raises WarehouseError: the statement fails; without values.
         """
         statement = sql.replace("?", self._hook.placeholder)
@@ -147,22 +139,20 @@ class Reader:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Add the address of the database to its errors, without the user; look for the tables again after one."""
+        """Add the address of the database to its errors, without the user; look up the tables again after an error."""
         try:
             yield
             return
         except WarehouseError as error:
             message = str(error)
         expected = [_found.pop(self.identity(what), None) for what in self._tables]
-        kind = StaleTablesError if any(expected) else WarehouseError
-        raise kind(public_message(message, self._hook))
+        error_class = StaleTablesError if any(expected) else WarehouseError
+        raise error_class(public_message(message, self._hook))
 
     def limited(self, sql: str, count: int, offset: int = 0) -> str:
         """Return a statement with a limit to its rows.
 
         :param sql: the statement, with ORDER BY.
-        :param count: the largest number of rows.
-        :param offset: how many rows come before them.
         """
         if self.kind in DIALECTS and self.kind != "trino":
             return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
@@ -174,11 +164,7 @@ def _hook(conn_id: str, option: str) -> DbApiHook:
 
 
 def public_message(message: str, hook: DbApiHook) -> str:
-    """Return the error of a database for all who see the page: with its address, without the user.
-
-    :param message: the error.
-    :param hook: the hook of the database.
-    """
+    """Return the error of a database for all who see the page: with its address, without the user."""
     connection = hook.get_connection(hook.get_conn_id())
     for secret in filter(None, (connection.password, connection.login)):
         # As drivers quote it. A bare word may be a part of anything, such as the name of the database.
@@ -188,10 +174,7 @@ def public_message(message: str, hook: DbApiHook) -> str:
 
 
 def moment(value: Any) -> datetime.datetime | None:
-    """Return a time of a table with its zone; some databases have no times, or none with a zone.
-
-    :param value: the value that was read.
-    """
+    """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""
     if value is None:
         return None
     time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
@@ -199,16 +182,10 @@ def moment(value: Any) -> datetime.datetime | None:
 
 
 def day(value: Any) -> datetime.date:
-    """Return a day of a table.
-
-    :param value: the value that was read.
-    """
+    """Return a day of a table."""
     return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
 
 
 def decoded(value: Any) -> Any:
-    """Return a JSON value of a table; some drivers decode it.
-
-    :param value: the value that was read.
-    """
+    """Return a JSON value of a table; some drivers decode it."""
     return json.loads(value) if isinstance(value, str | bytes) else value

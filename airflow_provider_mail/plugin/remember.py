@@ -19,7 +19,7 @@ _MOST = 64
 class Remembered(Generic[T]):
     """The results of a function for ten minutes, in each process of the API server.
 
-    :param clock: returns the seconds that pass. Default: those of the machine.
+    :param clock: returns seconds, as ``time.monotonic`` does, which is the default.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,16 +32,15 @@ class Remembered(Generic[T]):
         """Return a result; compute it if it is not known or too old.
 
         :param key: what the result depends on.
-        :param compute: computes it.
         :raises TimeoutError: another thread computes for too long.
         """
-        # Not longer than its own reader would: the one that computes may hang.
+        # Not longer than reading takes at most: the thread that computes may hang.
         if not self._lock.acquire(timeout=SECONDS):
             raise TimeoutError
         try:
-            known = self._results.get(key)
-            if known is not None and self._clock() - known[0] < KEEP_SECONDS:
-                return known[1]
+            cached = self._results.get(key)
+            if cached is not None and self._clock() - cached[0] < KEEP_SECONDS:
+                return cached[1]
             result = compute()
             self._results[key] = (self._clock(), result)
             self._results.move_to_end(key)

@@ -70,21 +70,13 @@ _environment.globals |= {"address": _address, "charts": charts, "menu": MENU, "v
 
 
 def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a page.
-
-    :param template: the name of the template.
-    :param status: the status of the response.
-    :param values: the values that the template uses.
-    """
+    """Render a page."""
     return HTMLResponse(_environment.get_template(template).render(**values), status)
 
 
 def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
     """Render an error.
 
-    :param status: the status of the response.
-    :param message: what is wrong.
-    :param request: the request.
     :param advice: what to do about it.
     """
     login = ""

@@ -28,7 +28,6 @@ class Transactional:
 def get(reader: Reader, account: str) -> Transactional:
     """Return the 90 days up to the last one in the table.
 
-    :param reader: the tables.
     :param account: the connection of an account; the first one if it has no rows.
     """
     if not reader.has("transactional_stats"):
@@ -55,4 +54,4 @@ def get(reader: Reader, account: str) -> Transactional:
         )
     }
     days = [last - datetime.timedelta(days=number) for number in range((last - first).days + 1)]
-    return Transactional(list(spans), account, [(each, rows.get(each)) for each in days])
+    return Transactional(list(spans), account, [(date, rows.get(date)) for date in days])

@@ -41,10 +41,7 @@ class Wait:
 
 
 def get(user: Any) -> Sequence[Wait]:
-    """Return the waits of the DAGs that a user may read, the longest first; at most 500.
-
-    :param user: the user.
-    """
+    """Return the waits of the DAGs that a user may read, the longest first; at most 500."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
@@ -58,14 +55,14 @@ def get(user: Any) -> Sequence[Wait]:
         .limit(MOST)
     )
     with create_session() as session:
-        found: list[Any] = list(session.execute(query))
-        waits = [(str(row[0]), _wait(*row)) for row in found]
+        rows: list[Any] = list(session.execute(query))
+        waits = [(str(row[0]), _wait(*row)) for row in rows]
     readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {dag_id for dag_id, _ in waits}}
     return [wait for dag_id, wait in waits if readable[dag_id]]
 
 
 def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) -> Wait:
-    kind = trigger.classpath.rpartition(".")[2]
+    trigger_name = trigger.classpath.rpartition(".")[2]
     # Of the arguments, only these two: another one may be an address.
     arguments = trigger.kwargs
     end = arguments.get("end_time")
@@ -73,7 +70,7 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
     return Wait(
         task="/".join([dag_id, task_id, run_id, *([] if map_index < 0 else [str(map_index)])]),
         address=task_address(dag_id, task_id, run_id, map_index),
-        until=_KINDS.get(kind, kind),
+        until=_KINDS.get(trigger_name, trigger_name),
         mail_name=str(arguments.get("mail_name") or ""),
         since=trigger.created_date,
         deadline=deadline,

@@ -1,4 +1,4 @@
-"""Limits how long the drivers connect, and how long they wait for a server that is gone."""
+"""Limits how long drivers take to connect, and how long they wait for a server that no longer responds."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MYSQL_OPTIONS = {
 """The options of both drivers, by the method of the hook that returns those of a connection."""
 
 
-def limit_connecting(hook: DbApiHook, kind: str, seconds: int, response_seconds: float | None = None) -> None:
-    """Limit a hook; nothing where its driver cannot be limited. What its connection sets itself stays.
+def limit_connecting(hook: DbApiHook, database_name: str, seconds: int, response_seconds: float | None = None) -> None:
+    """Limit a hook, if its driver supports limits. Options that the connection sets itself take precedence.
 
     :param hook: a hook that nobody else uses.
-    :param kind: the kind of database, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
-    :param seconds: the limit.
-    :param response_seconds: how long to wait for the response to a statement, where others cannot end that wait.
+    :param database_name: the database, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
+    :param response_seconds: how long to wait for the response to a statement, for a driver whose wait no other thread
+        can end.
     """
-    if kind in ("postgresql", "postgres"):
+    if database_name in ("postgresql", "postgres"):
         _postgres(hook, seconds)
-    elif kind in ("mysql", "mariadb"):
+    elif database_name in ("mysql", "mariadb"):
         _mysql(hook, seconds, response_seconds)
 
 
@@ -39,10 +39,10 @@ def _postgres(hook: DbApiHook, seconds: int) -> None:
 
 
 def _mysql(hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
-    # The hook hands neither driver the options that a connection has for this.
+    # The hook passes the options that a connection has for this to neither driver.
     for method, option in _MYSQL_OPTIONS.items():
         limits = {option: seconds}
-        # mysql-connector-python, which shows nobody its socket.
+        # mysql-connector-python does not expose its socket, so no other thread can end its wait.
         if option == "connection_timeout" and response_seconds is not None and _has_read_timeout():
             limits["read_timeout"] = max(1, int(response_seconds))
         if options := getattr(hook, method, None):

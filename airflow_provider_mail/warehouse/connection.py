@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LOCKED = "Could not set lock on file"
 BUSY_FILE_WAITS_S = {
     _LOCKED: 60.0,
-    # How a file looks to other processes while DuckDB creates it, and how a file of another kind looks for ever.
+    # Raised while another process creates the file, and always for a file of another kind.
     "not a valid DuckDB database file": 5.0,
     # Another thread of this process is just closing it.
     "is already attached by database": 5.0,
@@ -28,7 +28,7 @@ BUSY_FILE_WAITS_S = {
 """How long to wait for a database in a file, by the message of its driver."""
 
 PATIENT_SECONDS = 60
-"""How long a connection may take, and a server be silent that should acknowledge, where nobody waits for an answer."""
+"""Limit for connecting, and for a missing acknowledgement by the server, where no request waits for the result."""
 
 _BY_TYPE = {
     "databricks": "databricks",
@@ -37,14 +37,11 @@ _BY_TYPE = {
     "snowflake": "snowflake",
     "trino": "trino",
 }
-"""Databases by the type of their connections: to SQLAlchemy, the hook of Redshift names Postgres."""
+"""Databases by connection type, where the hook's ``dialect_name`` is another one: that of Redshift is Postgres."""
 
 
 def database(hook: DbApiHook) -> str:
-    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection.
-
-    :param hook: the hook of the database.
-    """
+    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection."""
     if warehouse := _BY_TYPE.get(str(hook.conn_type).lower()):
         return warehouse
     name = hook.dialect_name
@@ -57,7 +54,6 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
 
     In a :class:`~airflow_provider_mail.warehouse.time_limit.Reading` the connection has its time limits.
 
-    :param hook: the hook of the database.
     :raises WarehouseError: when the connection fails.
     """
     failure, start, reading = "", time.monotonic(), current_reading()
@@ -93,10 +89,7 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
 
 
 def open_connection(hook: DbApiHook) -> Any:
-    """Open a connection, which the caller closes; one of our own, with the time limits that its driver has.
-
-    :param hook: the hook of the database.
-    """
+    """Open a connection with the time limits that its driver supports. The caller closes it."""
     return _open(hook, time.monotonic(), float("inf"))
 
 
@@ -109,18 +102,15 @@ def _duckdb_file(hook: DbApiHook) -> str | None:
 
 
 def address(hook: DbApiHook) -> str:
-    """Return host and port of a database, or its file, for people; empty without them. Never the user.
-
-    :param hook: the hook of the database.
-    """
+    """Return host and port of a database, or its file, to show to people; never the user. May be empty."""
     connection = hook.get_connection(hook.get_conn_id())
     port = f", port {connection.port}" if connection.port else ""
     return f"host {connection.host}{port}" if connection.host else ""
 
 
 def _open(hook: DbApiHook, start: float, longest: float) -> Any:
-    """Connect; wait for a database file that another process uses (DuckDB), at most for so many seconds."""
-    # A copy, since the hook of Databricks keeps its connection and returns it again, closed as it is.
+    """Connect. Wait at most ``longest`` seconds for a DuckDB file that another process uses."""
+    # A copy: the hook of Databricks caches its connection, and would return it again after it was closed.
     hook = copy(hook)
     reading = current_reading()
     connect_seconds = CONNECT_SECONDS if reading else PATIENT_SECONDS

@@ -74,7 +74,6 @@ class Coverage:
 
     The load may also have rows outside of all parts.
 
-    :param mail_conn_id: the Airflow connection of the account.
     :param observed_at: the time at which reading began, with a zone; the rows have the same.
     :param parts: the rows of each part, as conditions (by column, a value or `Between`), by its name in ``mail_loads``.
     :param whole: the condition for the rows of all parts.
@@ -99,10 +98,7 @@ class Coverage:
         """Cover days in UTC of one account; none when ``last`` lies before ``first``.
 
         :param column: the date or timestamp that decides to which day a row belongs.
-        :param first: the first day.
         :param last: the last day, included.
-        :param mail_conn_id: the Airflow connection of the account.
-        :param observed_at: the time at which reading began, with a zone.
         :param only: the days that are covered; the load has no rows of the others. Default: all.
         """
         account = {"mail_conn_id": mail_conn_id}
@@ -121,8 +117,6 @@ class Coverage:
 
         :param part: its name; a long one is cut and gets a digest.
         :param where: the values that its rows have, by column, among them ``mail_conn_id``.
-        :param mail_conn_id: the Airflow connection of the account.
-        :param observed_at: the time at which reading began, with a zone.
         """
         if len(part) > _MAX_PART_CHARACTERS:
             digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()[:16]
@@ -130,10 +124,7 @@ class Coverage:
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
     def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of `LOADS` for a load.
-
-        :param name: the name of the loaded table.
-        """
+        """Return the rows of `LOADS` for a load."""
         for part in self.parts:
             yield table_name(name), self.mail_conn_id, part, self.observed_at
 
@@ -164,10 +155,7 @@ def table_name(name: TableName) -> str:
 
 
 def loads_beside(name: TableName) -> TableName:
-    """Return the name of ``mail_loads`` in the schema of a table.
-
-    :param name: the name of that table.
-    """
+    """Return the name of ``mail_loads`` in the schema of a table."""
     return name.beside(TableName((NamePart(LOADS_NAME, False),)))
 
 

@@ -98,7 +98,6 @@ class WarehouseError(PicklableError):
 class UnconfirmedError(WarehouseError):
     """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed.
 
-    :param text: the message.
     :param before: number of rows before the load.
     :param after: number of rows that the load would have left.
     """
@@ -112,9 +111,7 @@ class UnconfirmedError(WarehouseError):
 class UnstorableError(WarehouseError):
     """A row holds a value that the database cannot store, or that cannot be true.
 
-    :param message: the message.
     :param row: number of the row in the source, from 1.
-    :param column: name of the column.
     :param reason: what is wrong, without the value.
     """
 
@@ -126,19 +123,13 @@ class UnstorableError(WarehouseError):
 
     @classmethod
     def of(cls, row: int, column: str, reason: str) -> UnstorableError:
-        """Make the error with its message.
-
-        :param row: number of the row in the source, from 1.
-        :param column: name of the column.
-        :param reason: what is wrong, without the value.
-        """
+        """Make the error with its message."""
         return cls(f"row {row}, column {column}: {reason}", row=row, column=column, reason=reason)
 
 
 def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: bool = True) -> str:
     """Describe a driver's exception without values of rows or parameters.
 
-    :param error: the driver's exception.
     :param parameters: parameters of the statement, positional or by name. A message that contains one of them is left
         out.
     :param quotes_rows: whether the statement carried rows. If so, the message of an unknown driver is left out.
@@ -171,7 +162,7 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
 
 
 def is_client_side(error: BaseException) -> bool:
-    """Return whether the driver could not convert a value that it received, which the database has no error for.
+    """Return whether the driver could not convert a value that it received; the database reports no error then.
 
     :param error: the exception, raised while rows were fetched.
     """
@@ -186,43 +177,33 @@ def is_client_side(error: BaseException) -> bool:
 def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
     """Describe the exception of an unknown driver, with everything replaced that may be a value.
 
-    :param error: the driver's exception.
     :param values: values of the rows that the statement carried.
     :param names: names of tables and columns, which stay even in quotes.
     :return: the exception's type and its redacted message, at most 300 characters of it.
     """
-    known = safe_message(error)
-    if known != type(error).__name__:
-        return known
+    safe = safe_message(error)
+    if safe != type(error).__name__:
+        return safe
     message, allowed = _first_line(error), {name.lower() for name in names}
     for text in sorted(set(_texts(values)), key=len, reverse=True):
         message = message.replace(text, "***")
     message = _WORD.sub(lambda word: "***" if "@" in word[0][1:-1] else word[0], message)
-    message = _QUOTED.sub(lambda found: found[0] if found[0][1:-1].lower() in allowed else "***", message)
-    return ": ".join(filter(None, [known, message[:_MAX_MESSAGE_CHARACTERS]]))
+    message = _QUOTED.sub(lambda match: match[0] if match[0][1:-1].lower() in allowed else "***", message)
+    return ": ".join(filter(None, [safe, message[:_MAX_MESSAGE_CHARACTERS]]))
 
 
 def connect_error_message(error: BaseException) -> str:
-    """Describe an exception that was raised before any row was read: the driver's message is safe.
-
-    :param error: the driver's exception.
-    """
+    """Describe an exception that was raised before any row was read: the driver's message is safe."""
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a driver's exception; ``None`` without one.
-
-    :param error: the exception.
-    """
+    """Return the SQLSTATE of a driver's exception; ``None`` without one."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
 def mysql_number(error: BaseException) -> int | None:
-    """Return the error number of MySQL or MariaDB, with either driver; ``None`` without one.
-
-    :param error: the driver's exception.
-    """
+    """Return the error number of MySQL or MariaDB, with either driver; ``None`` without one."""
     number = getattr(error, "errno", None) or next(iter(error.args), None)
     return number if isinstance(number, int) else None
 
@@ -235,7 +216,7 @@ def _postgres(error: Any, state: str) -> str:
     position = _COPY_POSITION.search(error.diag.context or "")
     row, copied = position.groups() if position else (None, None)
     parts = {"row": row, "column": error.diag.column_name or copied, "constraint": error.diag.constraint_name}
-    return ", ".join(f"{what} {name}" for what, name in parts.items() if name) + f" ({state})"
+    return ", ".join(f"{label} {name}" for label, name in parts.items() if name) + f" ({state})"
 
 
 def _sqlite(error: Any) -> str:
@@ -249,10 +230,10 @@ def _sqlite(error: Any) -> str:
 
 def _duckdb(error: BaseException) -> str:
     message = _first_line(error)
-    kind = message.partition(" Error: ")[0]
-    if kind in _DUCKDB_SAFE_UP_TO_QUOTES:
+    error_type = message.partition(" Error: ")[0]
+    if error_type in _DUCKDB_SAFE_UP_TO_QUOTES:
         return re.split("['\"]", message, maxsplit=1)[0].strip()
-    return message if kind in _DUCKDB_SAFE else ""
+    return message if error_type in _DUCKDB_SAFE else ""
 
 
 def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:
@@ -267,8 +248,10 @@ def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:
         return f"{message.partition(chr(10))[0].strip()} ({number})"
     if position := _MYSQL_POSITION.search(message):
         return f"column {position[1]} ({number})"
+    if not number:
+        return ""
     key = _MYSQL_KEY.search(message)
-    return f"{f'key {key[1]} ' if key else ''}({number})" if number else ""
+    return f"key {key[1]} ({number})" if key else f"({number})"
 
 
 @cache
@@ -290,5 +273,5 @@ def _texts(parameters: object) -> Iterable[str]:
         values = parameters.values()
     elif isinstance(parameters, Iterable) and not isinstance(parameters, str):
         values = parameters
-    # Shorter ones are no secret, and occur in every second name.
+    # Shorter ones are not secret, and occur in many names.
     return (text for text in map(str, values) if len(text) > 3)

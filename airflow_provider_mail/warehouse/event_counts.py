@@ -47,24 +47,21 @@ def event_counts(
     A mail is identified by ``unique_msg_id`` and the address, since the recipients of one request may share the id. An
     event without an id counts as a mail of its own.
 
-    :param hook: the hook of the database.
-    :param name: the name of the table of events.
-    :param mail_conn_id: the Airflow connection of the account.
     :param begin: the beginning of the period, with a zone.
     :param end: its end, not included.
-    :param counted_on: the time that decides.
+    :param counted_on: the time that decides whether an event is in the period.
     :param event_types: count only events of these types. Default: those without the ``guid`` of a campaign.
-    :param undated: count only events of mails whose time of sending no event tells.
+    :param undated: count only events of mails for which no event has the time of sending.
     :raises WarehouseError: naming the table and the connection.
     """
     dialect = dialect_of(database(hook))(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
     timestamp = dialect.parameters.get("timestamp", lambda value: value)
     mark, when = hook.placeholder, _TIMES[counted_on]
     codes = sorted({code for rule in RULES.values() for code in rule.codes})
-    kind = "(e.guid IS NULL OR e.guid = '')"
+    type_condition = "(e.guid IS NULL OR e.guid = '')"
     types = list(event_types or ())
     if event_types is not None:
-        kind = f"e.event_type IN ({', '.join([mark] * len(types))})"
+        type_condition = f"e.event_type IN ({', '.join([mark] * len(types))})"
     # A mail has at most one Delivered event: its code belongs to the key.
     sql = f"""
 SELECT {", ".join(f"SUM(CASE WHEN {name} > 0 THEN 1 ELSE 0 END), SUM({name})" for name in RULES)}
@@ -74,7 +71,7 @@ FROM (
     LEFT JOIN {dialect.target} AS d
         ON d.mail_conn_id = e.mail_conn_id AND d.unique_msg_id = e.unique_msg_id AND d.email = e.email
         AND d.event_code = 'Delivered' AND e.submit_time IS NULL
-    WHERE e.mail_conn_id = {mark} AND e.event_code IN ({_listed(codes)}) AND {kind}
+    WHERE e.mail_conn_id = {mark} AND e.event_code IN ({_listed(codes)}) AND {type_condition}
         {"AND e.submit_time IS NULL AND d.submit_time IS NULL" if undated else ""}
         AND e.received_at >= {mark} AND {when} >= {mark} AND {when} < {mark}
     GROUP BY e.unique_msg_id, e.email, CASE WHEN e.unique_msg_id IS NULL THEN e.event_id END

@@ -1,7 +1,7 @@
 """Locks for DuckDB: one process at a time uses a database file, and one of its threads at a time merges.
 
 DuckDB locks its file itself, but not at every moment: when several processes open, write and close a file at once,
-version 2.0.0 loses a committed transaction now and then. It has no table locks either: of two transactions that
+version 2.0.0 sometimes loses a committed transaction. It has no table locks either: of two transactions that
 write the same row, the second one fails.
 """
 
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 
 class _Locks:
-    """What this process holds: by the lock's file, its descriptor and how many connections share it.
+    """The locks of this process: for each lock file, its descriptor and the number of connections that share it.
 
     A forked child starts with new locks.
     """
@@ -68,10 +68,10 @@ os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
 
 @contextmanager
 def one_process(database: str, seconds: float) -> Iterator[None]:
-    """Keep other processes that do the same out of a database file; threads of this process share it.
+    """Lock a database file against other processes that call this; threads of this process share the lock.
 
     :param database: the path of the database. The lock is a file beside it, whose name ends with ``.lock``.
-    :param seconds: how long to wait. Then, or where no lock is possible, go on: DuckDB's own lock decides.
+    :param seconds: how long to wait. After that, or if no lock is possible, continue: DuckDB's own lock decides.
     """
     file, end, locked = f"{os.path.realpath(database)}.lock", time.monotonic() + seconds, False
     with suppress(OSError):

@@ -41,8 +41,6 @@ def json_lines(table: Table, rows: Rows, first: int = 1) -> bytes:
 
     Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC with microseconds.
 
-    :param table: the declared table.
-    :param rows: its rows.
     :param first: number of the first row, for errors. Default: 1.
     :raises UnstorableError: naming row and column, never the value.
     """
@@ -64,8 +62,6 @@ def json_lines(table: Table, rows: Rows, first: int = 1) -> bytes:
 def parquet(table: Table, rows: Rows, first: int = 1) -> bytes:
     """Encode a Parquet file with the table's columns; times are microseconds in UTC.
 
-    :param table: the declared table.
-    :param rows: its rows.
     :param first: number of the first row, for errors. Default: 1.
     :raises UnstorableError: naming row and column, never the value.
     """
@@ -79,8 +75,6 @@ def parquet(table: Table, rows: Rows, first: int = 1) -> bytes:
 def arrow_table(table: Table, rows: Rows, first: int = 1) -> pyarrow.Table:
     """Build an Arrow table with the table's columns; times are microseconds in UTC, JSON is text.
 
-    :param table: the declared table.
-    :param rows: its rows.
     :param first: number of the first row, for errors. Default: 1.
     :raises UnstorableError: naming row and column, never the value.
     """
@@ -99,8 +93,6 @@ FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet
 def encode(table: Table, rows: Rows, file_format: str, *, written: Sequence[Any], first: int = 1) -> bytes:
     """Encode a file with the rows of a load.
 
-    :param table: the declared table.
-    :param rows: its rows.
     :param file_format: a key of `FORMATS`.
     :param written: the values of the table's ``load_columns``, in all rows.
     :param first: number of the first row, for errors. Default: 1.
@@ -114,10 +106,7 @@ def encode_files(
 ) -> Iterator[tuple[int, bytes]]:
     """Encode the rows of a load as files; yield the number of rows of each, and its content.
 
-    :param table: the declared table.
-    :param source: its rows.
     :param file_format: a key of `FORMATS`.
-    :param rows_per_file: maximum number of rows in a file.
     :param written: the values of the table's ``load_columns``, in all rows.
     :raises UnstorableError: naming row and column, never the value.
     """

@@ -73,8 +73,6 @@ def load(
     never updated. A row never replaces one that was observed later.
     When anything fails, the table is unchanged. Memory does not grow with the number of rows.
 
-    :param hook: the hook of the database.
-    :param table: the declared table.
     :param name: its name in the database, optionally with its schema.
     :param rows: tuples in the order of the table's columns. Exceptions of their iterator are raised unchanged.
     :param replace_where: the window that these rows replace, as conditions (by column, a value or `Between`): other
@@ -94,8 +92,7 @@ def load(
     :param on_unstorable: receives rows that cannot be stored, up to 1,000; the others are loaded, and no row is deleted
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
     :param lock_timeout: seconds to wait for a lock in Postgres, MySQL and MariaDB; in SQLite and DuckDB it is a minute.
-        What holds it is logged where the database tells. Default: 600.
-    :return: the counts.
+        The holder is logged if the database shows it. Default: 600.
     :raises UnconfirmedError: when ``removal`` does not allow that many rows to be removed.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
@@ -116,10 +113,12 @@ def load(
     check_database(hook)
     if history:
         check_history(hook)
-    kind = database(hook)
-    if kind not in DIALECTS:
-        _log.info("Database %s has no own dialect: loading %s by deleting and inserting rows", kind, request.name)
-    dialect = dialect_of(kind)(hook, request)
+    database_name = database(hook)
+    if database_name not in DIALECTS:
+        _log.info(
+            "Database %s has no own dialect: loading %s by deleting and inserting rows", database_name, request.name
+        )
+    dialect = dialect_of(database_name)(hook, request)
     dialect.check_conditions()
     try:
         with _infrequent_gc(), connected(hook) as connection:
@@ -138,7 +137,6 @@ def load(
 def check_database(hook: DbApiHook) -> None:
     """Reject a database in which concurrent loads would duplicate rows.
 
-    :param hook: the hook of the database.
     :raises WarehouseError: naming the connection and the alternatives.
     """
     rejected = NOT_ENFORCING.intersection((database(hook), str(hook.conn_type).lower()))
@@ -153,7 +151,6 @@ def check_database(hook: DbApiHook) -> None:
 def check_history(hook: DbApiHook) -> None:
     """Reject a database in which no history can be recorded.
 
-    :param hook: the hook of the database.
     :raises WarehouseError: naming the connection and the databases that can.
     """
     if not issubclass(dialect_of(database(hook)), Staged):
@@ -166,7 +163,6 @@ def check_history(hook: DbApiHook) -> None:
 def database_time(hook: DbApiHook) -> datetime.datetime | None:
     """Return the time by the database's clock; ``None`` for a database without a dialect of its own.
 
-    :param hook: the hook of the database.
     :raises WarehouseError: when the connection fails.
     """
     dialect = dialect_of(database(hook))

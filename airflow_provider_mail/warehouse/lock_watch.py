@@ -17,12 +17,12 @@ _log = logging.getLogger(__name__)
 
 
 class LockWatch:
-    """Looks after some seconds, and then less and less often, whether its block still waits, and for what.
+    """Checks after some seconds, and then at growing intervals, whether its block still waits, and for what.
 
     :param prefix: the beginning of the lines.
     :param look: returns what holds the lock; ``None`` if the block waits for none. Called in a thread; errors are
         ignored.
-    :param timeout: seconds after which the wait ends; the first look is before.
+    :param timeout: seconds after which the wait ends; the first check is earlier.
     """
 
     def __init__(self, prefix: str, look: Callable[[], str | None], timeout: float) -> None:
@@ -31,7 +31,7 @@ class LockWatch:
         self._first = min(FIRST_LOOK_SECONDS, timeout / 2)
         self._done = threading.Event()
         self.holder = ""
-        """What held the lock when it was last looked; empty if nothing did."""
+        """What held the lock at the last check; empty if nothing did."""
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._watch, name="mail-lock-watch", daemon=True).start()

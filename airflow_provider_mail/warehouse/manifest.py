@@ -39,7 +39,6 @@ class DataFile:
     """A file of a load.
 
     :param url: its URL, such as ``s3://bucket/folder/part-00000.parquet``.
-    :param rows: number of its rows.
     :param size: its size in bytes.
     :param sha256: its checksum, in hexadecimal.
     """
@@ -56,7 +55,6 @@ class Manifest:
 
     :param load_id: the load: lower-case letters, digits and underscores.
     :param table_name: the key of `TABLES`.
-    :param mail_conn_id: the Airflow connection of the account.
     :param observed_at: when the service was asked.
     :param file_format: ``parquet`` or ``jsonl``.
     :param files: the files; none for a load without rows.
@@ -111,7 +109,7 @@ class Manifest:
             "observed_at": _text(self.observed_at),
             "file_format": self.file_format,
             # Whether the rows are all that the service has for the window; otherwise no other row may be removed.
-            # No row at all proves nothing, except of a list that may be empty.
+            # An empty result proves nothing, except for a list that may be empty.
             "complete": bool(self.covers or self.replace_where or self.mark_gone)
             and not self.rejected
             and bool(self.rows or self.replace_where),
@@ -147,30 +145,29 @@ class Manifest:
     def from_json(cls, content: bytes) -> Manifest:
         """Decode a manifest.
 
-        :param content: its bytes.
         :raises WarehouseError: when it is no manifest, or one of another version.
         """
         try:
-            given = json.loads(content)
-            if given["version"] != VERSION:
-                raise WarehouseError(f"the manifest has version {given['version']}, expected {VERSION}")
-            table = TABLES[given["table"]]
-            window = given["window"]
-            names = tuple(element["name"] for element in given["schema"]["elements"])
+            fields = json.loads(content)
+            if fields["version"] != VERSION:
+                raise WarehouseError(f"the manifest has version {fields['version']}, expected {VERSION}")
+            table = TABLES[fields["table"]]
+            window = fields["window"]
+            names = tuple(element["name"] for element in fields["schema"]["elements"])
             manifest = cls(
-                load_id=given["load_id"],
-                table_name=given["table"],
-                mail_conn_id=given["mail_conn_id"],
-                observed_at=datetime.datetime.fromisoformat(given["observed_at"]),
-                file_format=given["file_format"],
-                files=tuple(_file(entry) for entry in given["entries"]),
+                load_id=fields["load_id"],
+                table_name=fields["table"],
+                mail_conn_id=fields["mail_conn_id"],
+                observed_at=datetime.datetime.fromisoformat(fields["observed_at"]),
+                file_format=fields["file_format"],
+                files=tuple(_file(entry) for entry in fields["entries"]),
                 replace_where=_conditions(table, window["replace"]) if window["replace"] else None,
                 mark_gone=tuple(_conditions(table, where) for where in window["mark_gone"]),
                 covers={part: _conditions(table, where) for part, where in window["parts"].items()} or None,
                 covers_whole=_conditions(table, window["all_parts"]) if window["all_parts"] else None,
                 start_day=_day(window["start_day"]),
                 end_day=_day(window["end_day"]),
-                rejected=given.get("rejected", 0),
+                rejected=fields.get("rejected", 0),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise WarehouseError(f"it is no manifest of a load ({type(error).__name__})") from None
@@ -220,4 +217,4 @@ def table_key(table: Table) -> str:
 
     :param table: one of `TABLES`.
     """
-    return next(name for name, each in TABLES.items() if each is table)
+    return next(name for name, declared in TABLES.items() if declared is table)

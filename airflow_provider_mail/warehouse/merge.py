@@ -29,8 +29,6 @@ T = TypeVar("T")
 def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
     """Create the empty table that the warehouse loads the files into; return its name.
 
-    :param hook: the hook of the warehouse.
-    :param manifest: the manifest of the load.
     :param name: the table that the rows are merged into.
     :raises WarehouseError: naming table and connection.
     """
@@ -49,8 +47,6 @@ def merge_stage(
 ) -> LoadResult:
     """Merge the staged rows, then remove the table of staged rows; a load that is merged already changes nothing.
 
-    :param hook: the hook of the warehouse.
-    :param manifest: the manifest of the load.
     :param name: the table, created if it does not exist.
     :param exists: see :class:`~airflow_provider_mail.warehouse.coverage.MarkGone`. Default: the windows are all that
         the service has.
@@ -82,11 +78,11 @@ def _dialect(
     removal: RemovalRule | None = None,
     exists: Callable[[Sequence[str]], Collection[str]] | None = None,
 ) -> Merging:
-    kind = database(hook)
-    if kind not in MERGING:
+    database_name = database(hook)
+    if database_name not in MERGING:
         raise WarehouseError(
-            f"connection {hook.get_conn_id()!r}: {kind} is not loaded from files, which is for {', '.join(MERGING)}; "
-            "load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
+            f"connection {hook.get_conn_id()!r}: {database_name} is not loaded from files, which is for "
+            f"{', '.join(MERGING)}; load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
         )
     table = TableName.parse(name)
     source = Source(())

@@ -28,8 +28,6 @@ def stream_rows(
     other drivers decide themselves. On these four the statement cannot write. Everything is closed on exit, even when
     not all rows were read. Use it in one thread, as SQLite demands.
 
-    :param hook: the hook of the database.
-    :param sql: the statement.
     :param parameters: its parameters, in the driver's style; never logged. Default: none.
     :param size: the largest number of rows in a list.
     :return: a context manager with the names of the columns, and the rows in lists.
@@ -56,12 +54,12 @@ def stream_rows(
             # SQLite reads the first row here.
             run(lambda: cursor.execute(sql) if parameters is None else cursor.execute(sql, parameters))
             # psycopg2 describes the columns of a server-side cursor only after the first fetch.
-            first = run(lambda: cursor.fetchmany(size), 0)
+            first_batch = run(lambda: cursor.fetchmany(size), 0)
             if cursor.description is None:
                 raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: it has no result; is it a SELECT?")
 
             def batches() -> Iterator[list[Row]]:
-                batch, fetched = first, 0
+                batch, fetched = first_batch, 0
                 while batch:
                     fetched += len(batch)
                     # Most drivers return tuples, which need no copy.
@@ -76,7 +74,7 @@ def stream_rows(
 
 
 def _advice(fetched: int) -> str:
-    """Say where a value is that the driver cannot convert, as far as that is known, and what to do."""
+    """Describe where the value is that the driver cannot convert, as far as that is known, and what to do."""
     return (
         f". The driver cannot convert a value after row {fetched}: select its column as text, such as "
         "CAST(column AS TEXT), and for text with bytes of another encoding convert it in the query"

@@ -51,7 +51,6 @@ class WrongWidth(tuple[Any, ...]):
         """Make the row.
 
         :param values: all values of the row in the file.
-        :param problem: what is wrong.
         """
         row = cls(values)
         row.problem = problem
@@ -61,7 +60,6 @@ class WrongWidth(tuple[Any, ...]):
 class FileBatch(list[Any]):
     """Rows of a file with lines.
 
-    :param rows: the rows.
     :param lines: for each row the line of the file in which it begins, from 1.
     """
 
@@ -85,8 +83,6 @@ def _numbered(rows: Iterator[Row], lines: array[int], size: int) -> Batches:
 class FileRows(NamedTuple):
     """The rows of a file.
 
-    :param columns: names of the columns, by position.
-    :param batches: the rows, in lists.
     :param total: number of rows; ``None`` unless the file states it.
     """
 
@@ -138,9 +134,7 @@ def form_of(name: str) -> tuple[str | None, str | None, str]:
 def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
     """Read a file once, from its beginning.
 
-    :param file: the file, open for reading bytes.
-    :param name: its name, the last part of errors: a log view cuts them at the right.
-    :param form: how it is read.
+    :param name: its name, which error messages end with: log views cut them at the right.
     :raises WarehouseError: when the file is invalid, on entering or later; names the line, never its content.
     """
     line = [0]
@@ -154,8 +148,8 @@ def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
                 raise
             trace = error.__traceback__
         # Outside of `except`, so that an exception that may hold values is not chained.
-        where = f", line {line[0]}" if line[0] else ""
-        raise WarehouseError(f"path{where}: {message} ({name})").with_traceback(trace)
+        position = f", line {line[0]}" if line[0] else ""
+        raise WarehouseError(f"path{position}: {message} ({name})").with_traceback(trace)
 
     def batches(rows: Batches) -> Batches:
         while (batch := run(lambda: next(rows, None))) is not None:
@@ -186,15 +180,15 @@ def _safe_message(error: Exception, form: FileForm) -> str | None:
 
 def _decompressed(file: IO[bytes], form: FileForm) -> Any:
     """A context manager for the decompressed file."""
-    kind = form.compression
-    if kind is None:
+    compression = form.compression
+    if compression is None:
         return nullcontext(file)
     if form.file_format == "parquet":
         raise WarehouseError("a Parquet file is compressed internally: compression must be 'none'")
-    if kind == "zstd":
+    if compression == "zstd":
         return _zstd(file)
     opened: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
-    return opened[kind](file)
+    return opened[compression](file)
 
 
 def _zstd(file: IO[bytes]) -> Any:
@@ -239,21 +233,21 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
                 row, size = row + 1, 0
                 if values:
                     # CSV has no other form of a missing value.
-                    found = tuple(value or None for value in values)
-                    if len(found) != width and width:
-                        found = WrongWidth.of(found, f"has {len(found)} values instead of {width}")
+                    record = tuple(value or None for value in values)
+                    if len(record) != width and width:
+                        record = WrongWidth.of(record, f"has {len(record)} values instead of {width}")
                     begins.append(began)
-                    yield found
+                    yield record
         except UnicodeDecodeError as error:
             # Text is decoded some lines ahead.
             line[0] = start + reader.line_num + 1 + error.object[: error.start].count(b"\n")
             raise
 
-    found = rows()
+    records = rows()
     if form.column_names is not None:
         width = len(form.column_names)
-        return list(form.column_names), _numbered(found, begins, form.size), None
-    header = next(found, None)
+        return list(form.column_names), _numbered(records, begins, form.size), None
+    header = next(records, None)
     if header is None:
         raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
     if not any(header):
@@ -261,25 +255,25 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
     width = len(header)
     begins.pop()
     # A column without a name, such as the index of pandas, cannot be mapped.
-    return [str(name or "").strip() for name in header], _numbered(found, begins, form.size), None
+    return [str(name or "").strip() for name in header], _numbered(records, begins, form.size), None
 
 
 def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
     begins = array("q")
     objects = _objects(file, form, line, begins)
     first = list(islice(objects, form.size))
-    seen = list(dict.fromkeys(chain.from_iterable(first)))
-    # All names of the first rows, so that the caller notices a misspelt one before anything is sent.
-    columns = list(form.wanted) if form.wanted is not None and set(form.wanted) <= set(seen) else seen
-    known = set(columns)
+    names = list(dict.fromkeys(chain.from_iterable(first)))
+    # All names of the first rows, so that the caller notices a misspelled one before anything is sent.
+    columns = list(form.wanted) if form.wanted is not None and set(form.wanted) <= set(names) else names
+    known_names = set(columns)
 
-    def row(found: Mapping[str, Any]) -> Row:
-        if form.wanted is None and not known.issuperset(found):
+    def row(record: Mapping[str, Any]) -> Row:
+        if form.wanted is None and not known_names.issuperset(record):
             raise WarehouseError(
                 f"has a key that none of the first {form.size} rows has. Say what is imported with "
                 'columns={"<key>": "<property>"}; keys left out there are not sent'
             )
-        return tuple(found.get(name) for name in columns)
+        return tuple(record.get(name) for name in columns)
 
     return columns, _numbered(map(row, chain(_drained(first), objects)), begins, form.size), None
 
@@ -304,27 +298,27 @@ def _objects(file: IO[bytes], form: FileForm, line: list[int], begins: array[int
             text = text.removeprefix(codecs.BOM_UTF8)
         if not text.isspace():
             try:
-                found = decode(text)
+                record = decode(text)
             except msgspec.DecodeError:
-                other = _with_surrogates(text)
-                if other is None:
+                fallback = _with_surrogates(text)
+                if fallback is None:
                     raise
-                found = other
+                record = fallback
             begins.append(line[0])
-            yield found
+            yield record
 
 
 def _with_surrogates(text: str | bytes) -> dict[str, Any] | None:
     """Decode an object with half a surrogate pair, so that its row is rejected and names the column."""
     try:
-        found = json.loads(text)
+        decoded = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def _encoding(plain: io.BufferedReader[_UnownedFile], form: FileForm) -> str:
-    """The encoding by the byte order mark, which is not part of a name, or as given."""
+    """The encoding that the byte order mark shows, which must not become part of a name, or else the given one."""
     if not form.utf8:
         return form.encoding
     return "utf-16" if plain.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
@@ -340,27 +334,29 @@ def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence
         ) from None
     opened = pyarrow.parquet.ParquetFile(file)
     names = opened.schema_arrow.names
-    wanted = names if form.wanted is None or not set(form.wanted) <= set(names) else list(form.wanted)
+    selected = names if form.wanted is None or not set(form.wanted) <= set(names) else list(form.wanted)
 
     def batches() -> Batches:
-        for batch in opened.iter_batches(batch_size=form.size, columns=wanted):
+        for batch in opened.iter_batches(batch_size=form.size, columns=selected):
             # Columns have the file's order, not that of `wanted`.
-            columns = [_python_values(batch.column(batch.schema.get_field_index(name))) for name in wanted]
+            columns = [_python_values(batch.column(batch.schema.get_field_index(name))) for name in selected]
             yield list(zip(*columns, strict=True))
 
-    return wanted, batches(), opened.metadata.num_rows
+    return selected, batches(), opened.metadata.num_rows
 
 
 def _python_values(column: Any) -> list[Any]:
     """The values of a column of Arrow; those that Python cannot represent as `UnreadableValue`."""
     import pyarrow
 
-    kind = column.type
-    if getattr(kind, "unit", "") == "ns":  # Python's times have microseconds
-        zone = {"tz": kind.tz} if pyarrow.types.is_timestamp(kind) else {}
-        makes = {"timestamp": pyarrow.timestamp, "time": pyarrow.time64, "duration": pyarrow.duration}
-        make = next(make for name, make in makes.items() if str(kind).startswith(name))
-        column = column.cast(make("us", **zone), safe=False)
+    arrow_type = column.type
+    if getattr(arrow_type, "unit", "") == "ns":  # Python's times have microseconds
+        if pyarrow.types.is_timestamp(arrow_type):
+            column = column.cast(pyarrow.timestamp("us", tz=arrow_type.tz), safe=False)
+        elif pyarrow.types.is_time(arrow_type):
+            column = column.cast(pyarrow.time64("us"), safe=False)
+        else:
+            column = column.cast(pyarrow.duration("us"), safe=False)
     try:
         values: list[Any] = column.to_pylist()
     except (ArithmeticError, ValueError):

@@ -56,9 +56,9 @@ class LoadResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalRule:
-    """Which rows a load may remove: delete, mark as gone, or end in a history. The one rule for all loads.
+    """Which rows a load may remove: delete, mark as gone, or end in a history. All loads follow this rule.
 
-    One response does not remove a row: a load that would remove some reads a second time, and removes only what both
+    A single response never removes a row: a load that would remove some reads a second time, and removes only what both
     readings lack. If that is all rows, or too many of them, it needs a permission.
 
     :param allow_empty: whether a load may leave none of the rows.
@@ -75,8 +75,6 @@ class RemovalRule:
     def check(self, before: int, after: int, prefix: str, unit: str = "rows") -> None:
         """Compare the number of rows before and after a load, of which both readings lack the difference.
 
-        :param before: number of rows before the load.
-        :param after: number of rows that the load would leave.
         :param prefix: beginning of the error's message.
         :param unit: what is counted. Default: rows.
         :raises UnconfirmedError: when too many would be removed; the message names the permission.
@@ -122,9 +120,6 @@ class Clock:
 class LoadRequest:
     """One load.
 
-    :param table: the declared table.
-    :param name: its name in the database.
-    :param source: the rows.
     :param replace_where: see :func:`airflow_provider_mail.warehouse.load.load`, also for the next four.
     :param covers: what the rows are complete for.
     :param mark_gone: which other rows are marked as gone.
@@ -132,8 +127,6 @@ class LoadRequest:
     :param expire_before: rows that were observed earlier are deleted.
     :param lock_timeout: seconds to wait for a lock.
     :param clock: tells which rows cannot have been observed yet. Default: not checked.
-    :param history: the history that the rows are recorded in.
-    :param task_run: what loads the rows.
     :param recorded: the rows of the load that this one records. Default: ``source``.
     :param resolved: the table's name with its schema, both as the database spells them. Default: not known.
     """
@@ -166,9 +159,9 @@ class LoadRequest:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the rows are all of what ``covers`` names; to be read when all of them have been read.
+        """Whether the rows are everything that ``covers`` names. Valid only after all of them have been read.
 
-        A rejected row confirms nothing, and no row at all is no proof without a permission.
+        With a rejected row they are not, and an empty result needs a permission.
         """
         is_empty_allowed = self.removal is None or self.removal.allow_empty
         return not self.source.rejected and (self.source.read > 0 or is_empty_allowed)

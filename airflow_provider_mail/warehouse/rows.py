@@ -57,7 +57,6 @@ _encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").e
 def utc(value: datetime.datetime) -> datetime.datetime:
     """Convert a time to UTC, without a zone.
 
-    :param value: a datetime with a zone.
     :raises ValueError: for a datetime without a zone.
     """
     return aware(value).astimezone(datetime.UTC).replace(tzinfo=None)
@@ -66,10 +65,9 @@ def utc(value: datetime.datetime) -> datetime.datetime:
 def utc_text(value: datetime.datetime) -> str:
     """Format a time as ``2026-03-01 12:30:00``, in UTC.
 
-    :param value: a datetime with a zone.
     :raises ValueError: for a datetime without a zone.
     """
-    if value.tzinfo is datetime.UTC:  # as all of ours
+    if value.tzinfo is datetime.UTC:  # as are all times that this package makes
         return value.isoformat(" ")[:-6]
     return utc(value).isoformat(" ")
 
@@ -77,7 +75,6 @@ def utc_text(value: datetime.datetime) -> str:
 def aware(value: datetime.datetime) -> datetime.datetime:
     """Return the time unchanged.
 
-    :param value: a datetime.
     :raises ValueError: for a datetime without a zone.
     """
     if value.tzinfo is None:
@@ -100,11 +97,10 @@ def json_text(value: object) -> str:
 def json_texts(values: Sequence[Any]) -> list[str]:
     """Encode many values as :func:`json_text` encodes one.
 
-    :param values: what JSON can represent.
     :raises ValueError: for NaN and infinity.
     """
     if _are_texts_by_name(values):
-        # Properties of contacts, in a quarter of the time. msgspec writes numbers differently, and NaN as null.
+        # msgspec needs a quarter of the time for properties of contacts. It writes numbers differently, NaN as null.
         return [_encode(value).decode() for value in values]
     return [*map(_json_text, values)]
 
@@ -135,16 +131,12 @@ def _are_texts_by_name(values: Sequence[Any]) -> bool:
     )
 
 
-def fits(column: Column, kind: type) -> bool:
-    """Return whether values of a Python type may go into a column.
-
-    :param column: the column.
-    :param kind: the type.
-    """
-    if kind is type(None):
+def fits(column: Column, value_type: type) -> bool:
+    """Return whether values of a Python type may go into a column."""
+    if value_type is type(None):
         return column.nullable
-    accepted, other = _ACCEPTED[column.type.name]
-    return issubclass(kind, accepted) and not issubclass(kind, other)
+    accepted, excluded = _ACCEPTED[column.type.name]
+    return issubclass(value_type, accepted) and not issubclass(value_type, excluded)
 
 
 def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
@@ -158,7 +150,6 @@ def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
 class Encoder:
     """Checks and converts rows column by column: a few steps of Python for hundreds of values.
 
-    :param table: the declared table.
     :param converts: by the name of a portable type, converts values to what the driver takes; absent: unchanged.
     :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
@@ -187,79 +178,88 @@ class Encoder:
         """Encode rows to one sequence of values per column.
 
         :param number: number of the first row, from 1.
-        :param rows: the rows.
         :raises UnstorableError: naming row and column, never the value.
         """
         columns = self._table.columns
         for row, width in enumerate(map(len, rows), number):
             if width != len(columns):
                 raise WarehouseError(f"row {row} has {width} values for {len(columns)} columns")
-        given: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(columns)
-        return [self._column(number, *one) for one in zip(columns, given, strict=True)]
+        values_by_column: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(columns)
+        return [self._column(number, column, values) for column, values in zip(columns, values_by_column, strict=True)]
 
     def _column(self, number: int, column: Column, values: Sequence[Any]) -> Sequence[Any]:
-        kinds = set(map(type, values))
-        if not all(fits(column, kind) for kind in kinds):
-            row, kind = next((row, type(value)) for row, value in enumerate(values) if not fits(column, type(value)))
-            got = "nothing" if kind is type(None) else kind.__name__
-            raise UnstorableError.of(number + row, column.name, f"needs {column.type.name}, got {got}")
-        given = [value for value in values if value is not None] if type(None) in kinds else values
+        """Encode the values of a column, of which the first one is that of the row ``number``.
+
+        Each check is first made for all values at once. Only if it fails, they are searched for the first invalid one.
+        """
+        types = set(map(type, values))
+        if not all(fits(column, value_type) for value_type in types):
+            row, value_type = next(
+                (row, type(value)) for row, value in enumerate(values, number) if not fits(column, type(value))
+            )
+            got = "nothing" if value_type is type(None) else value_type.__name__
+            raise UnstorableError.of(row, column.name, f"needs {column.type.name}, got {got}")
+        # Converters and the database's limits are for values that are not null.
+        present = [value for value in values if value is not None] if type(None) in types else values
         convert = self._converts.get(column.type.name)
-        made = _converted(convert, given) if convert else given
-        if made is None:
+        converted = _converted(convert, present) if convert else present
+        if converted is None:
             assert convert
-            row = next(
-                row for row, value in enumerate(values) if value is not None and not _converted(convert, [value])
+            row, value = next(
+                (row, value)
+                for row, value in enumerate(values, number)
+                if value is not None and not _converted(convert, [value])
             )
             need = "a datetime with a zone" if column.type.name == "timestamp" else f"a {column.type.name} value"
-            reason = text_problem(values[row], nul=True) if column.type.name in ("text", "json") else None
-            raise UnstorableError.of(number + row, column.name, reason or f"needs {need}")
-        if made and not self._storable(column, given, made):
-            for row, value in enumerate(values):
+            reason = text_problem(value, nul=True) if column.type.name in ("text", "json") else None
+            raise UnstorableError.of(row, column.name, reason or f"needs {need}")
+        if converted and not self._storable(column, present, converted):
+            for row, value in enumerate(values, number):
                 if value is not None and (reason := self._problem(column, value)):
-                    raise UnstorableError.of(number + row, column.name, reason)
-        if given is values:
-            return made
-        rest = iter(made)
-        return [self._null if value is None else next(rest) for value in values]
+                    raise UnstorableError.of(row, column.name, reason)
+        if present is values:
+            return converted
+        # Put the nulls back between the converted values.
+        remaining = iter(converted)
+        return [self._null if value is None else next(remaining) for value in values]
 
-    def _storable(self, column: Column, given: Sequence[Any], made: Sequence[Any]) -> bool:
-        """Whether all values can be stored; a fast check, since hardly any cannot."""
-        kind = column.type.name
-        if kind in _RANGES:
-            least, most = _RANGES[kind]
-            lowest = least if column.least is None else max(least, column.least)
-            return bool(lowest <= min(given) and max(given) <= most)
-        if kind in ("text", "json"):
-            if column.name in self._padded and any(value.endswith(" ") for value in made):
+    def _storable(self, column: Column, values: Sequence[Any], converted: Sequence[Any]) -> bool:
+        """Whether all values can be stored: a fast check, since almost all can."""
+        type_name = column.type.name
+        if type_name in _RANGES:
+            smallest, largest = _RANGES[type_name]
+            lowest = smallest if column.least is None else max(smallest, column.least)
+            return bool(lowest <= min(values) and max(values) <= largest)
+        if type_name in ("text", "json"):
+            if column.name in self._padded and any(value.endswith(" ") for value in converted):
                 return False
-            if kind == "json" and self._json_depth and not all(map(self._is_flat, given, made)):
+            if type_name == "json" and self._json_depth and not all(map(self._is_flat, values, converted)):
                 return False
-            joined = "".join(made)
+            joined = "".join(converted)
             return (joined.isascii() or _encodes(joined)) and (
-                self._nul or ("\x00" not in joined and (kind == "text" or "\\u0000" not in joined))
+                self._nul or ("\x00" not in joined and (type_name == "text" or "\\u0000" not in joined))
             )
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
         """The reason why a value cannot be stored, if there is one."""
-        kind = column.type.name
-        if kind in _RANGES:
+        type_name = column.type.name
+        if type_name in _RANGES:
             if column.least is not None and value < column.least:
                 return f"is less than {column.least}, which cannot be true: the service's error"
-            least, most = _RANGES[kind]
-            return None if least <= value <= most else f"is too large for {kind}"
+            smallest, largest = _RANGES[type_name]
+            return None if smallest <= value <= largest else f"is too large for {type_name}"
         if column.name in self._padded and value.endswith(" "):
             return (
                 f"ends with a space, which the collation {self._padded[column.name]} of this key column ignores: "
                 "declare the column with a collation that has NO PAD, such as utf8mb4_nopad_bin or utf8mb4_0900_bin"
             )
-        if kind == "json" and self._json_depth and _depth(value) > self._json_depth:
+        if type_name == "json" and self._json_depth and _depth(value) > self._json_depth:
             return f"is nested more than {self._json_depth} deep, which the database does not accept as JSON"
         return text_problem(value, nul=self._nul)
 
     def _is_flat(self, value: Any, text: str) -> bool:
-        """Whether a JSON value is not nested too deep; hardly any has so many brackets."""
+        """Whether a JSON value is not nested too deep. Counting brackets is enough for almost all values."""
         limit = self._json_depth or 0
         return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
 
@@ -308,21 +308,20 @@ def text_problem(value: Any, *, nul: bool) -> str | None:
 
 def _converted(convert: Convert, values: Sequence[Any]) -> Sequence[Any] | None:
     """The converted values; ``None`` when one cannot be converted, since its error would show the value."""
-    one = bool(values) and values[0] is values[-1] and len(set(map(id, values))) == 1
+    is_one_value = bool(values) and values[0] is values[-1] and len(set(map(id, values))) == 1
     with suppress(TypeError, ValueError, OverflowError):
-        # All rows of a load have the connection and the time of observation in common.
-        return [*convert(values[:1])] * len(values) if one else [*convert(values)]
+        # One object is converted once: all rows of a load share the connection and the time of observation.
+        return [*convert(values[:1])] * len(values) if is_one_value else [*convert(values)]
     return None
 
 
 class RowsFailed(Exception):
-    """Reading or encoding the rows failed, with the error in `Source.error`, which drivers would send to the server."""
+    """Reading or encoding the rows failed. The error is in `Source.error`: drivers would send it to the server."""
 
 
 class Source:
     """The caller's rows, to be read once.
 
-    :param rows: the rows.
     :param on_unstorable: receives rows that cannot be stored. Default: the first one is an error.
     """
 
@@ -334,17 +333,12 @@ class Source:
         self.error: BaseException | None = None
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Set further rows, to be read when all others have been read.
-
-        :param rows: the rows.
-        """
+        """Set further rows, to be read when all others have been read."""
         self._rows = rows
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function whose errors are those of reading the rows.
 
-        :param function: the function.
-        :param arguments: its arguments.
         :raises RowsFailed: when it fails.
         """
         try:
@@ -356,7 +350,6 @@ class Source:
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
         """Encode the rows, some hundreds at a time and column by column.
 
-        :param encoder: encodes them.
         :raises RowsFailed: when getting or encoding a row failed.
         """
         try:
@@ -378,17 +371,17 @@ class Source:
         :param encode: encodes rows, of which it gets the number of the first one.
         :raises UnstorableError: when a row cannot be stored and nothing receives it.
         """
-        for given in batched(self._rows, size):
+        for rows in batched(self._rows, size):
             first = self.read + 1
-            self.read += len(given)
-            stored: Sequence[Sequence[Any]] = given
+            self.read += len(rows)
+            stored: Sequence[Sequence[Any]] = rows
             try:
                 encoded = encode(first, stored)
             except UnstorableError:
                 if self._on_unstorable is None:
                     raise
-                if not (stored := self._storable(encoder, first, given, self._on_unstorable)):
-                    continue  # some drivers take an empty batch for the end
+                if not (stored := self._storable(encoder, first, rows, self._on_unstorable)):
+                    continue  # some drivers treat an empty batch as the end
                 encoded = encode(first, stored)
             yield len(stored), encoded
 
@@ -396,22 +389,21 @@ class Source:
         self, encoder: Encoder, first: int, rows: Sequence[Sequence[Any]], reject: OnUnstorable
     ) -> list[Sequence[Any]]:
         """The rows that can be stored; the others go to ``reject``."""
-        kept = []
+        stored = []
         for number, row in enumerate(rows, first):
             try:
                 encoder.columns(number, [row])
-                kept.append(row)
+                stored.append(row)
             except UnstorableError as error:
                 self.rejected += 1
                 if self.rejected > MAX_REJECTED:
                     raise WarehouseError(f"more than {MAX_REJECTED} rows cannot be stored; {error}") from None
                 reject(row, error)
-        return kept
+        return stored
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
         """Encode the rows, row by row.
 
-        :param encoder: encodes them.
         :raises RowsFailed: getting or encoding a row failed.
         """
         for columns in self.columns(encoder):
@@ -419,11 +411,7 @@ class Source:
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield rows in lists.
-
-    :param rows: the rows.
-    :param size: maximum length of a list.
-    """
+    """Yield rows in lists."""
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch
@@ -432,8 +420,6 @@ def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
 def chunks(rows: Iterable[tuple[Any, ...]], max_rows: int, max_characters: int) -> Iterator[list[tuple[Any, ...]]]:
     """Split rows into lists; a row that is longer than the limit forms a list of its own.
 
-    :param rows: the rows.
-    :param max_rows: the largest number of rows in a list.
     :param max_characters: the largest number of characters of the texts in a list.
     """
     chunk: list[tuple[Any, ...]] = []

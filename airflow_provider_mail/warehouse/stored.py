@@ -23,8 +23,6 @@ T = TypeVar("T")
 class StoredTable:
     """A declared table in a database.
 
-    :param hook: the hook of the database.
-    :param table: the declared table.
     :param name: its name in the database, optionally with its schema.
     :raises WarehouseError: for an invalid name.
     """
@@ -41,18 +39,11 @@ class StoredTable:
         return self._dialect.target
 
     def column(self, name: str) -> str:
-        """Spell a column in a statement.
-
-        :param name: its name.
-        """
+        """Spell a column in a statement."""
         return self._dialect.column(name)
 
     def parameter(self, name: str, value: Any) -> Any:
-        """Convert a value of a column to what the driver takes.
-
-        :param name: name of the column.
-        :param value: the value.
-        """
+        """Convert a value of a column to what the driver takes."""
         convert = self._dialect.parameters.get(self._table[name].type.name)
         return convert(value) if convert else value
 
@@ -66,21 +57,18 @@ class StoredTable:
     def beside(self, name: str) -> TableName:
         """Return the name of another table: without a schema, that in the schema in which the database finds this one.
 
-        :param name: the name of the other table.
         :raises WarehouseError: for an invalid name, or naming the connection, never values.
         """
-        other = TableName.parse(name)
-        if len(other.parts) > 1:
-            return other
-        return self._connected(self._dialect.resolved_name).beside(other)
+        parsed = TableName.parse(name)
+        if len(parsed.parts) > 1:
+            return parsed
+        return self._connected(self._dialect.resolved_name).beside(parsed)
 
     def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
-        """Return the first rows behind a value, in the order of a column.
+        """Return the first rows after a value, in the order of a column.
 
-        :param columns: names of the columns to return.
         :param by: name of the column, which is different in each row.
         :param after: only rows with larger values.
-        :param size: the largest number of rows.
         """
         with stream_rows(self._hook, self._dialect.select_page(columns, by), [after], size) as (_, batches):
             rows = next(batches, [])
@@ -127,7 +115,7 @@ class StoredTable:
 
 
 def _python(column: Column, value: Any) -> Any:
-    """The value as it was loaded: some databases have no times, or none with a zone."""
+    """The value as it was loaded: some databases have no type for times, or none with a zone."""
     if column.type.name != "timestamp" or value is None:
         return value
     time = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value

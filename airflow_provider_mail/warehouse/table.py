@@ -48,7 +48,6 @@ class Column:
     :param name: a plain lower-case name.
     :param type: its portable type.
     :param comment: its meaning, with the unit; stored in databases that have comments.
-    :param nullable: whether it may be null.
     :param observed: the column holds the time at which the service was asked. A later observation replaces an earlier
         one, never the other way round, and a row in which nothing else differs does not count as changed.
     :param gone: the column holds the time since which the service does not have the row any more. Loads set and clear
@@ -236,10 +235,7 @@ class TableName:
         return cls(tuple(NamePart(part, not _FOLDED.fullmatch(part)) for part in parts if part is not None))
 
     def beside(self, name: TableName) -> TableName:
-        """Return the name of a table in the schema of this one, unless the name has a schema of its own.
-
-        :param name: the name of the other table.
-        """
+        """Return the name of a table in the schema of this one, unless the name has a schema of its own."""
         return name if len(name.parts) > 1 else TableName((*self.parts[:-1], *name.parts))
 
     def __str__(self) -> str:
@@ -247,16 +243,10 @@ class TableName:
 
 
 def quoted(identifier: str) -> str:
-    """Quote an identifier as standard SQL does.
-
-    :param identifier: the name of a table, a schema or a column.
-    """
+    """Quote an identifier as standard SQL does."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Quote a text as standard SQL does.
-
-    :param text: the text.
-    """
+    """Quote a text as standard SQL does."""
     return "'" + text.replace("'", "''") + "'"

@@ -13,11 +13,7 @@ from airflow_provider_mail.warehouse.table import Table
 class TaskRun:
     """The try of a task that loads rows; outside of a task, all are ``None``.
 
-    :param run_id: the run of the DAG.
-    :param dag_id: the DAG.
-    :param task_id: the task.
     :param map_index: the index of a mapped task, otherwise -1.
-    :param try_number: the number of the try.
     """
 
     run_id: str | None = None
@@ -41,9 +37,8 @@ class TaskRun:
     def values(self, table: Table, loaded_at: datetime.datetime, rows: int | None = None) -> tuple[Any, ...]:
         """Return the values of a table's ``load_columns``.
 
-        :param table: the table.
         :param loaded_at: when the rows are written, with a zone.
         :param rows: number of rows of the load. Default: none, for a table that does not hold it.
         """
-        given = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
-        return tuple(given[name] for name in table.load_names)
+        values_by_name = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
+        return tuple(values_by_name[name] for name in table.load_names)

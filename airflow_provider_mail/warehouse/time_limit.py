@@ -1,4 +1,4 @@
-"""Reads a database for those who must not wait for it: in a thread of its own, with connections that others can end."""
+"""Reads a database with a time limit: in a thread of its own, whose connections other threads can end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 CONNECT_SECONDS = 5
-"""How long the drivers that can limit it take to connect, and wait for the acknowledgement of what they sent."""
+"""Limit for connecting, and for the acknowledgement of sent data, with drivers that support one."""
 
 
 class Reading(Generic[T]):
@@ -48,7 +48,7 @@ class Reading(Generic[T]):
             self.result.set_result(result)
 
     def end(self) -> None:
-        """Cut its connections, so that its thread ends; it gets no others."""
+        """Cut its connections, so that its thread ends; it cannot open others."""
         with self._lock:
             self._is_ended = True
             for cut in self._cuts:
@@ -59,7 +59,6 @@ class Reading(Generic[T]):
     def uses(self, connection: Any) -> Iterator[None]:
         """Let `end` cut a connection, until the context ends.
 
-        :param connection: a connection of a driver.
         :raises TimeoutError: `end` was called before.
         """
         with _cutting(connection) as cut:
@@ -78,7 +77,7 @@ _current: ContextVar[Reading[Any] | None] = ContextVar("mail_reading", default=N
 
 
 def current_reading() -> Reading[Any] | None:
-    """Return the reading that this thread is of; ``None`` where a database may take any time."""
+    """Return the reading that this thread runs; ``None`` if there is no time limit."""
     return _current.get()
 
 
@@ -86,7 +85,6 @@ def read_within(function: Callable[[], T], seconds: float) -> T:
     """Run a function that reads a database; return its result or raise its error.
 
     :param function: the function, called in another thread.
-    :param seconds: how long it may take.
     :raises TimeoutError: it takes longer; its connections are cut.
     """
     reading = Reading(function, seconds)
@@ -111,7 +109,7 @@ async def aread(reading: Reading[T]) -> T:
 
 @contextmanager
 def _cutting(connection: Any) -> Iterator[Callable[[], object]]:
-    """What makes a call of the driver return that another thread waits in."""
+    """Yield the function that makes a call of the driver return in which another thread waits."""
     if hasattr(connection, "interrupt"):  # SQLite, DuckDB
         yield connection.interrupt
         return

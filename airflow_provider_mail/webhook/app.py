@@ -28,7 +28,7 @@ class ReceiverApp:
     """The receiver with the settings of Airflow's configuration, read when it starts.
 
     A server that reports its start gets an error without an inbox or a token, and ends. Inside Airflow's API server
-    it starts with the first request; as long as it cannot, it answers 503.
+    it starts with the first request; until it can, it responds with 503.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,7 @@ class ReceiverApp:
         self._last_error = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or start and end.
-
-        :param scope: of the connection.
-        :param receive: of the connection.
-        :param send: of the connection.
-        """
+        """Respond to a request, or start and shut down."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":

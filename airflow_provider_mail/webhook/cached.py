@@ -1,4 +1,4 @@
-"""What the receiver reads of the database, again after some seconds: guesses of strangers do not become queries."""
+"""Caches what the receiver reads from the database, so that requests with guessed tokens cause no queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 READ_SECONDS = 5
-"""How long a request waits for the database: with `commits.STORE_SECONDS`, for the longest time."""
+"""How long a request waits for a result of the database; the longest wait is this plus `commits.STORE_SECONDS`."""
 
 _FAILED_SECONDS = 1
 
@@ -47,7 +47,7 @@ class Cached(Generic[T]):
 
         :raises Exception: the database does not answer.
         """
-        # One request that ends must not end the attempt of all.
+        # A request that is cancelled must not cancel the attempt that others wait for.
         return await asyncio.shield(self.start())
 
     def start(self) -> asyncio.Future[T]:
@@ -71,6 +71,6 @@ class Cached(Generic[T]):
         self._until = time.monotonic() + _FAILED_SECONDS
         if not self._is_failing:
             self._is_failing = True
-            known = isinstance(error, WarehouseError | MailConfigError)
-            why = f"no answer within {READ_SECONDS} s" if isinstance(error, TimeoutError) else safe_message(error)
-            _log.error("%s: %s", self._problem, error if known else why)
+            has_safe_message = isinstance(error, WarehouseError | MailConfigError)
+            reason = f"no answer within {READ_SECONDS} s" if isinstance(error, TimeoutError) else safe_message(error)
+            _log.error("%s: %s", self._problem, error if has_safe_message else reason)

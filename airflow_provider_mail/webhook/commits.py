@@ -25,23 +25,23 @@ _MAX_BYTES = 16 * 2**20
 
 
 STORE_SECONDS = 25
-"""How long a push waits for the database. Senders give up sooner or later, and what comes later is stored anyway."""
+"""How long a push waits for the database. After that the sender gets an error, even if the push is stored later."""
 
 WRITE_SECONDS = 15
 """How long one transaction may take: less than a push waits, so that a new connection can store those behind it."""
 
 FAILED_SECONDS = 60
-"""How long a write that failed counts: a probe may succeed where a write does not, as on a full disk."""
+"""How long a failed write counts as a failure: a probe may succeed where a write does not, as on a full disk."""
 
 _CHECK_SECONDS = 1.0
 """Time between checks whether a transaction takes longer."""
 
 _Waiting = tuple[Push, Callable[[BaseException | None], None]]
-"""A push, and what tells its request how it ended."""
+"""A push, and the function that notifies its request of the result."""
 
 
 class Overloaded(Exception):
-    """More waits to be written than `max_pending` bytes."""
+    """More than `max_pending` bytes wait to be written."""
 
 
 class NotStored(Exception):
@@ -53,7 +53,6 @@ class Room:
     """Counts the bytes of a body while it arrives.
 
     :param take: counts bytes, given how many this body has already.
-    :param size: the number of bytes.
     """
 
     take: Callable[[int, int], None]
@@ -62,7 +61,6 @@ class Room:
     def add(self, count: int) -> None:
         """Count more bytes.
 
-        :param count: their number.
         :raises Overloaded: too much waits already.
         """
         self.take(count, self.size)
@@ -84,17 +82,17 @@ class _Writer:
 
     def write(self) -> None:
         pushes = [push for push, _ in self.group]
-        kept = self._connection is not None
+        was_connected = self._connection is not None
         try:
-            if not kept:
+            if not was_connected:
                 self._connection = self._stack.enter_context(self.inbox.connection())
             self.inbox.insert(self._connection, pushes)
         except Exception:
             self.disconnect()
-            if not kept or self.is_given_up:
+            if not was_connected or self.is_given_up:
                 raise
-            # The server may have closed it while it was idle. What it stored nevertheless is stored twice, as if the
-            # service had sent it again.
+            # The server may have closed the connection while it was idle. Pushes that it stored nevertheless are stored
+            # twice, as if the service had sent them again.
             self.write()
 
     def disconnect(self) -> None:
@@ -106,7 +104,6 @@ class _Writer:
 class GroupCommit:
     """Writes pushes to the inbox from one thread with one connection; both are replaced when the database hangs.
 
-    :param inbox: the inbox.
     :param max_pending: bytes that may arrive and wait to be written; a push beyond them is turned away.
     """
 
@@ -133,7 +130,6 @@ class GroupCommit:
     async def store(self, push: Push) -> None:
         """Return once the push is durable.
 
-        :param push: the push.
         :raises Overloaded: too much waits already.
         :raises NotStored: the database did not confirm it.
         """
@@ -148,22 +144,22 @@ class GroupCommit:
             else:
                 stored.set_exception(error)
 
-        def tell(error: BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        def notify(error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: no request waits any more
                 loop.call_soon_threadsafe(end, error)
 
         with self._changed:
             self._start()
             self._take(len(push.body), 0)
-            self._waiting.append((push, tell))
+            self._waiting.append((push, notify))
             self._changed.notify_all()
         until = time.monotonic() + STORE_SECONDS
         try:
             while not stored.done():
                 self.give_up_hanging()
-                if (left := until - time.monotonic()) <= 0:
+                if (remaining := until - time.monotonic()) <= 0:
                     raise NotStored
-                await asyncio.wait([stored], timeout=min(left, _CHECK_SECONDS))
+                await asyncio.wait([stored], timeout=min(remaining, _CHECK_SECONDS))
             stored.result()
         finally:
             stored.cancel()
@@ -192,8 +188,8 @@ class GroupCommit:
         )
         if writer.reading:
             writer.reading.end()
-        for _, tell in group:
-            tell(NotStored())
+        for _, notify in group:
+            notify(NotStored())
 
     def close(self) -> None:
         """Write what waits, and end the thread."""
@@ -242,21 +238,21 @@ class GroupCommit:
                         self._failed_at = time.monotonic() if error else None
                 if error is not None and group:
                     # The message of a driver may quote the body.
-                    why = error if isinstance(error, WarehouseError) else safe_message(error)
-                    _log.error("The inbox could not store %d pushes: %s", len(group), why)
-                for _, tell in group:
-                    tell(error and NotStored())
+                    message = error if isinstance(error, WarehouseError) else safe_message(error)
+                    _log.error("The inbox could not store %d pushes: %s", len(group), message)
+                for _, notify in group:
+                    notify(error and NotStored())
         finally:
             writer.disconnect()
 
     def _end_group(self, writer: _Writer) -> Sequence[_Waiting]:
-        """Take the group of a writer from it; there is none left when it was given up."""
+        """Take the group of a writer from it; the group is empty if the writer was given up."""
         group, writer.group = writer.group, ()
         self._give_back(sum(len(push.body) for push, _ in group))
         return group
 
     def _next_group(self, writer: _Writer) -> bool:
-        """Wait for pushes and hand them to the writer; none when closed or given up."""
+        """Wait for pushes and pass them to the writer; return false when closed or given up."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ended or writer.is_given_up)
             if writer.is_given_up:

@@ -14,20 +14,14 @@ if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import StoredPush
 
 CONFLICT = "an event with the same identity and other fields was stored before"
-"""The reason of a dead letter that can be read, but not stored beside the other one."""
+"""The reason of a dead letter that can be read, but not stored beside an event with the same identity."""
 
 _MAX_IDS = 1000
 """Events of one query."""
 
 
 class Seen(NamedTuple):
-    """An event that was loaded: stored, or a duplicate of a stored one.
-
-    :param mail_conn_id: the account.
-    :param event_id: its identifier.
-    :param push_id: number of its push.
-    :param position: its position in the push.
-    """
+    """An event that was loaded: stored, or a duplicate of a stored one."""
 
     mail_conn_id: str
     event_id: str
@@ -36,43 +30,41 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, row: Row) -> Seen:
-        """Return what is kept of a row of `EVENTS`.
-
-        :param row: the row.
-        """
+        """Return what is kept of a row of `EVENTS`."""
         return cls(row[0], row[1], row[-2], row[-1])
 
 
 def conflicts(stored: StoredTable, pushes: Sequence[StoredPush], seen: Sequence[Seen]) -> Iterator[DeadLetter]:
-    """Yield a dead letter for each event that another one with other fields keeps out of the table.
+    """Yield a dead letter for each event that was not stored because one with its identity has other fields.
 
     :param stored: the table of events.
-    :param pushes: the pushes of a batch.
     :param seen: their events, in the same order, after they were loaded.
     """
-    bodies = {push.id: push for push in pushes}
+    pushes_by_id = {push.id: push for push in pushes}
     for part in _chunks(list(_duplicates(stored, seen))):
-        first = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _rows(stored, part, "raw")}
-        wanted = {(each.push_id, each.position) for each in part}
-        for push_id in dict.fromkeys(each.push_id for each in part):
-            push = bodies[push_id]
+        stored_raw = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _rows(stored, part, "raw")}
+        positions = {(event.push_id, event.position) for event in part}
+        for push_id in dict.fromkeys(event.push_id for event in part):
+            push = pushes_by_id[push_id]
             origin = Origin(push.mail_conn_id, push.received_at, push.id)
             for row in read_push(push.body, origin, lambda letter: None):
                 own, raw = Seen.of(row), row[-4]
-                if (push_id, own.position) in wanted and first.get(own[:2], raw) != raw:
+                if (push_id, own.position) in positions and stored_raw.get(own[:2], raw) != raw:
                     yield DeadLetter(origin, own.position, CONFLICT, json_text(raw))
 
 
 def _duplicates(stored: StoredTable, seen: Sequence[Seen]) -> Iterator[Seen]:
-    """Those of which another one is in the table."""
+    """Those in whose place the table has another event with the same identity."""
     for part in _chunks(seen):
         places = {row[:2]: row[2:] for row in _rows(stored, part, "push_id", "push_index")}
-        yield from (each for each in part if places.get(each[:2], each[2:]) != each[2:])
+        yield from (event for event in part if places.get(event[:2], event[2:]) != event[2:])
 
 
 def _rows(stored: StoredTable, part: Sequence[Seen], *columns: str) -> Iterator[tuple[Any, ...]]:
     names = ", ".join(map(stored.column, ("mail_conn_id", "event_id", *columns)))
-    ids = ", ".join(f"'{event_id}'" for event_id in {each.event_id for each in part})  # digests, in hexadecimal digits
+    ids = ", ".join(
+        f"'{event_id}'" for event_id in {event.event_id for event in part}
+    )  # digests, in hexadecimal digits
     yield from map(tuple, stored.select(names, f"{stored.column('event_id')} IN ({ids})"))
 
 

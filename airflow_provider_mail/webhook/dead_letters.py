@@ -42,28 +42,25 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
     Can be repeated at any time. A whole push of which only some events can be read is replaced by letters for the
     others.
 
-    :param hook: the hook of the database.
     :param table: name of the table of events.
-    :param dead_letters_table: name of the table of dead letters.
     :raises WarehouseError: a table cannot be read or loaded.
     """
     tables, stored = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
     result, last = Replayed(), ""
     while page := stored.page(_COLUMNS, "letter_id", last, _PAGE):
-        again = _Page(page)
-        result.drained += tables.store(again.rows(), again.parts)
-        stored.delete(again.read)
-        result.letters += len(again.read)
+        reread = _Page(page)
+        result.drained += tables.store(reread.rows(), reread.parts)
+        stored.delete(reread.read)
+        result.letters += len(reread.read)
         last = page[-1][0]
-        # Parts with larger keys are met again.
-        result.left += len(page) - len(again.read) + sum(part.letter_id <= last for part in again.parts)
+        # Parts with larger keys are counted on a later page.
+        result.left += len(page) - len(reread.read) + sum(part.letter_id <= last for part in reread.parts)
     return result
 
 
 def count_by_reason(hook: DbApiHook, table: str) -> Counter[str]:
     """Return the number of dead letters by reason, without the names of fields; none where there is no table.
 
-    :param hook: the hook of the database.
     :param table: name of the table of dead letters.
     :raises WarehouseError: the table cannot be read.
     """

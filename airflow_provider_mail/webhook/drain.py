@@ -1,7 +1,7 @@
 """The drain: moves pushes from the inbox into the table of events, in batches of bounded memory.
 
-A batch is loaded before its pushes are marked as drained, and the rows of the tables are never updated. So a drain that
-dies leaves one batch to be loaded again, which changes nothing, and several drains may run at once.
+A batch is loaded before its pushes are marked as drained, and the rows of the tables are never updated. So after a
+crash one batch is loaded again, which changes nothing, and several drains may run at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH_BYTES = 16 * 2**20
 """Bytes of pushes in a batch, which bound its memory."""
 
 OTHER = "other"
-"""What events with codes that the document does not have are counted as: a pushed code may be any text."""
+"""What events with codes that the specification does not have are counted as: a pushed code may be any text."""
 
 _CODES = frozenset(EventCode)
 
@@ -46,7 +46,7 @@ class Drained:
 
     :param pushes: drained pushes.
     :param events: events in them that could be read.
-    :param stored: those that were new, by code; ``other`` for codes that the document does not have.
+    :param stored: those that were new, by code; ``other`` for codes that the specification does not have.
     :param dead_letters: new dead letters, without conflicts.
     :param conflicts: new dead letters of events that have the identity of a stored one, and other fields.
     :param reasons: those by reason, without the names of fields.
@@ -78,7 +78,6 @@ class Drained:
 class EventTables:
     """The tables of events and of dead letters, in one database.
 
-    :param hook: the hook of the database.
     :param events: name of the table of events, optionally with its schema.
     :param dead_letters: name of the table of dead letters, likewise.
     """
@@ -98,16 +97,15 @@ class EventTables:
         """Store events, then dead letters. What is stored already stays as it is.
 
         :param rows: rows of `EVENTS`; iterating over them may add to ``letters``.
-        :param letters: dead letters.
         :param reject: receives the events that the table cannot store. Default: they become dead letters.
         """
         add = reject or letters.append
 
         def on_unstorable(row: Sequence[Any], error: UnstorableError) -> None:
-            given = dict(zip(EVENTS.names, row, strict=True))
-            origin = Origin(given["mail_conn_id"], given["received_at"], given["push_id"])
+            values = dict(zip(EVENTS.names, row, strict=True))
+            origin = Origin(values["mail_conn_id"], values["received_at"], values["push_id"])
             reason = f"column {error.column}: {error.reason}"
-            add(DeadLetter(origin, given["push_index"], reason, json_text(given["raw"])))
+            add(DeadLetter(origin, values["push_index"], reason, json_text(values["raw"])))
 
         loaded = load(self.hook, EVENTS, self.events, rows, on_unstorable=on_unstorable)
         drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0))
@@ -116,14 +114,10 @@ class EventTables:
         return self.keep(letters, drained)
 
     def keep(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
-        """Store dead letters, and count the new ones.
-
-        :param letters: dead letters.
-        :param drained: the counts.
-        """
+        """Store dead letters, and count the new ones."""
         if letters:
-            kept = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
-            for reason, count in (kept.inserted_by or {}).items():
+            loaded = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
+            for reason, count in (loaded.inserted_by or {}).items():
                 drained.reasons[general_reason(reason)] += count
             drained.conflicts = drained.reasons[CONFLICT]
             drained.dead_letters = drained.reasons.total() - drained.conflicts
@@ -141,8 +135,6 @@ def drain(
 ) -> Drained:
     """Move pushes from the inbox into the tables until none is left.
 
-    :param inbox: the inbox.
-    :param tables: the tables.
     :param batch_size: the largest number of pushes in one transaction; at most 16 MiB of them, too.
     :param max_pushes: stop after this number of pushes. Default: no limit.
     :param dead_letters: whether what cannot be read becomes a dead letter; otherwise it is an error.
@@ -184,5 +176,5 @@ def _store(pushes: Sequence[StoredPush], tables: EventTables, dead_letters: bool
 
 
 def _fail(letter: DeadLetter) -> None:
-    where = f"push {letter.origin.push_id}" + ("" if letter.index is None else f", event {letter.index}")
-    raise UnreadableEventError(f"{where}: {letter.reason}; it stays in the inbox")
+    position = f"push {letter.origin.push_id}" + ("" if letter.index is None else f", event {letter.index}")
+    raise UnreadableEventError(f"{position}: {letter.reason}; it stays in the inbox")

@@ -49,14 +49,11 @@ class Erased:
 def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_letters_table: str) -> Erased:
     """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
 
-    Which events those are, `Person` says. Can be repeated, and should be, if the service may still push. Several
+    `Person` defines which events those are. Can be repeated, and should be if the service may still push. Several
     erasures may run at once.
 
-    :param email: the address.
     :param inbox: the inbox; ``None`` without one. On SQLite no drain may run meanwhile.
-    :param hook: the hook of the database of both tables.
     :param table: name of the table of events.
-    :param dead_letters_table: name of the table of dead letters.
     :raises ValueError: there is no address.
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
@@ -75,8 +72,6 @@ class Person:
     An event is about the person if its ``Email``, of whatever type, contains the address. If ``Email`` is missing or
     contains no address at all, the event is about the person if the address is anywhere in it. Addresses are compared
     by `address_key`.
-
-    :param email: the address.
     """
 
     def __init__(self, email: str) -> None:
@@ -84,10 +79,7 @@ class Person:
         self._candidate = re.compile(rf"(?<![\w.%+-]){re.escape(self._key.rpartition('@')[0])}@{_DOMAIN}")
 
     def is_named_in(self, text: str) -> bool:
-        """Return whether a text contains the address, also if the text is JSON, damaged or not.
-
-        :param text: the text.
-        """
+        """Return whether a text contains the address, also if the text is JSON, damaged or not."""
         text = _folded(text)
         # An address alone is compared as a whole: that of O'Brien does not contain Brien's.
         matches = [self._candidate.match(text.strip())] if _ONE.fullmatch(text) else self._candidate.finditer(text)
@@ -125,7 +117,10 @@ class Person:
         kept = [event for event in events if not self.is_in(event.decode(errors="replace"))]
         if len(kept) == len(events):
             return None
-        return body[: opening.end() if opening else 0] + b",".join(kept) + body[end:] if kept else EMPTY
+        if not kept:
+            return EMPTY
+        # What precedes and follows the events stays as it is, also in a damaged body.
+        return body[: opening.end() if opening else 0] + b",".join(kept) + body[end:]
 
 
 def _folded(text: str) -> str:
@@ -145,7 +140,7 @@ def _erase_from_inbox(inbox: Inbox, person: Person) -> int:
     with closing(inbox.open()) as connection:
         while pushes := inbox.scan(connection, after=last, max_pushes=_PAGE):
             for push in pushes:
-                # Looked at without a lock: most pushes are not about the person.
+                # Checked without a lock first: most pushes are not about the person.
                 if person.without(push.body) is not None:
                     count += inbox.change_body(connection, push.id, person.without)
             last = pushes[-1].id
@@ -160,16 +155,21 @@ def _erase_letters(letters: StoredTable, person: Person) -> int:
             continue
         for conn_id, letter_id, reason, raw, received_at, push_id, index in page:
             key = {"mail_conn_id": conn_id, "letter_id": letter_id}
-            rest = person.without(raw.encode()) if index is None else EMPTY if person.is_in(raw) else None
-            if rest is None:
+            if index is None:  # a whole push
+                remaining = person.without(raw.encode())
+            elif person.is_in(raw):
+                remaining = EMPTY
+            else:
                 continue
-            if rest == EMPTY:
+            if remaining is None:  # no event is about the person
+                continue
+            if remaining == EMPTY:
                 count += letters.delete([key])
                 continue
-            # The key is a digest of the text: another erasure that changed the text meanwhile has changed the key.
-            left = DeadLetter(Origin(conn_id, received_at, push_id), None, reason, rest.decode())
-            letters.delete([{**key, "letter_id": left.letter_id}])
-            changed = letters.update(key, {"letter_id": left.letter_id, "raw": left.raw})
+            # The key is a digest of the text: another erasure that has changed the text has changed the key, too.
+            replacement = DeadLetter(Origin(conn_id, received_at, push_id), None, reason, remaining.decode())
+            letters.delete([{**key, "letter_id": replacement.letter_id}])
+            changed = letters.update(key, {"letter_id": replacement.letter_id, "raw": replacement.raw})
             count, again = count + changed, again or not changed
         last = page[-1][1]
     return count
@@ -183,8 +183,8 @@ def _erase_events(events: StoredTable, person: Person) -> int:
         if person.is_named_in(spelling)
     ]
     conditions += [
-        {"mail_conn_id": of, "event_id": id}
-        for of, id, event in events.select(
+        {"mail_conn_id": account, "event_id": id}
+        for account, id, event in events.select(
             f"{conn_id}, {event_id}, {raw}", f"{email} IS NULL OR {email} NOT LIKE '%@%'"
         )
         if person.is_in(event if isinstance(event, str) else json_text(event))

@@ -22,7 +22,7 @@ from airflow_provider_mail.warehouse.tables.events import EVENTS
 Row = tuple[Any, ...]
 
 WIRE_NAMES = {name: str(field.alias) for name, field in MailEvent.model_fields.items()}
-"""The names of the document, by those of `MailEvent` and of the columns."""
+"""The names of the specification, by those of `MailEvent` and of the columns."""
 
 _TEXTS = tuple(WIRE_NAMES[name] for name in EVENTS.names[EVENTS.names.index("email") : EVENTS.names.index("raw")])
 _CODE, _EMAIL, _MESSAGE = WIRE_NAMES["event_code"], WIRE_NAMES["email"], WIRE_NAMES["unique_msg_id"]
@@ -34,7 +34,7 @@ HAPPENS_ONCE = frozenset(
 """Codes of which each recipient of a mail has one event, whatever its time. Unknown codes may happen again."""
 
 MAX_DEPTH = 16
-"""Levels of arrays and objects in an event. The document has one; MariaDB stores at most 32."""
+"""Levels of arrays and objects in an event. The specification has one; MariaDB stores at most 32."""
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 
@@ -52,14 +52,12 @@ _MAX_COMMAS = 100_000
 _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
-"""Decodes what the document describes, events whose fields are text, in a third of the time."""
+"""Decodes what the specification describes, events whose fields are text, in a third of the time."""
 
 
 class Origin(NamedTuple):
     """Where an event came from.
 
-    :param mail_conn_id: the connection of the account.
-    :param received_at: when the push was received.
     :param push_id: number of the push in the inbox.
     """
 
@@ -72,10 +70,8 @@ class Origin(NamedTuple):
 class DeadLetter:
     """An event, or a whole push, that cannot be read.
 
-    :param origin: where it came from.
     :param index: position of the event in the push; ``None`` for a whole push.
     :param reason: why it cannot be read, without its values.
-    :param raw: its text.
     """
 
     origin: Origin
@@ -95,10 +91,7 @@ class DeadLetter:
 
 
 def general_reason(reason: str) -> str:
-    """Return a reason without the name of the field, which a sender can choose: there are few of them.
-
-    :param reason: the reason of a dead letter.
-    """
+    """Return a reason without the name of the field: senders choose those, and without them there are few reasons."""
     return re.sub(r" '.*'", "", reason, count=1, flags=re.DOTALL)
 
 
@@ -109,8 +102,6 @@ class UnreadableError(ValueError):
 def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
     """Yield a row of `EVENTS` for each event of a push.
 
-    :param body: the body of the push.
-    :param origin: where it came from.
     :param reject: receives what cannot be read.
     """
     body = body.removeprefix(_BYTE_ORDER_MARK)
@@ -135,18 +126,12 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
 
 
 def begins_as_push(body: bytes) -> bool:
-    """Return whether a body begins as a JSON array does.
-
-    :param body: the body of a request.
-    """
+    """Return whether a body begins as a JSON array does."""
     return body.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)[:1] == b"["
 
 
 def count_quickly(body: bytes) -> int | None:
-    """Return the number of events of a push; ``None`` if only `split_push` can tell.
-
-    :param body: the body of the push.
-    """
+    """Return the number of events of a push; ``None`` if `split_push` has to determine it."""
     if body.count(b",") <= _MAX_COMMAS:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return len(_decode_parts(body.removeprefix(_BYTE_ORDER_MARK)))
@@ -154,16 +139,17 @@ def count_quickly(body: bytes) -> int | None:
 
 
 def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
-    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is no array.
+    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is not an array.
 
-    :param body: the body of the push.
     :param most: stop after this number of events. Default: all.
     """
     if not begins_as_push(body):
         return None
     parts, _, is_array = split_array(body, body.index(b"[") + 1, most)
     texts = [part.strip(_SPACE) for part in parts]
-    return None if not is_array else [] if texts == [b""] else texts
+    if not is_array:
+        return None
+    return [] if texts == [b""] else texts
 
 
 def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[bytes], int, bool]:
@@ -196,9 +182,7 @@ def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[
 def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
     """Yield a row of `EVENTS` for each event of a dead letter that can be read now.
 
-    :param raw: the text of the letter.
     :param index: its position in the push; ``None`` for a whole push.
-    :param origin: where it came from.
     :param reject: receives what still cannot be read.
     """
     if index is None:
@@ -215,7 +199,6 @@ def read_event(event: Any, origin: Origin, index: int) -> Row:
     """Return the row of `EVENTS` for an event.
 
     :param event: the decoded event.
-    :param origin: where it came from.
     :param index: its position in the push.
     :raises UnreadableError: it is no event, or cannot be stored.
     """
@@ -251,10 +234,9 @@ def _row(event: Mapping[str, Any], origin: Origin, index: int) -> Row:
 def event_id(event: Mapping[str, Any], code: str) -> str:
     """Return the identifier of an event, the same for each of its duplicates.
 
-    Not shown in the document: whether the recipients of one request share a ``UniqueMsgID``, so the address is a part
-    of it, and what identifies a ``TaskStatus``, for which all fields are.
+    The specification does not show whether the recipients of one request share a ``UniqueMsgID``, so the address is a
+    part of the identifier, and not what identifies a ``TaskStatus``, so all of its fields are.
 
-    :param event: the decoded event.
     :param code: its ``EventCode``.
     """
     message = event.get(_MESSAGE)
@@ -336,8 +318,11 @@ def _check(value: Any) -> None:
         raise UnreadableError(problem)
 
 
-def _depth(value: Any, most: int = MAX_DEPTH) -> int:
+def _depth(value: Any, levels: int = MAX_DEPTH) -> int:
+    """How deep a value is nested; what lies more than ``levels`` below it is not counted."""
     if not isinstance(value, dict | list):
         return 0
+    if levels < 0:
+        return 1
     items = value.values() if isinstance(value, dict) else value
-    return 1 + max((_depth(item, most - 1) for item in items), default=0) if most >= 0 else 1
+    return 1 + max((_depth(item, levels - 1) for item in items), default=0)

@@ -11,7 +11,7 @@ from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.inbox import Inbox, InboxState
 
 HEALTH_SECONDS = 5.0
-"""How long a check counts: balancers of strangers may ask at any rate."""
+"""How long the result of a check is reused: load balancers may ask at any rate."""
 
 STATE_SECONDS = 10.0
 """How often the state of the inbox is read while requests arrive."""
@@ -20,8 +20,6 @@ STATE_SECONDS = 10.0
 class Health:
     """Whether the receiver can store pushes.
 
-    :param inbox: the inbox.
-    :param tokens: the valid tokens.
     :param failed_lately: returns whether the latest write failed, less than a minute ago.
     :param max_bytes: bytes of pushes that may wait in the inbox.
     """
@@ -45,7 +43,7 @@ class Health:
 
     async def can_store(self) -> bool:
         """Return whether a push with a valid token would be stored."""
-        # A state that cannot be read refuses no push.
+        # A state that cannot be read is no reason to reject a push.
         parts = (self._tokens.get(), self._probe.get(), self._state.get())
         tokens, probe, _ = await asyncio.gather(*parts, return_exceptions=True)
         if not tokens or isinstance(tokens, BaseException) or isinstance(probe, BaseException):
@@ -53,17 +51,14 @@ class Health:
         return not self._failed_lately() and not self.is_full()
 
     def is_full(self) -> bool:
-        """Return whether more waits in the inbox than may, as was known some seconds ago."""
+        """Return whether the inbox is full, as of some seconds ago."""
         self._state.start()
         if self._state.last is not self._known:
             self._known, self._stored_since = self._state.last, 0
         return self._known is not None and self._known.waiting_bytes + self._stored_since >= self._max_bytes
 
     def stored(self, size: int) -> None:
-        """Count a push that was stored since the state was read.
-
-        :param size: its bytes.
-        """
+        """Count a push that was stored since the state was read."""
         self._stored_since += size
 
     def _read_state(self) -> InboxState:

@@ -1,4 +1,4 @@
-"""The inbox: a table with one row per push, written before the service gets its answer."""
+"""The inbox: a table with one row per push, written before the service gets its response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DURABLE = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_se
 """A server or a role may have switched off that a commit waits for the disk."""
 
 _BUSY_SECONDS = 60.0
-"""How long to wait for the lock of a SQLite file, where nobody limits it."""
+"""How long to wait for the lock of a SQLite file, without a time limit."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,6 @@ OLD = datetime.timedelta(days=1)
 class InboxState:
     """What waits in the inbox to be drained.
 
-    :param waiting_pushes: pushes that are not drained.
     :param waiting_bytes: their bytes, before compression.
     :param oldest: when the oldest of them was received; ``None`` without any.
     """
@@ -71,17 +70,11 @@ class InboxState:
     oldest: datetime.datetime | None
 
     def age(self, now: datetime.datetime) -> datetime.timedelta | None:
-        """Return for how long the oldest push has waited; ``None`` without any.
-
-        :param now: the present time.
-        """
+        """Return for how long the oldest push has waited; ``None`` without any."""
         return max(now - self.oldest, datetime.timedelta()) if self.oldest else None
 
     def is_old(self, now: datetime.datetime) -> bool:
-        """Return whether a push has waited for more than a day.
-
-        :param now: the present time.
-        """
+        """Return whether a push has waited for more than a day."""
         return self.oldest is not None and now - self.oldest > OLD
 
 
@@ -90,17 +83,17 @@ class Inbox:
 
     :param hook: the hook of the database: SQLite or Postgres.
     :param table: name of the table, optionally with its schema.
-    :raises WarehouseError: for another database, or a table name that is none.
+    :raises WarehouseError: for another database, or an invalid table name.
     """
 
     def __init__(self, hook: DbApiHook, table: str = DEFAULT_TABLE) -> None:
         self.hook = hook
-        kind = database(hook)
-        if kind not in ("sqlite", "postgresql", "postgres"):
+        database_name = database(hook)
+        if database_name not in ("sqlite", "postgresql", "postgres"):
             raise WarehouseError(
-                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not {kind}"
+                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not {database_name}"
             )
-        self.is_sqlite = kind == "sqlite"
+        self.is_sqlite = database_name == "sqlite"
         self.name = TableName.parse(table)
         self.table = qualified(self.name)
         self.mark = "?" if self.is_sqlite else "%s"
@@ -108,7 +101,7 @@ class Inbox:
         self.time_type = "TEXT" if self.is_sqlite else "timestamp with time zone"
 
     def open(self) -> Any:
-        """Return a new DB-API connection, with transactions by hand."""
+        """Return a new DB-API connection, with explicit transactions."""
         connection = open_connection(self.hook)
         self._configure(connection)
         return connection
@@ -128,7 +121,7 @@ class Inbox:
             connection.isolation_level = None
             reading = current_reading()
             wait = int(1000 * (reading.seconds if reading else _BUSY_SECONDS))
-            # WAL: a drain reads while pushes arrive. FULL: what is committed survives the machine's fall.
+            # WAL: a drain reads while pushes arrive. FULL: a commit survives a crash of the host.
             for pragma in (f"busy_timeout = {wait}", "journal_mode = WAL", "synchronous = FULL"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         else:
@@ -139,7 +132,7 @@ class Inbox:
                 connection.prepare_threshold = None
 
     def _limit(self, cursor: Any, besides: str = "") -> None:
-        """Limit the statements of this transaction to the time of the `Reading`; poolers have sessions for many."""
+        """Limit the statements of this transaction to the time of the `Reading`; poolers share sessions."""
         limit = ""
         if (reading := current_reading()) and not self.is_sqlite:
             limit = f"SELECT set_config('statement_timeout', '{int(1000 * reading.seconds)}', true)"
@@ -162,14 +155,13 @@ class Inbox:
             "body_bytes": "integer NOT NULL",
             "drained_at": self.time_type,
         }
-        # Small, whatever the retention: the pushes to be drained, and those that may tell of a campaign.
+        # Small, whatever the retention: the pushes to be drained, and those that may report on a campaign.
         indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(mail_conn_id, id) WHERE task_status"}
         self.create_table(self.name, columns, indexes)
 
     def create_table(self, name: TableName, columns: Mapping[str, str], indexes: Mapping[str, str] = {}) -> None:
         """Create a table in the database of the inbox, or add the columns that it lacks.
 
-        :param name: its name.
         :param columns: the definitions of its columns by their names. A version that brings one that is not null has
             to give it a default.
         :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
@@ -179,7 +171,7 @@ class Inbox:
         with self.connected() as cursor:
             if self.columns(cursor, name).issuperset(columns):
                 return  # without the right to create tables, IF NOT EXISTS would fail, too
-            # Two that change the same table at once fail, IF NOT EXISTS or not.
+            # Two sessions that change the same table at once fail, even with IF NOT EXISTS.
             if self.is_sqlite:
                 cursor.execute("BEGIN IMMEDIATE")
             else:
@@ -211,7 +203,7 @@ class Inbox:
         connection.commit()
 
     def _insert(self, count: int) -> str:
-        """The statement that stores so many pushes."""
+        """The statement that stores ``count`` pushes."""
         columns = "received_at, mail_conn_id, task_status, body, body_bytes"
         row = f"({', '.join([self.mark] * 5)})"
         return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
@@ -223,7 +215,6 @@ class Inbox:
         two drains at once do the same work, which the keys of the warehouse make harmless.
 
         :param connection: a connection from `open`.
-        :param max_pushes: the largest number of pushes.
         :param max_bytes: the largest sum of the lengths of their bodies, unless the first one is longer.
         """
         with closing(connection.cursor()) as cursor:
@@ -245,8 +236,6 @@ class Inbox:
         """Mark pushes as drained, and commit, which ends their locks.
 
         :param connection: the connection of `take`.
-        :param ids: numbers of the pushes.
-        :param drained_at: the present time.
         """
         with self._write(connection) as cursor:
             cursor.execute(
@@ -314,7 +303,6 @@ class Inbox:
 
         :param connection: a connection from `open`.
         :param after: only pushes with larger numbers.
-        :param max_pushes: the largest number of pushes.
         """
         with closing(connection.cursor()) as cursor:
             cursor.execute(
@@ -326,17 +314,16 @@ class Inbox:
     def change_body(self, connection: Any, id: int, change: Callable[[bytes], bytes | None]) -> bool:
         """Change the body of a push, and commit; return whether it was changed.
 
-        Waits for the drain that has taken the push, and for another change. Until the end nothing else changes it.
+        Waits for a drain that has taken the push, and for other changes of it; they wait until the commit.
 
         :param connection: a connection from `open`.
-        :param id: number of the push.
         :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
             lock = "" if self.is_sqlite else " FOR UPDATE"
             cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{lock}", [id])
-            found = cursor.fetchone()
-            body = change(zlib.decompress(found[0])) if found else None
+            row = cursor.fetchone()
+            body = change(zlib.decompress(row[0])) if row else None
             if body is not None:
                 cursor.execute(
                     f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
@@ -345,19 +332,11 @@ class Inbox:
         return body is not None
 
     def exists(self, cursor: Any, name: TableName) -> bool:
-        """Return whether a table exists.
-
-        :param cursor: a cursor on the database.
-        :param name: name of the table.
-        """
+        """Return whether a table exists."""
         return bool(self.columns(cursor, name))
 
     def columns(self, cursor: Any, name: TableName) -> set[str]:
-        """Return the names of the columns of a table; none when it does not exist.
-
-        :param cursor: a cursor on the database.
-        :param name: name of the table.
-        """
+        """Return the names of the columns of a table; none when it does not exist."""
         if self.is_sqlite:
             *schema, table = (part.text for part in name.parts)
             cursor.execute("SELECT name FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
@@ -433,13 +412,10 @@ class Inbox:
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:
-    """The columns of a body. Postgres would compress it too, in twice the time, of which it has less than receivers."""
+    """The columns of a body. Postgres could compress it, but takes twice the time, and is the scarcer resource."""
     return zlib.compress(body, 1), len(body)
 
 
 def qualified(name: TableName) -> str:
-    """Return the name of a table as both databases read it.
-
-    :param name: the name as the user wrote it.
-    """
+    """Return the name of a table as both databases read it."""
     return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)

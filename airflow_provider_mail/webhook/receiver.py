@@ -1,4 +1,4 @@
-"""The ASGI application that takes pushes (document, "Events")."""
+"""The ASGI application that takes pushes (specification, "Events")."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RETRY_AFTER_SECONDS = 5
 
 HEALTH, ALIVE = "health", "alive"
-"""The last segments of the paths that need no token. They tell no more than an answer to a wrong token."""
+"""The last segments of the paths that need no token. They reveal no more than the response to a wrong token."""
 
 BODY_SECONDS = 60
 """How long a body may take to arrive."""
@@ -38,11 +38,9 @@ _TASK_STATUS = EventCode.TASK_STATUS.encode()
 
 
 class Receiver:
-    """Takes pushes at ``.../<token>`` and answers 200 once the inbox holds them; ``.../health`` says if it can.
+    """Takes pushes at ``.../<token>``, with 200 once the inbox holds them; ``.../health`` shows whether it can.
 
-    :param commits: writes to the inbox.
     :param tokens: ids of the `mail` connections by the digests of their valid tokens.
-    :param health: whether anything can be stored.
     :param max_body: the longest body in bytes; a longer one is answered with 413.
     :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
@@ -63,12 +61,7 @@ class Receiver:
         self._user_agent = user_agent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request.
-
-        :param scope: of the request.
-        :param receive: of the request.
-        :param send: of the request.
-        """
+        """Respond to a request."""
         token = hide_token(scope)
         if asks_for(HEALTH, scope, token):
             response = Response("OK") if await self._health.can_store() else unavailable()
@@ -83,9 +76,9 @@ class Receiver:
             tokens = await self._tokens.get()
         except Exception:
             return self._counted(unavailable())
-        given, mail_conn_id = token_digest(token), None
+        presented, mail_conn_id = token_digest(token), None
         for digest, owner in tokens.items():
-            mail_conn_id = owner if hmac.compare_digest(given, digest) else mail_conn_id
+            mail_conn_id = owner if hmac.compare_digest(presented, digest) else mail_conn_id
         if mail_conn_id is None:
             return self._counted(Response("Not Found", 404))
         return self._counted(*await self._pushed(request, mail_conn_id))
@@ -96,7 +89,7 @@ class Receiver:
         return response
 
     async def _pushed(self, request: Request, mail_conn_id: str) -> tuple[Response] | tuple[Response, int]:
-        """Answer who knows the token; with the number of events, where they were counted."""
+        """Respond to a request with a valid token; return the number of its events, too, if they were counted."""
         if request.method != "POST":
             return (Response("Method Not Allowed", 405, {"Allow": "POST"}),)
         if self._user_agent and request.headers.get("user-agent") != self._user_agent:
@@ -144,9 +137,7 @@ class Receiver:
 def hide_token(scope: Scope) -> str:
     """Take the token out of a request before anything can be logged or raised; return it.
 
-    Servers log path and query after the answer.
-
-    :param scope: of the request.
+    Servers log path and query after the response.
     """
     token = token_of(scope["path"])
     scope["path"] = f"{scope.get('root_path', '')}/{HIDDEN}"
@@ -155,15 +146,12 @@ def hide_token(scope: Scope) -> str:
 
 
 def unavailable() -> Response:
-    """Return the answer after which the service tries again."""
+    """Return the response after which the service tries again."""
     return Response("Service Unavailable", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 async def count_events(body: bytes) -> int:
-    """Return the number of events of a push, which the drain judges; 0 if it cannot be split, and at most 1,001.
-
-    :param body: the body of the push.
-    """
+    """Return the number of events of a push, at most 1,001; 0 if it cannot be split, which the drain handles."""
     if (count := count_quickly(body)) is None:
         # In a thread: brackets alone take a second for some MiB.
         parts = await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1)
@@ -175,7 +163,6 @@ def asks_for(name: str, scope: Scope, token: str) -> bool:
     """Return whether a request asks for the state of the receiver.
 
     :param name: `HEALTH` or `ALIVE`.
-    :param scope: of the request.
     :param token: the last segment of its path.
     """
     return token == name and scope["method"] in ("GET", "HEAD")

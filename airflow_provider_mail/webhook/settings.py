@@ -148,11 +148,7 @@ class ReceiverSettings:
 
 
 class InboxName(NamedTuple):
-    """Where an inbox is.
-
-    :param conn_id: the connection to its database.
-    :param table: its table.
-    """
+    """Where an inbox is."""
 
     conn_id: str
     table: str
@@ -174,8 +170,6 @@ def configured_inbox(conn_id: str | None = None, table: str | None = None) -> In
 def inbox_of(conn_id: str, table: str) -> Inbox:
     """Return the inbox in a database.
 
-    :param conn_id: the connection to the database.
-    :param table: the table.
     :raises MailConfigError: there is no such database.
     :raises WarehouseError: it is neither Postgres nor SQLite.
     """
@@ -188,9 +182,8 @@ def inbox_of(conn_id: str, table: str) -> Inbox:
 def database_hook(conn_id: str, *, option: str, needs: str) -> DbApiHook:
     """Return the hook of a database.
 
-    :param conn_id: the connection to the database.
     :param option: the option that names it, for errors.
-    :param needs: the error for a connection to something else.
+    :param needs: the error message for a connection that is not to a database.
     :raises MailConfigError: there is no such database.
     """
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -216,8 +209,7 @@ def receives_in_api_server() -> bool:
 def setting(name: str, options: Mapping[str, Mapping[str, Any]] = OPTIONS) -> str:
     """Return the text of an option, or its default.
 
-    :param name: the option.
-    :param options: the options that it is one of. Default: those of the receiver.
+    :param options: the options that contain it. Default: those of the receiver.
     """
     from airflow_provider_mail.version_compat import conf
 

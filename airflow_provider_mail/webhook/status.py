@@ -23,7 +23,6 @@ SECONDS = 30.0
 class ReceiverStatus:
     """The state of receiving.
 
-    :param inbox: what waits in the inbox.
     :param max_bytes: bytes that may wait in it.
     :param tokens: number of valid tokens by connection.
     :param at: when this was read.
@@ -41,23 +40,22 @@ class ReceiverStatus:
 
     @property
     def problems(self) -> list[tuple[str, str]]:
-        """What needs somebody, and the command or setting that fixes it."""
-        found = []
+        """What needs attention, and the command or setting that fixes it."""
+        problems = []
         if not self.tokens:
-            found.append(("there is no valid token: every push is answered with 404", ROTATE))
+            problems.append(("there is no valid token: every push is answered with 404", ROTATE))
         if self.inbox.waiting_bytes >= self.max_bytes:
             fix = "drain it (MailEventsToSqlOperator), or raise [mail] receive_max_inbox_bytes"
-            found.append(("the inbox is full: every push is answered with 503", fix))
+            problems.append(("the inbox is full: every push is answered with 503", fix))
         if self.is_old:
             fix = "check the task of MailEventsToSqlOperator, and that its DAG is not paused"
-            found.append(("a push waits for more than a day: the inbox is not drained", fix))
-        return found
+            problems.append(("a push waits for more than a day: the inbox is not drained", fix))
+        return problems
 
 
 def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> ReceiverStatus:
     """Read the state of receiving.
 
-    :param settings: the settings of the receiver.
     :param seconds: how long the database may take. Default: 30.
     :raises MailConfigError: there is no inbox.
     :raises WarehouseError: there is no table, or the database does not answer in time.

@@ -1,4 +1,4 @@
-"""The threads of a receiver that use the database, of which a database that hangs makes no more than a few."""
+"""The threads of a receiver that use the database. A database that hangs blocks only a few of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_mail.warehouse.time_limit import Reading
 T = TypeVar("T")
 
 MAX_THREADS = 8
-"""Threads for one purpose, with those that were given up and whose driver has not returned."""
+"""Threads for one purpose, including abandoned ones whose driver has not returned."""
 
 
 class Threads:
@@ -22,11 +22,10 @@ class Threads:
     def start(self, function: Callable[[], T], seconds: float) -> Reading[T]:
         """Run a function in a new thread.
 
-        :param function: the function.
         :param seconds: the limit of each of its statements.
         :raises TimeoutError: too many threads hang already.
         """
-        self._readings = [each for each in self._readings if not each.result.done()]
+        self._readings = [started for started in self._readings if not started.result.done()]
         if len(self._readings) >= MAX_THREADS:
             raise TimeoutError
         reading = Reading(function, seconds)

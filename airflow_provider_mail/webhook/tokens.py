@@ -25,7 +25,7 @@ HIDDEN = "..."
 """What is shown in the place of a token."""
 
 TOKENS_SECONDS = 5
-"""How long a receiver may not know a new token, and still accept a retired one."""
+"""How long it may take until a receiver knows a new token, and rejects a retired one."""
 
 # The clock of the database decides what is valid and what is newer: of several machines, one may have a wrong clock.
 _SQLITE_TIME = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', {mark} || ' seconds')"
@@ -41,25 +41,18 @@ def new_token() -> str:
 
 
 def token_digest(token: str) -> str:
-    """Return what is stored of a token. A slow hash would add nothing: nobody guesses 256 random bits.
-
-    :param token: the token.
-    """
+    """Return what is stored of a token. A slow hash would add nothing: nobody guesses 256 random bits."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def token_of(path: str) -> str:
-    """Return the token of a path: its last segment. What precedes it depends on proxies and base paths.
-
-    :param path: the path of a URL.
-    """
+    """Return the token of a path: its last segment. What precedes it depends on proxies and base paths."""
     return path.rstrip("/").rpartition("/")[2]
 
 
 class Tokens:
     """The table of tokens beside an inbox.
 
-    :param inbox: the inbox.
     :param deployment: what tells the tokens of this Airflow deployment from those of others in the same table. Only a
         rotation needs it: each receiver accepts the tokens of all.
     :raises WarehouseError: the name of the inbox is too long for a second table.
@@ -116,21 +109,14 @@ class Tokens:
             raise MailConfigError(_NO_TOKEN)
 
     def digests(self, mail_conn_id: str) -> set[str]:
-        """Return the digests of all tokens that a connection of this deployment has and had.
-
-        :param mail_conn_id: id of the `mail` connection.
-        """
+        """Return the digests of all tokens that a connection of this deployment has and had."""
         query = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark}"
         with self._inbox.connected() as cursor:
             self._run(cursor, query, mail_conn_id, self._deployment)
             return {digest for (digest,) in cursor.fetchall()}
 
     def add(self, token: str, mail_conn_id: str) -> None:
-        """Make a token valid.
-
-        :param token: the token.
-        :param mail_conn_id: id of the `mail` connection that its pushes belong to.
-        """
+        """Make a token valid."""
         query = (
             "INSERT INTO {table} (digest, mail_conn_id, deployment, created_at) VALUES ({mark}, {mark}, {mark}, {time})"
         )
@@ -145,7 +131,6 @@ class Tokens:
         In Postgres the lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too,
         and no token is retired. In SQLite it is a lock of a file beside the database, for all connections.
 
-        :param mail_conn_id: id of the `mail` connection.
         :raises MailConflictError: another rotation has not ended.
         """
         with self._inbox.connected() as cursor:
@@ -169,8 +154,6 @@ class Tokens:
         """Return the digests of the newest tokens of a connection.
 
         :param cursor: of `rotation`.
-        :param mail_conn_id: id of the `mail` connection.
-        :param count: their number.
         """
         query = (
             "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark} "
@@ -185,7 +168,6 @@ class Tokens:
 
         :param cursor: of `rotation`.
         :param kept: digests of the tokens that do not end.
-        :param mail_conn_id: id of the `mail` connection.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
         :raises WarehouseError: the database has ended the rotation; no token ends.
         """
@@ -220,7 +202,6 @@ def with_token(url: str, token: str) -> str:
     """Return a URL with another token as the last segment of its path.
 
     :param url: the URL, which has a token.
-    :param token: the new token.
     """
     parts = urlsplit(url)
     before = parts.path.rstrip("/").rpartition("/")[0]

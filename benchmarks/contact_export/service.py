@@ -2,8 +2,8 @@
 
     python -m benchmarks.contact_export.service CONTACTS LATENCY_MS
 
-Prints its port and serves on loopback until its standard input ends; then it prints what was asked of it, as JSON.
-It must never be what is waited for, so a page is one text with other numbers in it.
+Prints its port and serves on loopback until its standard input ends; then it prints what was requested, as JSON.
+It must never be the bottleneck, so a page is one text with other numbers in it.
 """
 
 from __future__ import annotations

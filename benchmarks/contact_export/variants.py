@@ -64,11 +64,11 @@ def _create(cursor: Any) -> None:
 
 
 def _row(contact: dict[str, Any], properties: str, now: str) -> tuple[Any, ...]:
-    more = contact["properties"]
+    system_properties = contact["properties"]
     return (
         *("mail_default", "", LIST, contact["id"]),
         *(contact["email"], contact["name"], contact["phoneNumber"]),
-        *(more.get("email_bounced_flag"), more.get("email_bounced_time"), more.get("email_open_count")),
+        *map(system_properties.get, ("email_bounced_flag", "email_bounced_time", "email_open_count")),
         *(properties, contact["createDate"], contact["modifyTime"], contact["createUserId"], now),
     )
 
@@ -88,8 +88,8 @@ def http_hook() -> Run:
         hook, rows, index = HttpHook(method="POST", http_conn_id="http_default"), [], 1
         now = datetime.now(UTC).isoformat(" ")
         while True:
-            asked = {"listName": LIST, "pageSize": PAGE, "pageIndex": index}
-            page = hook.run(PATH, json=asked, headers={"ApiKey": "benchmark"}).json()["contactList"]
+            request = {"listName": LIST, "pageSize": PAGE, "pageIndex": index}
+            page = hook.run(PATH, json=request, headers={"ApiKey": "benchmark"}).json()["contactList"]
             if not page:
                 break
             rows += [_row(contact, json.dumps(contact["properties"]), now) for contact in page]
@@ -108,7 +108,7 @@ def floor() -> Run:
     import msgspec
     import psycopg
 
-    where = json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"])
+    database = json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"])
     contacts, in_flight = int(os.environ["BENCHMARK_CONTACTS"]), int(os.environ["BENCHMARK_IN_FLIGHT"])
     port = json.loads(os.environ["AIRFLOW_CONN_MAIL_DEFAULT"])["port"]
     opened = threading.local()
@@ -129,7 +129,7 @@ def floor() -> Run:
 
     def run() -> int:
         with (
-            psycopg.connect(host=where["host"], user=where["login"], dbname=where["schema"]) as connection,
+            psycopg.connect(host=database["host"], user=database["login"], dbname=database["schema"]) as connection,
             connection.cursor() as cursor,
             ThreadPoolExecutor(in_flight) as pool,
         ):
@@ -143,9 +143,9 @@ def floor() -> Run:
                     if not pages:
                         break
                     copy.write(lines(pages.popleft().result(), now))
-            taken = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY)
+            assignments = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY)
             cursor.execute(
-                f"INSERT INTO {TABLE} SELECT * FROM stage ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET {taken}"
+                f"INSERT INTO {TABLE} SELECT * FROM stage ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET {assignments}"
             )
             return cursor.rowcount
 

@@ -3,7 +3,7 @@
     python -m benchmarks.contact_import.sink LATENCY_MS
 
 Prints its port and serves on loopback until its standard input ends; then it prints what it got, as JSON.
-It must never be what is waited for, so bodies are only counted: every contact of the benchmark has exactly one ``@``.
+It must never be the bottleneck, so bodies are only counted: every contact of the benchmark has exactly one ``@``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ async def _serve(latency: float) -> None:
 class Sink:
     """A running sink.
 
-    :param port: on loopback.
     :param received: what it received, after the ``with`` block.
     """
 

@@ -20,11 +20,7 @@ _LAST = ("Smith", "Müller", "García", "王", "Ivanova", "Jones")
 
 
 def contacts(table: str, rows: int) -> Iterator[tuple[int, str, str, str]]:
-    """Yield contacts that are all different, about 60 bytes each; one ``@`` in each valid one (the sink counts them).
-
-    :param table: the table that they are for.
-    :param rows: number of contacts.
-    """
+    """Yield different contacts of about 60 bytes; each valid one has exactly one ``@``, which the sink counts."""
     for number in range(rows):
         is_valid = table == "contacts" or number % INVALID_STEP
         yield (
@@ -36,11 +32,7 @@ def contacts(table: str, rows: int) -> Iterator[tuple[int, str, str, str]]:
 
 
 def valid_contacts(table: str, rows: int) -> int:
-    """Return how many contacts are valid.
-
-    :param table: the table.
-    :param rows: number of its contacts.
-    """
+    """Return how many contacts are valid."""
     return rows if table == "contacts" else rows - -(-rows // INVALID_STEP)
 
 
@@ -48,7 +40,6 @@ def valid_contacts(table: str, rows: int) -> int:
 def databases(folder: Path, rows: int) -> Iterator[dict[str, str]]:
     """Fill both databases; yield, by kind, the connection as Airflow reads it from the environment.
 
-    :param folder: a folder for their files.
     :param rows: number of contacts in each table.
     """
     with postgres(folder) as server, server.database() as database:

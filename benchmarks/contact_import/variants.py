@@ -151,12 +151,12 @@ def _open_rows() -> Iterator[Iterator[tuple[str, ...]]]:
     """Open the rows, in the fastest way that the driver has."""
     import psycopg
 
-    where = json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"])
-    if where["conn_type"] == "postgres":
-        with psycopg.connect(host=where["host"], user=where["login"], dbname=where["schema"]) as connection:
+    database = json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"])
+    if database["conn_type"] == "postgres":
+        with psycopg.connect(host=database["host"], user=database["login"], dbname=database["schema"]) as connection:
             yield connection.cursor().stream(SQL, size=CHUNK)
     else:
-        with closing(sqlite3.connect(where["host"])) as connection:
+        with closing(sqlite3.connect(database["host"])) as connection:
             yield connection.execute(SQL)
 
 

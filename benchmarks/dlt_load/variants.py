@@ -38,10 +38,10 @@ LAZILY_IMPORTED = (
 )
 
 
-def ours(what: str) -> Run:
+def ours(subject: str) -> Run:
     """Run the operator as a task does.
 
-    :param what: ``statistics`` or ``contacts``.
+    :param subject: ``statistics`` or ``contacts``.
     """
     from airflow_provider_mail.transfers import mail_to_object_storage, mail_to_sql
 
@@ -50,18 +50,18 @@ def ours(what: str) -> Run:
     if os.environ["BENCHMARK_KIND"] == "files":
         for module in (*LAZILY_IMPORTED, "pyarrow.parquet"):
             import_module(module)
-        written = {"task_id": "load", "path": os.environ["BENCHMARK_URL"]}
-        if what == "statistics":
-            operator = mail_to_object_storage.MailStatsToObjectStorageOperator(layout="load", **days, **written)
+        files = {"task_id": "load", "path": os.environ["BENCHMARK_URL"]}
+        if subject == "statistics":
+            operator = mail_to_object_storage.MailStatsToObjectStorageOperator(layout="load", **days, **files)
         else:
-            operator = mail_to_object_storage.MailContactsToObjectStorageOperator(list_name=LIST, **written)
+            operator = mail_to_object_storage.MailContactsToObjectStorageOperator(list_name=LIST, **files)
     else:
         imported("warehouse", *LAZILY_IMPORTED)
-        stored = {"task_id": "load", "sql_conn_id": "warehouse"}
-        if what == "statistics":
-            operator = mail_to_sql.MailCampaignStatsToSqlOperator(**days, **stored)
+        rows = {"task_id": "load", "sql_conn_id": "warehouse"}
+        if subject == "statistics":
+            operator = mail_to_sql.MailCampaignStatsToSqlOperator(**days, **rows)
         else:
-            operator = mail_to_sql.MailContactsToSqlOperator(list_name=LIST, **stored)
+            operator = mail_to_sql.MailContactsToSqlOperator(list_name=LIST, **rows)
 
     def run() -> int:
         context: Any = {"dag_run": SimpleNamespace(run_after=datetime.now(UTC))}
@@ -70,10 +70,9 @@ def ours(what: str) -> Run:
     return run
 
 
-def by_dlt(what: str, *, arrow: bool = False, **settings: Any) -> Run:
+def by_dlt(subject: str, *, arrow: bool = False, **settings: Any) -> Run:
     """Run a pipeline of dlt with the source.
 
-    :param what: ``statistics`` or ``contacts``.
     :param arrow: give it Arrow tables.
     :param settings: arguments of ``pipeline.run``.
     """
@@ -84,7 +83,7 @@ def by_dlt(what: str, *, arrow: bool = False, **settings: Any) -> Run:
     from airflow_provider_mail.warehouse.files import arrow_table
     from airflow_provider_mail.warehouse.tables.senders import SENDERS
 
-    kind, url = os.environ["BENCHMARK_KIND"], os.environ["BENCHMARK_URL"]
+    destination_name, url = os.environ["BENCHMARK_KIND"], os.environ["BENCHMARK_URL"]
     destinations = {
         "Postgres": dlt.destinations.postgres,
         "DuckDB": dlt.destinations.duckdb,
@@ -93,23 +92,23 @@ def by_dlt(what: str, *, arrow: bool = False, **settings: Any) -> Run:
     folder = Path(os.environ["BENCHMARK_FOLDER"])
 
     # dlt imports most of what it needs, Airflow included, in its first run.
-    other = dlt.pipeline(
+    import_pipeline = dlt.pipeline(
         "imports",
-        destination=destinations[kind](url if kind == "Postgres" else f"{folder}-imports"),
+        destination=destinations[destination_name](url if destination_name == "Postgres" else f"{folder}-imports"),
         dataset_name="imports",
         pipelines_dir=str(folder),
     )
-    first: Any = arrow_table(SENDERS, []) if arrow else [{"id": 1}]
+    sample: Any = arrow_table(SENDERS, []) if arrow else [{"id": 1}]
     resource = dlt.resource(
-        first, name="first", primary_key="from_domain" if arrow else "id", write_disposition="merge"
+        sample, name="first", primary_key="from_domain" if arrow else "id", write_disposition="merge"
     )
-    other.run(resource, **settings).raise_on_failed_jobs()
+    import_pipeline.run(resource, **settings).raise_on_failed_jobs()
 
     def run() -> int:
         with MailClient(ClientConfig(base_url=os.environ["BENCHMARK_SERVICE"], api_key="benchmark")) as client:
             pipeline = dlt.pipeline(
                 "benchmark",
-                destination=destinations[kind](url),
+                destination=destinations[destination_name](url),
                 dataset_name="by_dlt",
                 pipelines_dir=str(folder),
             )
@@ -118,10 +117,10 @@ def by_dlt(what: str, *, arrow: bool = False, **settings: Any) -> Run:
                 start_day=FIRST_DAY,
                 end_day=month_end(),
                 contact_lists=[LIST],
-                keep_gone=kind == "files",
+                keep_gone=destination_name == "files",
                 arrow=arrow,
             )
-            pipeline.run(source.with_resources(TABLES[what]), **settings).raise_on_failed_jobs()
+            pipeline.run(source.with_resources(TABLES[subject]), **settings).raise_on_failed_jobs()
             # Its own count of rows is that of the cells where it writes CSV.
             return 0
 

@@ -24,11 +24,7 @@ def month_end() -> date:
 
 
 def records(count: int, days: int) -> Iterator[dict[str, object]]:
-    """Yield records as the service writes them, sent from the first day on, in no order of their names.
-
-    :param count: number of records.
-    :param days: number of days.
-    """
+    """Yield records as the service writes them, sent from the first day on, in no order of their names."""
     first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
     span = timedelta(days=days) / count
     for number in range(count):

@@ -137,15 +137,15 @@ def limit() -> Run:
         with closing(http.client.HTTPConnection(str(address.hostname), address.port)) as connection:
             connection.request("POST", PATH, json.dumps(ASKED))
             answer = connection.getresponse()
-            rest = answer.read(1 << 16)
-            rest = rest[rest.index(b"[") :]
+            unparsed = answer.read(1 << 16)
+            unparsed = unparsed[unparsed.index(b"[") :]
             while True:
-                more = answer.read(1 << 16)
-                end = rest.rfind(b"},") + 1 if more else rest.rindex(b"]")
-                yield from decode(b"[" + rest[1:end] + b"]")
-                if not more:
+                chunk = answer.read(1 << 16)
+                end = unparsed.rfind(b"},") + 1 if chunk else unparsed.rindex(b"]")
+                yield from decode(b"[" + unparsed[1:end] + b"]")
+                if not chunk:
                     return
-                rest = rest[end:] + more
+                unparsed = unparsed[end:] + chunk
 
     def rows() -> Iterator[tuple[Any, ...]]:
         now = datetime.now(UTC).isoformat(" ")
@@ -159,8 +159,9 @@ def limit() -> Run:
 
 
 def _upsert(source: str) -> str:
-    taken = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY)
-    return f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) {source} ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET {taken}"
+    assignments = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY)
+    conflict = f"ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET {assignments}"
+    return f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) {source} {conflict}"
 
 
 def _limit_postgres(hook: Any, rows: Iterator[tuple[Any, ...]]) -> int:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.waiting.service CAMPAIGNS LATENCY_MS SENT_FILE
 
-Prints its port and serves on loopback until its standard input ends; then it prints what was asked of it, as JSON. It
-must never be what is waited for, so the pages are kept. A campaign's content has 500 characters.
+Prints its port and serves on loopback until its standard input ends; then it prints what was requested, as JSON. It
+must never be the bottleneck, so the pages are kept. A campaign's content has 500 characters.
 """
 
 from __future__ import annotations

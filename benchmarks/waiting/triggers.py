@@ -39,13 +39,13 @@ class _Waiting(BaseTrigger):
         self.poke_interval = poke_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        kind = type(self)
+        trigger_class = type(self)
         arguments = {name: getattr(self, name) for name in ("mail_conn_id", "mail_name", "poke_interval")}
-        return f"{kind.__module__}.{kind.__qualname__}", arguments
+        return f"{trigger_class.__module__}.{trigger_class.__qualname__}", arguments
 
 
 class Sleeping(_Waiting):
-    """The lower bound: looks whether the service's file is there, and polls nothing."""
+    """The lower bound: checks whether the service's file exists, and polls nothing."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         sent = Path(os.environ["BENCHMARK_SENT"])

@@ -134,7 +134,7 @@ def copy() -> Run:
 
 
 def _table() -> tuple[Any, str, tuple[str, ...]]:
-    """Create the table of events as ours is."""
+    """Create the table of events as the operator does."""
     from airflow_provider_mail.warehouse.load import load
     from airflow_provider_mail.warehouse.tables.events import EVENTS
 
@@ -155,7 +155,7 @@ def _rows(body: bytes, decode: Callable[[bytes], list[dict[str, str]]] = json.lo
 
 
 def _received(hook: Any) -> Iterator[bytes]:
-    """The bodies, from the inbox that was filled for ours: some at a time."""
+    """The bodies, some at a time, from the inbox that was filled for the operator."""
     from airflow_provider_mail.webhook.inbox import Inbox
 
     inbox, last = Inbox(hook), 0

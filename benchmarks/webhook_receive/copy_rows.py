@@ -14,12 +14,7 @@ from benchmarks.webhook_receive.row_wise import COLUMNS, values
 
 
 def copy(connection: psycopg.Connection[Any], table: str, seconds: float) -> tuple[int, float]:
-    """Copy pushes for some time; return their number and the seconds.
-
-    :param connection: the database, which has the table.
-    :param table: its name.
-    :param seconds: for how long.
-    """
+    """Copy pushes for some time; return their number and the seconds."""
     statement = f"COPY {table} ({', '.join(COLUMNS)}, raw, received_at) FROM STDIN".encode()
     start, pushes = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < seconds:

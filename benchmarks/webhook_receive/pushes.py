@@ -33,8 +33,5 @@ _BODY = json.dumps([_event(number) for number in range(EVENTS)]).encode()
 
 
 def body(number: int) -> bytes:
-    """Return a push of 1,000 events that no other push has.
-
-    :param number: number of the push.
-    """
+    """Return a push of 1,000 events that no other push has."""
     return _BODY.replace(_NUMBER, b"%08d" % number)

@@ -33,21 +33,13 @@ INSERT = "INSERT INTO {table} ({names}, raw, received_at) VALUES ({marks}) ON CO
 
 
 def create(connection: psycopg.Connection[Any], table: str) -> None:
-    """Create a table of events.
-
-    :param connection: the database.
-    :param table: its name.
-    """
+    """Create a table of events."""
     columns = ", ".join(f"{name} {'timestamptz' if name in TIMES else 'text'}" for name in COLUMNS)
     connection.execute(CREATE.format(table=table, columns=columns).encode())
 
 
 def values(event: dict[str, str], received_at: datetime) -> list[Any]:
-    """Return a row.
-
-    :param event: the event.
-    :param received_at: when it was received.
-    """
+    """Return a row."""
     return [*(event.get(key) for key in COLUMNS.values()), Jsonb(event), received_at]
 
 

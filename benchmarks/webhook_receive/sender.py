@@ -24,8 +24,6 @@ def run(url: str, connections: int, seconds: float, rate: float, first: int) -> 
     """Push for some time.
 
     :param url: the callback URL.
-    :param connections: number of connections.
-    :param seconds: for how long.
     :param rate: pushes a second; 0 for as many as possible.
     :param first: number of the first push.
     """
@@ -78,13 +76,13 @@ def _read_answer(connection: socket.socket) -> None:
         if not received:
             raise ConnectionError("closed without an answer")
         answer += received
-    head, _, rest = answer.partition(b"\r\n\r\n")
+    head, _, body_start = answer.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
         raise RuntimeError(f"answered {head.splitlines()[0].decode()}")
     lines = (line.partition(b":") for line in head.lower().split(b"\r\n"))
-    left = next(int(value) for name, _, value in lines if name == b"content-length") - len(rest)
-    while left > 0:
-        left -= len(connection.recv(left))
+    remaining = next(int(value) for name, _, value in lines if name == b"content-length") - len(body_start)
+    while remaining > 0:
+        remaining -= len(connection.recv(remaining))
 
 
 if __name__ == "__main__":

@@ -144,10 +144,7 @@ Press Ctrl-C to end it."""
 
 
 def open_in_browser(*addresses: str) -> None:
-    """Open pages in a browser. Without a display there is none but those that would take over the terminal.
-
-    :param addresses: addresses of the pages.
-    """
+    """Open pages in a browser, unless there is no display: a text browser would take over the terminal."""
     if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         for address in addresses:
             webbrowser.open_new_tab(address)
@@ -156,9 +153,7 @@ def open_in_browser(*addresses: str) -> None:
 def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
     """Create the connections, variables and the pool of the example DAGs.
 
-    :param airflow: the running Airflow.
     :param home: folder with the databases.
-    :param emulator: the email service.
     """
     airflow.add(
         "connections",
@@ -181,7 +176,6 @@ def show(path: Path, query: str) -> None:
     """Print the result of a query: one row as lines, several as a table.
 
     :param path: SQLite file.
-    :param query: the query.
     """
     with closing(sqlite3.connect(path)) as database:
         cursor = database.execute(query)
@@ -197,7 +191,9 @@ def show(path: Path, query: str) -> None:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 if __name__ == "__main__":

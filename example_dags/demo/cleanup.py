@@ -41,7 +41,6 @@ def wait_for_end(leaders: Collection[int], seconds: float) -> None:
     """Wait until all processes of sessions have ended.
 
     :param leaders: process ids of the sessions.
-    :param seconds: how long to wait.
     """
     deadline = time.monotonic() + seconds
     while next(members(leaders), None) and time.monotonic() < deadline:
@@ -49,10 +48,7 @@ def wait_for_end(leaders: Collection[int], seconds: float) -> None:
 
 
 def members(leaders: Collection[int]) -> Iterator[psutil.Process]:
-    """Return the running processes of these sessions, also orphans.
-
-    :param leaders: process ids of the sessions.
-    """
+    """Return the running processes of these sessions, also orphans."""
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, PermissionError, psutil.Error):
             if os.getsid(process.pid) in leaders and process.status() != psutil.STATUS_ZOMBIE:

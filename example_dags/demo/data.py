@@ -20,7 +20,6 @@ def make_customers(path: Path, count: int) -> None:
     """Create a customer database with a few invalid addresses.
 
     :param path: SQLite file.
-    :param count: number of customers.
     """
     every = max(count // UNSENDABLE, 1)
 
@@ -54,10 +53,7 @@ def make_carts(path: Path) -> None:
 
 
 def make_lake(folder: Path) -> None:
-    """Create a folder that stands for a bucket, with an export of customers.
-
-    :param folder: the folder.
-    """
+    """Create a folder that stands for a bucket, with an export of customers."""
     folder.mkdir()
     with gzip.open(folder / "customers.csv.gz", "wt", newline="") as file:
         writer = csv.writer(file)
@@ -68,7 +64,6 @@ def make_lake(folder: Path) -> None:
 def fill(emulator: EmulatorClient, contacts: int) -> None:
     """Add senders, a template, past campaigns and a scheduled one.
 
-    :param emulator: the email service.
     :param contacts: number of customers in the database.
     """
     for sender in (SENDER, "shop@example.com", "old.example.com"):

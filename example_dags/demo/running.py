@@ -50,8 +50,6 @@ class Home:
     def start(self, command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
         """Start a process in a new session.
 
-        :param command: the command.
-        :param environment: its environment.
         :param log: file for the output.
         """
         report = self._report
@@ -70,12 +68,7 @@ class Home:
         return process
 
     def run(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        """Run a process and wait for it; raise an error with its output when it fails.
-
-        :param command: the command.
-        :param environment: its environment.
-        :param log: file for the output.
-        """
+        """Run a process and wait for it; raise an error with its output when it fails."""
         process = self.start(command, environment, log)
         if process.wait():
             raise SystemExit(tail(log))
@@ -119,7 +112,6 @@ class Airflow:
     def running(cls, home: Home, **more: str) -> Iterator[Airflow]:
         """Start the components; all of their processes end afterwards.
 
-        :param home: folder for the files of Airflow.
         :param more: further environment of the components.
         """
         port = free_port()
@@ -160,7 +152,6 @@ class Airflow:
     def run(self, dag_id: str, *, show_results: bool = True) -> None:
         """Trigger a DAG and print the states of its tasks until it has succeeded.
 
-        :param dag_id: the DAG.
         :param show_results: whether to print what tasks return.
         """
         until(lambda: self._http.get(f"/api/v2/dags/{dag_id}").status_code == 200, f"the DAG {dag_id}")
@@ -255,24 +246,19 @@ def settings(home: Path, port: int) -> dict[str, str]:
 def until(poll: Callable[[], T], what: str, seconds: float = 180) -> T:
     """Poll twice a second until the result is true, and return it.
 
-    :param poll: returns the result.
     :param what: what is waited for, for the message.
-    :param seconds: how long to wait.
     :raises SystemExit: it took longer.
     """
     end_time = time.monotonic() + seconds
-    while not (found := poll()):
+    while not (result := poll()):
         if time.monotonic() > end_time:
             raise SystemExit(f"{what} did not come up in {seconds:.0f} s.")
         time.sleep(0.5)
-    return found
+    return result
 
 
 def tail(log: Path) -> str:
-    """Return the last lines of a log.
-
-    :param log: the file.
-    """
+    """Return the last lines of a log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-40:])
 
 
@@ -283,9 +269,6 @@ def free_port() -> int:
         return port
 
 
-def say(words: str) -> None:
-    """Print text at once.
-
-    :param words: the text.
-    """
-    print(words, flush=True)
+def say(text: str) -> None:
+    """Print text at once."""
+    print(text, flush=True)

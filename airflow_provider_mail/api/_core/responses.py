@@ -52,14 +52,14 @@ def parse_response(
     :param max_memory: maximum estimated size of the decoded body in bytes.
     """
     operation, status, raw_body = request.path, http_response.status, http_response.body
-    if 200 <= status < 300 and (response := request.decode(raw_body)) is not None:
-        return response
     if exceeds_memory(raw_body, max_memory):
         raise MailAnswerError(
             f"{operation}: the response has so many values that decoding it would take more than {max_memory} bytes of "
             "memory: request less at once",
             operation=operation,
         )
+    if 200 <= status < 300 and (response := request.decode(raw_body)) is not None:
+        return response
     body = _json_object(raw_body)
     code = _code(body)
     message = _service_message(body, secrets, request)
@@ -155,14 +155,18 @@ def _service_message(body: Mapping[str, Any] | None, secrets: Collection[str], r
     message = None if body is None else body.get("message")
     if not isinstance(message, str) or not message:
         return ""
-    message = message[:10_000]
-    for word in request.pii_values():
-        if len(word) > 2 and word in message:
+    words = [word for word in request.pii_values() if len(word) > 2]
+    is_cut, message = len(message) > 10_000, message[:10_000]
+    for word in words:
+        if word in message:
             message = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "***", message)
     for secret in secrets:
         message = message.replace(secret, "***")
     senders = {address_key(sender) for sender in request.senders()}
     message = _WORD.sub(lambda word: "***" if _is_address(word[0], senders) else word[0], message)
+    if is_cut:
+        # A secret, a word or an address that was cut at the end was not masked: remove as much text as one may have.
+        message = message[: -max(map(len, [*secrets, *words]), default=0) - 320]
     return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
 
 

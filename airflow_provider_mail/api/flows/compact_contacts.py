@@ -10,9 +10,6 @@ from airflow_provider_mail.api._core.fields import service_time
 from airflow_provider_mail.api._core.other_fields import declare_other_fields, decode_open
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 
-_MAX_BYTES = 4 * 1024 * 1024
-"""Longer pages are left to the model, whose memory use is limited: values may take fifty times the size of the text."""
-
 _SafeInteger = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
 
@@ -69,8 +66,6 @@ class GetCompactContacts(GetListContacts):
 
     def decode(self, body: bytes | bytearray) -> ContactsPage | None:
         """Decode a successful response; ``None`` leaves it to the model, which reports what is wrong."""
-        if len(body) > _MAX_BYTES:
-            return None
         try:
             page = _decoded(body)
             for contact in page.contact_list or ():

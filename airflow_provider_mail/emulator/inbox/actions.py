@@ -37,18 +37,18 @@ def _react_to_campaign(controls: ControlApi, form: Form) -> None:
 
 def _add_fault(controls: ControlApi, form: Form) -> None:
     count = form.get("count", "1")
-    given = {name.removeprefix("param_"): text for name, text in form.items() if name.startswith("param_")}
+    params = {name.removeprefix("param_"): text for name, text in form.items() if name.startswith("param_")}
     controls.faults.add(
         form["kind"],
         form["operation"],
         count=int(count) if count else None,
         skip=int(form.get("skip") or 0),
-        **{name: _value(text) for name, text in given.items()},
+        **{name: _value(text) for name, text in params.items()},
     )
 
 
 def _value(text: str) -> Any:
-    """Return the JSON value that was typed, or else the text."""
+    """Return the JSON value that was entered, or else the text."""
     try:
         return codec.decode(text)
     except ValueError:

@@ -51,11 +51,11 @@ class InboxControl(Group):
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
         context, index = self.service.context(), self._index
         index.update(index_seconds)
-        found = Mails(context, Wanted(words(text), kind, status, mail_name))
-        places = found.newest(limit, self._place(after) if after else None)
+        mails = Mails(context, Wanted(words(text), kind, status, mail_name))
+        places = mails.newest(limit, self._place(after) if after else None)
         return {
             "mails": mail.summaries(context, places),
-            "total": found.count(),
+            "total": mails.count(),
             "unindexed": index.missing(),
         }
 
@@ -70,13 +70,13 @@ class InboxControl(Group):
         :param mail_id: its id.
         :raises ValueError: there is none.
         """
-        # Not at the top: an emulator that nobody looks into does without the package `email`.
+        # Not at the top: an emulator whose inbox is not used does without the package `email`.
         from airflow_provider_mail.emulator.inbox.message import compose
 
-        found = mail.read(self.service.context(), mail_id)
-        message = compose(found)
+        fields = mail.read(self.service.context(), mail_id)
+        message = compose(fields)
         headers = [(name, str(value)) for name, value in message.items()]
-        return {**found, "text": to_text(found["content"]), "headers": headers, "source": str(message)}
+        return {**fields, "text": to_text(fields["content"]), "headers": headers, "source": str(message)}
 
     @control
     def react(self, mail_id: str, code: str = "Opened") -> None:

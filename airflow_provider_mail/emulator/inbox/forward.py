@@ -41,7 +41,6 @@ class Forwarder:
     Mail that was delivered before the start, bounced or dropped is not forwarded. While the server cannot be reached,
     mail waits; mail that the server rejects is logged by its id and skipped.
 
-    :param service: the service.
     :param address: host and port of the SMTP server.
     """
 
@@ -68,7 +67,7 @@ class Forwarder:
         self._thread.join()
 
     def _notice_reset(self) -> None:
-        """Start over if the state was deleted: whatever is there now came later."""
+        """Start over if the state was deleted: everything that exists now was added later."""
         if self._generation != self._service.store.generation:
             self._generation = self._service.store.generation
             self._scheduled.clear()
@@ -78,8 +77,8 @@ class Forwarder:
     def _run(self) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):
             try:
-                for each in self._due():
-                    self._forward(each)
+                for due in self._due():
+                    self._forward(due)
                     if self._stopping.is_set():
                         break
             except Exception:
@@ -134,8 +133,8 @@ class Forwarder:
                 return
             rank = rows[-1]["rank"] + 1
 
-    def _forward(self, found: dict[str, Any]) -> None:
-        message = compose(found)
+    def _forward(self, fields: dict[str, Any]) -> None:
+        message = compose(fields)
         while not self._stopping.is_set():
             try:
                 if self._smtp is None:
@@ -145,14 +144,14 @@ class Forwarder:
                 self._stopping.wait(_RETRY_SECONDS)
                 continue
             try:
-                self._smtp.send_message(message, found["from_email"], [found["email"]])
+                self._smtp.send_message(message, fields["from_email"], [fields["email"]])
                 return
             except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused, ValueError) as error:
                 # The error's text may hold the recipient's address.
-                log.warning("%s:%d has rejected mail %s: %s", *self._address, found["id"], type(error).__name__)
+                log.warning("%s:%d has rejected mail %s: %s", *self._address, fields["id"], type(error).__name__)
                 return
             except smtplib.SMTPNotSupportedError:
-                log.warning("%s:%d cannot take the address of mail %s", *self._address, found["id"])
+                log.warning("%s:%d cannot take the address of mail %s", *self._address, fields["id"])
                 return
             except OSError:
                 self._smtp = None  # the connection has ended; try again over a new one

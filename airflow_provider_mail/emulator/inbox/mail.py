@@ -25,8 +25,6 @@ class NoSuchMail(ValueError):
 def read(context: Context, mail_id: str) -> dict[str, Any]:
     """Return a mail; see ``InboxControl.mail``.
 
-    :param context: state, settings and time.
-    :param mail_id: its id.
     :raises NoSuchMail: there is none.
     """
     delivery_id, campaign_id, rank = parse(mail_id)
@@ -36,7 +34,6 @@ def read(context: Context, mail_id: str) -> dict[str, Any]:
 def parse(mail_id: str) -> tuple[int, int, int]:
     """Return the delivery's id, or the campaign's id and the recipient's rank; 0 for what does not apply.
 
-    :param mail_id: id of a mail.
     :raises NoSuchMail: it has another form.
     """
     match = _ID.fullmatch(mail_id)
@@ -46,13 +43,9 @@ def parse(mail_id: str) -> tuple[int, int, int]:
 
 
 def summaries(context: Context, places: Iterable[Place]) -> list[dict[str, Any]]:
-    """Return the fields of mails that a list of them shows.
-
-    :param context: state, settings and time.
-    :param places: which mails.
-    """
-    shown = ("id", "kind", "at", "email", "name", "subject", "from_email", "from_name", "mail_name", "status")
-    return [{name: mail[name] for name in shown} for mail in (read(context, place.mail_id) for place in places)]
+    """Return the fields of mails that a list of them shows."""
+    names = ("id", "kind", "at", "email", "name", "subject", "from_email", "from_name", "mail_name", "status")
+    return [{name: mail[name] for name in names} for mail in (read(context, place.mail_id) for place in places)]
 
 
 def _transactional_mail(context: Context, delivery_id: int) -> dict[str, Any]:
@@ -64,7 +57,7 @@ def _transactional_mail(context: Context, delivery_id: int) -> dict[str, Any]:
     )
     if row is None:
         raise NoSuchMail(f"there is no mail 't{delivery_id}'")
-    others = context.store.rows(
+    recipients = context.store.rows(
         "SELECT role, email, name FROM deliveries WHERE message_id = ? ORDER BY id", [row["message_id"]]
     )
     return _mail(
@@ -74,7 +67,10 @@ def _transactional_mail(context: Context, delivery_id: int) -> dict[str, Any]:
         kind=TRANSACTIONAL,
         params={},
         events=_transactional_events(row, context.now),
-        recipients=[other for other in others if other["role"] != "bcc" or other["email"] == row["email"]],
+        # A recipient does not see others in bcc.
+        recipients=[
+            recipient for recipient in recipients if recipient["role"] != "bcc" or recipient["email"] == row["email"]
+        ],
         mail_name=None,
         list_name=None,
     )
@@ -114,7 +110,7 @@ def _mail(
     context: Context, row: Row, *, params: dict[str, Any], events: list[tuple[str, int]], **fields: Any
 ) -> dict[str, Any]:
     row = {**row, **fields}
-    first = "Scheduled" if row["send_at"] > context.now else "Sending"
+    status_before_events = "Scheduled" if row["send_at"] > context.now else "Sending"
     return {
         **{name: row[name] for name in (
             "id", "kind", "email", "name", "recipients", "reply_to", "mail_name", "list_name", "template", "category",
@@ -125,7 +121,7 @@ def _mail(
         "from_name": row["sender_name"],
         "subject": fill(row["subject"] or "", params),
         "content": fill(row["content"] or "", params),
-        "status": max((code for code, _ in events), key=STATUSES.index, default=first),
+        "status": max((code for code, _ in events), key=STATUSES.index, default=status_before_events),
         "events": [{"code": code, "at": iso(at)} for code, at in sorted(events, key=lambda event: event[1])],
     }  # fmt: skip
 
@@ -153,5 +149,5 @@ def _campaign_events(context: Context, row: Row) -> list[tuple[str, int]]:
         if 0 <= place < row[column]:
             events.append((code, ended + time_of_reaction(place, row[column], context.settings)))
     by_hand = context.store.rows("SELECT code, at FROM reactions WHERE campaign_id = ? AND rank = ?", [row["id"], rank])
-    events += [(each["code"], each["at"]) for each in by_hand]
+    events += [(reaction["code"], reaction["at"]) for reaction in by_hand]
     return [(code, at) for code, at in events if at <= context.now]

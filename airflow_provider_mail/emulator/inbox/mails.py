@@ -23,7 +23,7 @@ REACTION_TIMES = {
     "Unsubscribed": "unsubscribed_at",
     "SpamReport": "spam_at",
 }
-#: The condition on a transactional mail that has had an event (an EventCode of the document), or waits for the first.
+#: The condition on a transactional mail that has had an event (an EventCode), or waits for the first one.
 _CONDITIONS = {
     "Scheduled": "send_at > :now",
     "Sending": "false",
@@ -40,7 +40,7 @@ Condition = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where a mail is in the order of time."""
+    """The position of a mail in the order of send times."""
 
     #: Send time in milliseconds.
     at: int
@@ -72,7 +72,6 @@ class Mails:
     """Finds mail.
 
     :param context: state, settings and time. The search index is up to date.
-    :param wanted: which mail to find.
     """
 
     def __init__(self, context: Context, wanted: Wanted) -> None:
@@ -86,14 +85,13 @@ class Mails:
         if condition := self._transactional():
             conditions.append(("deliveries", condition))
         return sum(
-            self._store.value(f"SELECT count(*) FROM {table} WHERE {where}", values)
-            for table, (where, values) in conditions
+            self._store.value(f"SELECT count(*) FROM {table} WHERE {where_sql}", values)
+            for table, (where_sql, values) in conditions
         )
 
     def newest(self, limit: int, after: Place | None = None) -> list[Place]:
         """Return the places of mails, newest first.
 
-        :param limit: maximum number.
         :param after: the place to continue behind. Default: begin with the newest.
         """
         streams = (self._transactional_places(limit, after), self._campaign_places(limit, after))
@@ -102,27 +100,27 @@ class Mails:
     def _transactional_places(self, limit: int, after: Place | None) -> Iterator[Place]:
         if not (condition := self._transactional()):
             return
-        where, values = condition
+        where_sql, values = condition
         values["limit"] = limit
         if after:
-            where += " AND send_at <= :at AND (send_at < :at OR :campaign > 0 OR id < :number)"
+            where_sql += " AND send_at <= :at AND (send_at < :at OR :campaign > 0 OR id < :number)"
             values |= {"at": after.at, "campaign": after.campaign_id, "number": after.number}
         for row in self._store.rows(
-            f"SELECT send_at, id FROM deliveries WHERE {where} ORDER BY send_at DESC, id DESC LIMIT :limit", values
+            f"SELECT send_at, id FROM deliveries WHERE {where_sql} ORDER BY send_at DESC, id DESC LIMIT :limit", values
         ):
             yield Place(row["send_at"], 0, row["id"])
 
     def _campaign_places(self, limit: int, after: Place | None) -> Iterator[Place]:
-        for campaign, (where, values) in self._campaigns():
+        for campaign, (where_sql, values) in self._campaigns():
             begin = (campaign["send_at"], campaign["id"])
             if after and begin > (after.at, after.campaign_id):
                 continue
             if after and begin == (after.at, after.campaign_id):
-                where += " AND rank > :rank"
+                where_sql += " AND rank > :rank"
                 values["rank"] = -after.number
             values["limit"] = limit
             for row in self._store.rows(
-                f"SELECT rank FROM recipients WHERE {where} ORDER BY rank LIMIT :limit", values
+                f"SELECT rank FROM recipients WHERE {where_sql} ORDER BY rank LIMIT :limit", values
             ):
                 yield Place(*begin, -row["rank"])
 
@@ -156,12 +154,12 @@ class Mails:
             values: dict[str, Any] = {f"word{number}": _containing(word) for number, word in enumerate(in_address)}
             conditions = [f"email LIKE :{name} ESCAPE '\\'" for name in values]
             begin, end = self._ranks(row)
-            where = "rank >= :begin AND rank < :end"
+            in_ranks = "rank >= :begin AND rank < :end"
             if wanted.status in dict(REACTIONS):
                 by_hand = "SELECT rank FROM reactions WHERE campaign_id = :campaign AND code = :code"
-                where = f"({where} OR rank IN ({by_hand}))"
+                in_ranks = f"({in_ranks} OR rank IN ({by_hand}))"
             values |= {"campaign": row["id"], "begin": begin, "end": end, "code": wanted.status}
-            yield row, (" AND ".join(("campaign_id = :campaign", where, *conditions)), values)
+            yield row, (" AND ".join(("campaign_id = :campaign", in_ranks, *conditions)), values)
 
     def _campaigns_with(self, word: str) -> set[int]:
         """Return the ids of the campaigns with this word in their text."""

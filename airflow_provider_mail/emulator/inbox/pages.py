@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 PAGE_SIZE = 50
 #: Most seconds that a page spends on indexing new messages; the rest follows with the next requests.
 INDEX_SECONDS = 0.15
-#: Nothing but the files of the emulator; frames only show mail.
+#: Only the files of the emulator; frames show nothing but mail.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -64,10 +64,7 @@ class NotFound(Exception):
 
 
 class Pages:
-    """Responds to requests for the pages.
-
-    :param controls: the control interface.
-    """
+    """Responds to requests for the pages."""
 
     def __init__(self, controls: ControlApi) -> None:
         self._controls = controls
@@ -93,10 +90,7 @@ class Pages:
         }
 
     def respond(self, request: Request) -> Response:
-        """Return the page of a request.
-
-        :param request: the request.
-        """
+        """Return the page of a request."""
         path = request.path
         try:
             if path in self._pages:
@@ -117,9 +111,9 @@ class Pages:
     def _mails(self, request: Request) -> Response:
         query = {name: request.query.get(name) or None for name in ("kind", "status", "mail_name", "after")}
         text = request.query.get("q", "")
-        found = self._controls.inbox.search(text, limit=PAGE_SIZE, index_seconds=INDEX_SECONDS, **query)
-        found |= {"more": len(found["mails"]) == PAGE_SIZE, "statuses": STATUSES, "kinds": (TRANSACTIONAL, CAMPAIGN)}
-        return self._page("mails.html", request, text=text, query=query, **found)
+        result = self._controls.inbox.search(text, limit=PAGE_SIZE, index_seconds=INDEX_SECONDS, **query)
+        result |= {"more": len(result["mails"]) == PAGE_SIZE, "statuses": STATUSES, "kinds": (TRANSACTIONAL, CAMPAIGN)}
+        return self._page("mails.html", request, text=text, query=query, **result)
 
     def _mail(self, request: Request, mail_id: str) -> Response:
         view = request.query.get("view", "html")
@@ -151,12 +145,12 @@ class Pages:
         return self._page("lists.html", request, lists=self._controls.lists())
 
     def _list(self, request: Request, name: str) -> Response:
-        found = next((each for each in self._controls.lists() if each["name"] == name), None)
-        if found is None:
+        contact_list = next((item for item in self._controls.lists() if item["name"] == name), None)
+        if contact_list is None:
             raise NotFound(f"list {name}")
         offset = _number(request.query.get("offset")) or 0
         contacts = self._controls.contacts(name, limit=PAGE_SIZE, offset=offset)
-        return self._page("list.html", request, list=found, contacts=contacts, offset=offset, size=PAGE_SIZE)
+        return self._page("list.html", request, list=contact_list, contacts=contacts, offset=offset, size=PAGE_SIZE)
 
     def _requests(self, request: Request) -> Response:
         text = request.query.get("q", "")
@@ -213,7 +207,7 @@ class Pages:
 
 @cache
 def _templates() -> Environment:
-    # An emulator that nobody looks into does without Jinja.
+    # An emulator whose inbox is not used does without Jinja.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

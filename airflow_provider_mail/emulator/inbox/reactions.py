@@ -13,48 +13,43 @@ from airflow_provider_mail.emulator.store import Row
 def react(context: Context, mail_id: str, code: str) -> None:
     """Let the recipient of a mail react; see ``InboxControl.react``.
 
-    :param context: state, settings and time.
-    :param mail_id: id of the mail.
     :param code: EventCode of the reaction.
     :raises ValueError: there is no such mail or reaction, or the mail was not delivered.
     """
     if code not in REACTION_TIMES:
         raise ValueError(f"a recipient cannot react with {code!r}; reactions are: {', '.join(REACTION_TIMES)}")
-    found = mail.read(context, mail_id)
-    had = {event["code"] for event in found["events"]}
-    if "Delivered" not in had:
-        raise ValueError(f"mail {mail_id} was not delivered: {found['status']}")
-    # Whoever clicks has opened.
-    codes = ("Opened", code) if code != "Opened" and "Opened" not in had else (code,)
+    fields = mail.read(context, mail_id)
+    earlier_codes = {event["code"] for event in fields["events"]}
+    if "Delivered" not in earlier_codes:
+        raise ValueError(f"mail {mail_id} was not delivered: {fields['status']}")
+    # A click implies an open.
+    codes = ("Opened", code) if code != "Opened" and "Opened" not in earlier_codes else (code,)
     delivery_id, campaign_id, rank = mail.parse(mail_id)
-    for each in codes:
+    for event_code in codes:
         if campaign_id:
-            _campaign_reaction(context, campaign_id, rank, each, again=each in had)
+            _campaign_reaction(context, campaign_id, rank, event_code, again=event_code in earlier_codes)
         else:
-            _transactional_reaction(context, delivery_id, each, again=each in had)
+            _transactional_reaction(context, delivery_id, event_code, again=event_code in earlier_codes)
 
 
 def react_to_campaign(context: Context, mail_name: str, code: str, people: int) -> int:
     """Let recipients of a campaign react; see ``InboxControl.react_to_campaign``.
 
-    :param context: state, settings and time.
-    :param mail_name: name of the campaign.
     :param code: EventCode of the reaction.
-    :param people: number of recipients.
     :raises ValueError: there is no such campaign or reaction, or the campaign is not sent.
     """
     row = context.store.row("SELECT * FROM campaigns WHERE name = ? ORDER BY id DESC", [mail_name])
     if row is None or row["state"] != DONE:
         raise ValueError(f"there is no sent campaign {mail_name!r}")
-    # Those who never react otherwise.
+    # Recipients who otherwise never react.
     ranks = context.store.rows(
         "SELECT rank FROM recipients WHERE campaign_id = :campaign AND rank >= :first AND NOT EXISTS "
         "(SELECT 1 FROM reactions WHERE campaign_id = :campaign AND reactions.rank = recipients.rank AND code = :code) "
         "ORDER BY rank LIMIT :people",
         {"campaign": row["id"], "first": row["hard"] + row["soft"] + row["opens"], "code": code, "people": people},
     )
-    for each in ranks:
-        react(context, f"c{row['id']}.{each['rank']}", code)
+    for row_of_recipient in ranks:
+        react(context, f"c{row['id']}.{row_of_recipient['rank']}", code)
     return len(ranks)
 
 

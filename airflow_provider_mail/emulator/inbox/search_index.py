@@ -17,10 +17,7 @@ _MOST = 20
 
 
 def words(text: str) -> list[str]:
-    """Return the first words of a search. What has neither a letter nor a digit is left out.
-
-    :param text: what was typed.
-    """
+    """Return the first words of a search. What has neither a letter nor a digit is left out."""
     return [word for word in text.split() if _WORD.search(word)][:_MOST]
 
 
@@ -36,8 +33,6 @@ class SearchIndex:
     """A full-text index of messages and campaigns by their id; ids of campaigns are higher than those of messages.
 
     It is in SQLite's temporary database, which is created by the first update and moves to disk when it grows.
-
-    :param store: the database.
     """
 
     def __init__(self, store: Store) -> None:
@@ -56,7 +51,9 @@ class SearchIndex:
             self._create()
         while rows := self._next_rows():
             with self._store.transaction():
-                self._store.run_many("INSERT INTO temp.mail_index (rowid, text) VALUES (?, ?)", map(_document, rows))
+                self._store.run_many(
+                    "INSERT INTO temp.mail_index (rowid, text) VALUES (?, ?)", map(_indexed_text, rows)
+                )
             if seconds is not None and time.monotonic() - began > seconds:
                 break
 
@@ -87,6 +84,6 @@ class SearchIndex:
         return [*messages, *campaigns]
 
 
-def _document(row: Row) -> tuple[int, str]:
+def _indexed_text(row: Row) -> tuple[int, str]:
     row_id, *others, content = row.values()
     return row_id, " ".join((*filter(None, others), html.unescape(_TAG.sub(" ", content or ""))))

@@ -28,9 +28,9 @@ DIALECTS: Mapping[str, type[Dialect]] = {
 """Databases with a dialect of their own; the others are loaded and read by `Portable`."""
 
 
-def dialect_of(kind: str) -> type[Dialect]:
+def dialect_of(database_name: str) -> type[Dialect]:
     """Return the dialect for a kind of database.
 
-    :param kind: its name, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
+    :param database_name: its name, as :func:`~airflow_provider_mail.warehouse.connection.database` returns it.
     """
-    return DIALECTS.get(kind, Portable)
+    return DIALECTS.get(database_name, Portable)

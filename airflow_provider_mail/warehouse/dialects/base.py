@@ -43,11 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Dialect(ABC):
-    """How one kind of database is loaded; an instance serves one load.
-
-    :param hook: the hook of the database.
-    :param request: the load.
-    """
+    """How one kind of database is loaded; an instance serves one load."""
 
     types: ClassVar[Mapping[str, str]] = STANDARD_TYPES
     """The declared type of a column, by the name of the portable type."""
@@ -68,42 +64,30 @@ class Dialect(ABC):
 
     @classmethod
     def read_clock(cls, cursor: Any) -> datetime.datetime:
-        """Return the time by the database's clock.
-
-        :param cursor: an open cursor.
-        """
+        """Return the time by the database's clock."""
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor for one statement that reads. Where the database can, the statement cannot write.
+        """Open a cursor for one statement that reads. If the database supports it, the statement cannot write.
 
-        :param hook: the hook of the database.
         :param connection: an open connection that reads nothing else.
         """
         return connection.cursor()
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
-        """Close a cursor, of which not all rows may have been read.
-
-        :param connection: its connection.
-        :param cursor: the cursor.
-        """
+        """Close a cursor whose rows may not all have been read."""
         cursor.close()
 
     @abstractmethod
     def load(self, connection: Any) -> LoadResult:
-        """Load the rows in one transaction, which is committed on success.
-
-        :param connection: an open connection of the driver.
-        """
+        """Load the rows in one transaction, which is committed on success."""
 
     def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
         """Delete the rows of the table that fulfil one of the conditions, and commit; return their number.
 
-        :param connection: an open connection of the driver.
         :param conditions: values by column.
         """
         return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
@@ -111,7 +95,6 @@ class Dialect(ABC):
     def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
         """Change the rows of the table that fulfil a condition, and commit; return their number.
 
-        :param connection: an open connection of the driver.
         :param where: values by column.
         :param values: the new values by column.
         """
@@ -137,29 +120,19 @@ class Dialect(ABC):
 
     @abstractmethod
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the lower-case names of the table's columns; none when it does not exist."""
 
     def resolved_name(self, connection: Any) -> TableName:
-        """Return the name of the table, with its schema where the database says in which one it finds it.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the name of the table, with its schema if the database shows in which one it finds the table."""
         return self.request.name
 
     def column(self, name: str) -> str:
-        """Spell a column in a statement.
-
-        :param name: its name.
-        """
+        """Spell a column in a statement."""
         return self._column(name)
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
-        """Return the statement for the rows behind a value, its parameter, in the order of the column.
+        """Return the statement that selects the rows after a value, which is its parameter, ordered by that column.
 
-        :param columns: names of the columns to select.
         :param by: name of the column to compare and sort by.
         """
         # Without LIMIT, which not every database has: the rest need not be fetched.
@@ -258,20 +231,20 @@ class Dialect(ABC):
         """
         parts: list[str] = []
         values: list[Any] = []
-        for name, wanted in where.items():
+        for name, expected in where.items():
             column, mark, spelled = self.table[name], self.hook.placeholder, f"{alias}{self._column(name)}"
-            if wanted is None and column.nullable:
+            if expected is None and column.nullable:
                 parts.append(f"{spelled} IS NULL")
                 continue
-            if isinstance(wanted, Between):
+            if isinstance(expected, Between):
                 parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
-                ends = [wanted.low, wanted.high]
-            elif isinstance(wanted, OneOf):
-                parts.append(f"{spelled} IN ({', '.join([mark] * len(wanted.values))})")
-                ends = [*wanted.values]
+                ends = [expected.low, expected.high]
+            elif isinstance(expected, OneOf):
+                parts.append(f"{spelled} IN ({', '.join([mark] * len(expected.values))})")
+                ends = [*expected.values]
             else:
                 parts.append(f"{spelled} = {mark}")
-                ends = [wanted]
+                ends = [expected]
             if any(end is None or not fits(column, type(end)) for end in ends):
                 raise ValueError(f"`{argument}` compares column {name} with a value that is not {column.type.name}")
             values += [self._parameter(column, end) for end in ends]
@@ -302,8 +275,8 @@ class Dialect(ABC):
         condition = f"{self._column(observed.name)} < {self.hook.placeholder}"
         values = [self._parameter(observed, self.request.expire_before)]
         if self.request.replace_where:
-            window, more = self._window()
-            condition, values = f"{condition} AND NOT ({window})", [*values, *more]
+            window, window_values = self._window()
+            condition, values = f"{condition} AND NOT ({window})", [*values, *window_values]
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
     def _count_removable(self, cursor: Any) -> int:
@@ -347,7 +320,7 @@ class Dialect(ABC):
     def _ask(self, find: Callable[[], object] = lambda: None) -> None:
         """Ask the service for the rows that would be marked as gone.
 
-        :param find: remembers their names. Default: they have been found.
+        :param find: collects their names. Default: they are known already.
         """
         if (mark_gone := self.request.mark_gone) and mark_gone.exists:
             find()
@@ -355,18 +328,17 @@ class Dialect(ABC):
                 self._missing_names.difference_update(self.request.source.call(mark_gone.exists, names))
             self.is_asked = True
 
-    def _narrowed(self, window: Where, found: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
+    def _narrowed(self, window: Where, rows: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
         """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
 
-        :param window: the window.
-        :param found: the values of the key's last column, of the rows that would be marked.
+        :param rows: the values of the key's last column, of the rows that would be marked.
         """
-        names = {str(name) for (name,) in found}
+        names = {str(name) for (name,) in rows}
         if self.is_confirmed:
             names &= self._missing_names
         else:
             self._missing_names |= names
-        return [{**window, self.table.key[-1]: OneOf(some)} for some in batched(sorted(names), _MAX_NAMES)]
+        return [{**window, self.table.key[-1]: OneOf(batch)} for batch in batched(sorted(names), _MAX_NAMES)]
 
     def _insert_result(self, inserted_by: Mapping[Any, int]) -> LoadResult:
         """The result of a load that updates nothing.
@@ -375,14 +347,13 @@ class Dialect(ABC):
         """
         source, inserted = self.request.source, sum(inserted_by.values())
         unchanged = source.read - source.rejected - inserted
-        shown = inserted_by if self.table.counted_by else None
-        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=shown)
+        reported = inserted_by if self.table.counted_by else None
+        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=reported)
 
     def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
         """Fail when rows claim to have been observed in the future: until then no load would replace them.
 
         :param source: the tables to select from.
-        :param condition: which rows of them.
         :param observed: the time of observation, as spelled there.
         """
         if self.request.clock is None or not self.table.observed:
@@ -392,17 +363,14 @@ class Dialect(ABC):
     def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
         """Fail when a column of rows lies in the future.
 
-        :param cursor: an open cursor.
         :param source: the tables to select from.
-        :param condition: which rows of them.
         :param spelled: the time, as spelled there.
-        :param column: its column.
         """
         assert self.request.clock
         latest = self.request.clock.latest()
-        where, values = condition
+        condition_sql, values = condition
         cursor.execute(
-            f"SELECT COUNT(*) FROM {source} WHERE {where} AND {spelled} > {self.hook.placeholder}",
+            f"SELECT COUNT(*) FROM {source} WHERE {condition_sql} AND {spelled} > {self.hook.placeholder}",
             [*values, self._parameter(column, latest)],
         )
         if count := int(cursor.fetchone()[0]):
@@ -410,7 +378,7 @@ class Dialect(ABC):
 
     def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
         """The error about rows that were observed after ``latest``, with the statements that correct them."""
-        # To when this load has asked the service, or later: the next load comes after it.
+        # The corrected time is that of this load or a later one, so that the next load is newer.
         to = self._time_literal(self.request.observed_at or latest)
         statements = []
         for target, action, condition in self._corrections(to, self._time_literal(latest)):
@@ -463,17 +431,11 @@ class Dialect(ABC):
     # Errors
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception without values of rows."""
         return safe_message(error)
 
     def error(self, message: str) -> WarehouseError:
-        """Build an error that names the table and the connection.
-
-        :param message: what is wrong.
-        """
+        """Build an error that names the table and the connection."""
         return WarehouseError(f"{self.prefix}{message}")
 
     @property

@@ -67,11 +67,7 @@ class DuckDb(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Begin a read-only transaction, and return the connection: a cursor would be another one, not to be cut.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Begin a read-only transaction; return the connection: cursors are connections that `Reading` cannot end."""
         connection.execute("BEGIN TRANSACTION READ ONLY")
         return connection
 
@@ -92,7 +88,7 @@ class DuckDb(Staged):
 
     def _resolved_name(self, cursor: Any) -> TableName:
         *places, name = (part.text for part in self.request.name.parts)
-        where = {
+        condition = {
             0: f"database_name = current_database() AND list_contains({_SEARCHED}, schema_name)",
             1: "((lower(schema_name) = lower(?) AND database_name = current_database()) OR "
             "(lower(database_name) = lower(?) AND schema_name = 'main'))",
@@ -103,7 +99,7 @@ class DuckDb(Staged):
             "SELECT database_name, schema_name, coalesce(c.table_name, ?) FROM duckdb_schemas() AS s LEFT JOIN "
             "(SELECT DISTINCT database_name, schema_name, table_name FROM duckdb_columns() "
             "WHERE lower(table_name) = lower(?)) AS c USING (database_name, schema_name) "
-            f"WHERE {where} ORDER BY c.table_name IS NULL, list_position({_SEARCHED}, schema_name) LIMIT 1",
+            f"WHERE {condition} ORDER BY c.table_name IS NULL, list_position({_SEARCHED}, schema_name) LIMIT 1",
             [name, name, *(places * 2 if len(places) == 1 else places)],
         )
         return TableName.exact(*(cursor.fetchone() or [*places, name]))
@@ -159,9 +155,9 @@ class DuckDb(Staged):
     @property
     def _staged(self) -> str:
         names, key = ", ".join(self.table.names), ", ".join(self.table.key)
-        which = "min" if self.table.insert_only else "max"
-        one = f"SELECT {which}(stage_row) AS stage_row FROM {self.stage_name} GROUP BY {key}"
-        return f"(SELECT {names} FROM {self.stage_name} SEMI JOIN ({one}) USING (stage_row))"
+        aggregate = "min" if self.table.insert_only else "max"
+        kept_rows = f"SELECT {aggregate}(stage_row) AS stage_row FROM {self.stage_name} GROUP BY {key}"
+        return f"(SELECT {names} FROM {self.stage_name} SEMI JOIN ({kept_rows}) USING (stage_row))"
 
     def _ordered(self, alias: str = "s.") -> str:
         return ""  # DuckDB does not lock rows; sorting would take memory
@@ -179,5 +175,7 @@ class DuckDb(Staged):
         for rows in chunks(encoded, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
             numbers = range(self._staged_count, self._staged_count + len(rows))
             self._staged_count += len(rows)
-            given = dict(zip(("stage_row", *self.table.names), (list(numbers), *zip(*rows, strict=True)), strict=True))
-            yield json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+            values_by_column = dict(
+                zip(("stage_row", *self.table.names), (list(numbers), *zip(*rows, strict=True)), strict=True)
+            )
+            yield json.dumps(values_by_column, ensure_ascii=False, separators=(",", ":"))

@@ -1,8 +1,8 @@
-"""Merges the staged rows of a load into the history of the part of the table that they are.
+"""Merges the staged rows of a load into the history of the part of the table that they belong to.
 
-Between two readings nothing is known, so an interval begins and ends at readings only. One reading changes, of the rows
-that it has, those that the reading before it does not have: their interval begins earlier, or a new one is inserted. Of
-the other rows it changes those that the reading before it has: their interval ends earlier, or is split.
+What happens between two readings is unknown, so intervals begin and end at readings only. A reading changes two kinds
+of rows. Of those that it has and the previous reading lacks, the interval begins earlier, or a new one is inserted. Of
+those that it lacks and the previous reading has, the interval ends earlier, or is split.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ class HistoryMerge:
     """The merge of one reading.
 
     :param stage: the load, whose rows are staged.
-    :param history: the history.
-    :param intervals: the table of intervals.
-    :param readings: the table of readings.
     """
 
     def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:
@@ -36,12 +33,12 @@ class HistoryMerge:
         """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
 
         :param cursor: an open cursor, in the transaction of the load.
-        :raises UnconfirmedError: when too many rows have left since the reading before.
+        :raises UnconfirmedError: when too many rows have left since the previous reading.
         """
         self._reject_future(cursor)
-        where, values = self._readings._condition("history", self._history.where)
+        condition, values = self._readings._condition("history", self._history.where)
         read_at = self._readings._column(READ_AT)
-        source = f"FROM {self._readings.target} WHERE {where} AND {read_at}"
+        source = f"FROM {self._readings.target} WHERE {condition} AND {read_at}"
         cursor.execute(f"SELECT count(*) {source} = {self._mark}", [*values, self._now])
         if int(cursor.fetchone()[0]):
             return None
@@ -50,7 +47,7 @@ class HistoryMerge:
         cursor.execute(f"SELECT count(*) FROM {self._stage._staged} AS s")
         count = int(cursor.fetchone()[0])
         before = self._check_removal(cursor, count)
-        if not self._stage.request.is_complete:  # nobody, which needs a permission: not recorded
+        if not self._stage.request.is_complete:  # an empty reading that is not permitted is not recorded
             return (0, before) if before else None
         left = self._end(cursor, following)
         joined = self._begin(cursor, following)
@@ -62,7 +59,7 @@ class HistoryMerge:
         return joined, left
 
     def _reject_future(self, cursor: Any) -> None:
-        """Fail when the part was read in the future: this reading would change what was before, not what is now."""
+        """Fail when a recorded reading lies in the future: this one would change the past instead of the present."""
         if self._readings.request.clock:
             condition = self._readings._condition("history", self._history.where)
             column = self._readings.table[READ_AT]
@@ -83,9 +80,9 @@ class HistoryMerge:
         yield readings, f"DELETE FROM {readings}", f"{self._readings._column(READ_AT)} > {latest}"
 
     def _check_removal(self, cursor: Any, after: int) -> int:
-        """Return how many stays there are before this reading, unless too many of them would end."""
-        where, values = self._valid_now()
-        cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {where}", values)
+        """Return the number of intervals that are open before this reading; fail if too many of them would end."""
+        condition, values = self._valid_now()
+        cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {condition}", values)
         before = int(cursor.fetchone()[0])
         if (rule := self._stage.request.removal) and self._stage.is_confirmed:
             rule.check(before, after, self._intervals.prefix)
@@ -93,24 +90,24 @@ class HistoryMerge:
 
     def _valid_now(self) -> tuple[str, list[Any]]:
         """The intervals that begin before this reading and end after it."""
-        where, values = self._stage._condition("history", self._history.where, "t.")
+        condition, values = self._stage._condition("history", self._history.where, "t.")
         valid = f"t.{self._from} < {self._mark} AND (t.{self._to} IS NULL OR t.{self._to} > {self._mark})"
-        return f"{where} AND {valid}", [*values, self._now, self._now]
+        return f"{condition} AND {valid}", [*values, self._now, self._now]
 
     def _end(self, cursor: Any, following: Any) -> int:
         """End the intervals of rows that this reading does not have, at this reading."""
-        where, values = self._valid_now()
-        where += f" AND NOT {self._stage._is_staged()}"
+        condition, values = self._valid_now()
+        condition += f" AND NOT {self._stage._is_staged()}"
         if following is not None:  # rows that the following reading has again: the interval is split
             key = ", ".join(f"t.{name}" for name in self._key)
             cursor.execute(
                 f"INSERT INTO {self._intervals.target} ({self._names()}) "
                 f"SELECT {key}, {self._mark}, t.{self._to}{self._written} FROM {self._intervals.target} AS t "
-                f"WHERE {where} AND (t.{self._to} IS NULL OR t.{self._to} > {self._mark})",
+                f"WHERE {condition} AND (t.{self._to} IS NULL OR t.{self._to} > {self._mark})",
                 [following, *self._load_values(), *values, following],
             )
         cursor.execute(
-            f"UPDATE {self._intervals.target} AS t SET {self._to} = {self._mark}{self._assigned} WHERE {where}",
+            f"UPDATE {self._intervals.target} AS t SET {self._to} = {self._mark}{self._assigned} WHERE {condition}",
             [self._now, *self._load_values(), *values],
         )
         return self._intervals._affected(cursor)
@@ -120,10 +117,10 @@ class HistoryMerge:
         count = 0
         end = "NULL"
         if following is not None:  # intervals that began at the following reading begin at this one
-            where, values = self._stage._condition("history", self._history.where, "t.")
+            condition, values = self._stage._condition("history", self._history.where, "t.")
             cursor.execute(
                 f"UPDATE {self._intervals.target} AS t SET {self._from} = {self._mark}{self._assigned} "
-                f"WHERE {where} AND t.{self._from} = {self._mark} AND {self._stage._is_staged()}",
+                f"WHERE {condition} AND t.{self._from} = {self._mark} AND {self._stage._is_staged()}",
                 [self._now, *self._load_values(), *values, following],
             )
             count = self._intervals._affected(cursor)
@@ -146,5 +143,5 @@ class HistoryMerge:
         return count + self._intervals._affected(cursor)
 
     def _names(self) -> str:
-        written = map(self._intervals._column, self._intervals.table.load_names)
-        return ", ".join([*self._key, self._from, self._to, *written])
+        load_columns = map(self._intervals._column, self._intervals.table.load_names)
+        return ", ".join([*self._key, self._from, self._to, *load_columns])

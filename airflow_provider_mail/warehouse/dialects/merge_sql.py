@@ -1,7 +1,7 @@
 """The SQL of loads into warehouses that do not enforce keys: rows are staged in a table, then merged by one statement.
 
-One MERGE holds all rules, so a reader sees all of a load or nothing of it, also in a warehouse without transactions
-over several statements: a row never replaces one that was observed later; rows of a window that the load has read whole
+One MERGE holds all rules, so readers see all of a load or nothing of it, even in a warehouse without transactions of
+several statements: a row never replaces one that was observed later; rows of a window that the load has read whole
 are removed or marked as gone if the load lacks them; a part that a later load has read whole stays as it is.
 """
 
@@ -119,29 +119,26 @@ class MergeSql(WarehouseSql):
         :param alias: prefix of the columns.
         :raises ValueError: when a value does not have the type of its column.
         """
-        return " AND ".join(self._one(self.table[name], wanted, alias) for name, wanted in where.items())
+        return " AND ".join(self._one(self.table[name], expected, alias) for name, expected in where.items())
 
-    def _one(self, column: Column, wanted: Any, alias: str) -> str:
+    def _one(self, column: Column, expected: Any, alias: str) -> str:
         spelled = f"{alias}{self.column(column.name)}"
-        if wanted is None:
+        if expected is None:
             return f"{spelled} IS NULL"
-        ends = [wanted]
-        if isinstance(wanted, Between):
-            ends = [wanted.low, wanted.high]
-        elif isinstance(wanted, OneOf):
-            ends = [*wanted.values]
+        ends = [expected]
+        if isinstance(expected, Between):
+            ends = [expected.low, expected.high]
+        elif isinstance(expected, OneOf):
+            ends = [*expected.values]
         if any(end is None or not fits(column, type(end)) for end in ends):
             raise ValueError(f"column {column.name} is compared with a value that is not {column.type.name}")
         values = [self.value(column, end) for end in ends]
-        if isinstance(wanted, OneOf):
+        if isinstance(expected, OneOf):
             return f"{spelled} IN ({', '.join(values)})"
         return f"{spelled} BETWEEN {' AND '.join(values)}" if len(values) > 1 else f"{spelled} = {values[0]}"
 
     def windows(self, alias: str = "") -> str | None:
-        """Return the condition for rows that are removed unless they are staged; ``None``: no row is.
-
-        :param alias: prefix of the columns.
-        """
+        """Return the condition for rows that are removed unless they are staged; ``None``: no row is."""
         request = self.request
         if request.source.rejected:
             return None
@@ -164,10 +161,7 @@ class MergeSql(WarehouseSql):
         return [*self.request.mark_gone.windows()] if self.request.mark_gone else []
 
     def last_observed(self, alias: str) -> str:
-        """Return the time at which a row was last observed to be as it is, or to be gone.
-
-        :param alias: prefix of the columns.
-        """
+        """Return the time at which a row was last observed to be as it is, or to be gone."""
         observed = f"{alias}{self.column(str(self.table.observed))}"
         return f"COALESCE({alias}{self.column(self.table.gone)}, {observed})" if self.table.gone else observed
 
@@ -248,10 +242,7 @@ class MergeSql(WarehouseSql):
         )
 
     def count_future(self, latest: datetime.datetime) -> str | None:
-        """Count the rows with staged keys that were observed after a time.
-
-        :param latest: the time.
-        """
+        """Count the rows with staged keys that were observed after a time."""
         if not self.table.observed:
             return None
         return (
@@ -260,10 +251,7 @@ class MergeSql(WarehouseSql):
         )
 
     def count_new(self, by: str) -> str:
-        """Count the staged rows whose keys are new, by the values of a column.
-
-        :param by: the name of the column.
-        """
+        """Count the staged rows whose keys are new, by the values of a column."""
         return (
             f"SELECT s.{self.column(by)}, COUNT(*) FROM {self.stage} AS s WHERE NOT EXISTS "
             f"(SELECT 1 FROM {self.target} AS t WHERE {self.same_key('s.', 't.')}) GROUP BY s.{self.column(by)}"
@@ -272,7 +260,6 @@ class MergeSql(WarehouseSql):
     def count_merged(self, observed_at: datetime.datetime, account: Where) -> str:
         """Count the parts that ``mail_loads`` has at a time or later; without parts, such rows of the account.
 
-        :param observed_at: the time.
         :param account: the condition for the rows of the account.
         """
         source, condition = self.target, self.where(account)
@@ -286,7 +273,7 @@ class MergeSql(WarehouseSql):
         """Merge the staged rows: all statements of the transaction, without its beginning and end."""
         if self.transaction:
             return [*self._lock(), *self._expire(), *self._record(self.loads), *self.merge()]
-        # Each statement is a transaction of its own. An earlier load that comes between two of them must already find
+        # Each statement is a transaction of its own. An older load that runs between two of them must already see
         # this one, and `mail_loads` must not have the time of a load whose rows are missing.
         return [*self._expire(), *self._record(self.begun), *self.merge(), *self._record(self.loads)]
 
@@ -349,8 +336,10 @@ class MergeSql(WarehouseSql):
             newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed('t.')}"
             updates = ", ".join(f"{self.column(name)} = s.{self.column(name)}" for name in self.table.updated)
             condition = newer if self.table.observed else ""
-            written = self._load_assignments(self.request)
-            matched += f"WHEN MATCHED AND s.merge_action = {_PUT}{condition} THEN UPDATE SET {updates}{written} "
+            load_assignments = self._load_assignments(self.request)
+            matched += (
+                f"WHEN MATCHED AND s.merge_action = {_PUT}{condition} THEN UPDATE SET {updates}{load_assignments} "
+            )
         return [
             f"MERGE INTO {self.target} AS t USING ({source}) AS s ON {self.same_key('t.', 's.')} {matched}"
             f"WHEN NOT MATCHED AND s.merge_action = {_PUT} THEN "

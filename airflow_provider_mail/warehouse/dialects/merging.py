@@ -35,8 +35,6 @@ _CONFLICT = re.compile(r"conflict|concurrent|serializ|deadlock|lock timeout|4000
 class Merging(Dialect):
     """A warehouse with MERGE, or with transactions that lock a table.
 
-    :param hook: the hook of the warehouse.
-    :param request: the load.
     :param stage: the table of staged rows. Default: a new one for this load.
     :param has_json_text: whether JSON is staged as text. Default: true.
     """
@@ -53,8 +51,8 @@ class Merging(Dialect):
         self.sql = self._sql(None)
 
     def _sql(self, observed_at: datetime.datetime | None) -> MergeSql:
-        kind = MERGING[database(self.hook)]
-        return kind(
+        sql_class = MERGING[database(self.hook)]
+        return sql_class(
             self.request,
             self._stage,
             observed_at=observed_at,
@@ -66,10 +64,7 @@ class Merging(Dialect):
         return str(name)
 
     def load(self, connection: Any) -> LoadResult:
-        """Stage the rows, then merge them.
-
-        :param connection: an open connection of the driver.
-        """
+        """Stage the rows, then merge them."""
         key = [self.table.names.index(name) for name in self.table.key]
         encoder = Encoder(self.table, each({"json": json_text, "timestamp": aware}), nul=False)
         with closing(self.open(connection)) as cursor, closing(RowSpool(key, first=self.table.insert_only)) as spool:
@@ -87,19 +82,13 @@ class Merging(Dialect):
                     self._execute(cursor, self.sql.drop_stage())
 
     def open(self, connection: Any) -> Any:
-        """Open a cursor, whose transactions begin and end by statements.
-
-        :param connection: an open connection of the driver.
-        """
+        """Open a cursor, whose transactions begin and end by statements."""
         if self.hook.supports_autocommit:
             self.hook.set_autocommit(connection, True)
         return connection.cursor()
 
     def prepare(self, cursor: Any) -> None:
-        """Create the tables where they are missing, and add columns of a later version.
-
-        :param cursor: an open cursor.
-        """
+        """Create the tables where they are missing, and add columns of a later version."""
         for statement in self.sql.create_statements():
             try:
                 cursor.execute(statement)
@@ -120,10 +109,7 @@ class Merging(Dialect):
                     raise
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the lower-case names of the table's columns; none when it does not exist."""
         with closing(self.open(connection)) as cursor:
             return self._existing_columns(cursor, self.sql.target)
 
@@ -140,16 +126,12 @@ class Merging(Dialect):
         return names
 
     def create_stage(self, cursor: Any) -> None:
-        """Create the table of staged rows, empty.
-
-        :param cursor: an open cursor.
-        """
+        """Create the table of staged rows, empty."""
         self._execute(cursor, *self.sql.create_stage())
 
     def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> LoadResult:
         """Merge rows that another program has staged, then remove the table of staged rows.
 
-        :param cursor: an open cursor.
         :param count: number of rows that must be there.
         :param observed_at: when the service was asked.
         :param account: the rows of the account.
@@ -172,15 +154,13 @@ class Merging(Dialect):
     def _is_merged(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> bool:
         """Whether the table already has this load, or later ones of the same parts."""
         covers = self.request.covers
-        wanted = len(covers.parts) if covers else count
-        return self._one(cursor, self.sql.count_merged(observed_at, account)) >= wanted
+        expected = len(covers.parts) if covers else count
+        return self._one(cursor, self.sql.count_merged(observed_at, account)) >= expected
 
     def merge(self, cursor: Any, count: int, observed_at: datetime.datetime | None) -> LoadResult:
         """Merge the staged rows.
 
-        :param cursor: an open cursor.
         :param count: their number.
-        :param observed_at: when the service was asked.
         """
         sql = self._sql(observed_at)
         statements = sql.load_statements()
@@ -224,8 +204,8 @@ class Merging(Dialect):
         if self.request.clock is None:
             return
         latest = self.request.clock.latest()
-        if (future := sql.count_future(latest)) and (found := self._one(cursor, future)):
-            raise self._future_error(cursor, found, latest)
+        if (statement := sql.count_future(latest)) and (count := self._one(cursor, statement)):
+            raise self._future_error(cursor, count, latest)
 
     def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
         yield from super()._corrections(to, latest)
@@ -294,10 +274,7 @@ class Merging(Dialect):
             self.sql.where(where)
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception, with everything redacted that may be a value.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception, with everything redacted that may be a value."""
         names = (*self.table.names, str(self.request.name))
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
 
@@ -307,10 +284,6 @@ def _load_id() -> str:
 
 
 def stage_name(name: TableName, load_id: str) -> TableName:
-    """Name the table of staged rows of a load, in the schema of the table.
-
-    :param name: the name of the table.
-    :param load_id: the load.
-    """
+    """Name the table of staged rows of a load, in the schema of the table."""
     last = name.parts[-1]
     return TableName((*name.parts[:-1], NamePart(f"{last.text[:30]}_stage_{load_id}", last.quoted)))

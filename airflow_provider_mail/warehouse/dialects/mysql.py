@@ -45,9 +45,9 @@ _TABLE_LOCKS_OF_MARIADB = (
     "SELECT thread_id FROM information_schema.metadata_lock_info WHERE table_schema = %s AND table_name = %s"
 )
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
-"""MariaDB's, MySQL's, and older versions': names that differ in case, accents or spaces are different names."""
+"""Of MariaDB, of MySQL, and of older versions. Names that differ in case, accents or spaces are different to them."""
 _PADDED = _COLLATIONS[-1]
-"""The one of them that takes texts for one that differ in spaces at their end."""
+"""The one of them that treats texts as equal if they differ only in trailing spaces."""
 
 
 def _timestamp(value: datetime.datetime) -> str:
@@ -94,8 +94,8 @@ class MySql(Staged):
     def _column_type(self, column: Column) -> str:
         if column.type.name != "text":
             return super()._column_type(column)
-        kind = f"varchar({column.type.length})" if column.type.length else "longtext"
-        return f"{kind} CHARACTER SET utf8mb4 COLLATE {self._collation}"
+        type_name = f"varchar({column.type.length})" if column.type.length else "longtext"
+        return f"{type_name} CHARACTER SET utf8mb4 COLLATE {self._collation}"
 
     def _definition(self, column: Column) -> str:
         return f"{super()._definition(column)} COMMENT {literal(column.comment)}"
@@ -108,11 +108,7 @@ class MySql(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor that leaves the rows on the server, in a read-only session.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Open a cursor that leaves the rows on the server, in a read-only session."""
         _plain_cursors(connection)
         _with_utf8(connection)
         with closing(connection.cursor()) as cursor:
@@ -129,11 +125,7 @@ class MySql(Staged):
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
-        """Close the connection first: closing the cursor would read all remaining rows.
-
-        :param connection: the connection of the cursor.
-        :param cursor: the cursor.
-        """
+        """Close the connection first: closing the cursor would read all remaining rows."""
         connection.close()
         cursor.close()
 
@@ -144,10 +136,7 @@ class MySql(Staged):
         return number in MYSQL_CONFLICTS
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception without values of rows."""
         return self._lock_message() if mysql_number(error) == _LOCK_TIMEOUT else super().safe_message(error)
 
     def _limit_waits(self, cursor: Any) -> int | None:
@@ -160,36 +149,38 @@ class MySql(Staged):
     def _holder(self, cursor: Any, session: int) -> str | None:
         cursor.execute("SELECT state FROM information_schema.processlist WHERE id = %s", [session])
         state = _decoded((cursor.fetchone() or ("",))[0] or "")
-        holders, kind = self._holders(cursor, session), "held by"
+        holders, held_by = self._holders(cursor, session), "held by"
         if not holders:
             if "lock" not in state.lower():
                 return None
-            # The server does not tell: one of those that use the database.
+            # The server does not show the holder: any connection that uses the database may be it.
             schema = self.request.resolved.parts[0].text if self.request.resolved else None
             cursor.execute(
                 "SELECT id FROM information_schema.processlist WHERE db = coalesce(%s, database()) "
                 "AND id NOT IN (%s, connection_id())",
                 [schema, session],
             )
-            holders, kind = [holder for (holder,) in cursor.fetchall()], "perhaps held by"
+            holders, held_by = [holder for (holder,) in cursor.fetchall()], "perhaps held by"
         marks = ", ".join(["%s"] * len(holders)) or "NULL"
         cursor.execute(
             f"SELECT id, user, command, time FROM information_schema.processlist WHERE id IN ({marks}) "
             "ORDER BY time DESC LIMIT 3",
             holders,
         )
-        others = [f"connection {id} (user {user}, {what} for {time} s)" for id, user, what, time in cursor.fetchall()]
+        others = [
+            f"connection {id} (user {user}, {command} for {time} s)" for id, user, command, time in cursor.fetchall()
+        ]
         lock = state if "lock" in state.lower() else "a lock of rows"
-        return f"{lock}, {kind} {' or '.join(others) or 'a connection of another user'}"
+        return f"{lock}, {held_by} {' or '.join(others) or 'a connection of another user'}"
 
     def _holders(self, cursor: Any, session: int) -> list[int]:
-        """The connections that hold what a connection waits for, as far as the server tells."""
+        """The connections that hold the locks that a connection waits for, as far as the server shows them."""
         place = [part.text for part in self.request.resolved.parts] if self.request.resolved else ["", ""]
-        found: list[int] = []
+        sessions: list[int] = []
         for name in (self._lock_name, *(table._lock_name for table in self._beside if isinstance(table, MySql))):
             cursor.execute("SELECT is_used_lock(%s)", [name])
-            found += [holder for (holder,) in cursor.fetchall() if holder]
-        # MariaDB, MySQL, and what either has if it is switched on; not every user may read them.
+            sessions += [holder for (holder,) in cursor.fetchall() if holder]
+        # Each is missing on MariaDB or on MySQL, may be disabled, or may not be readable by this user.
         for statement, values in (
             (_ROW_LOCKS_OF_MARIADB, [session]),
             (_ROW_LOCKS_OF_MYSQL, [session]),
@@ -198,8 +189,8 @@ class MySql(Staged):
         ):
             with suppress(Exception):
                 cursor.execute(statement, values)
-                found += [holder for (holder,) in cursor.fetchall()]
-        return [holder for holder in dict.fromkeys(found) if holder and holder != session]
+                sessions += [holder for (holder,) in cursor.fetchall()]
+        return [holder for holder in dict.fromkeys(sessions) if holder and holder != session]
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
@@ -223,17 +214,17 @@ class MySql(Staged):
             [schema[-1] if schema else None, name, name],
         )
         return {
-            str(column): f"{_decoded(kind)} COLLATE {collation}" if collation else _decoded(kind)
-            for column, kind, collation in cursor.fetchall()
+            str(column): f"{_decoded(column_type)} COLLATE {collation}" if collation else _decoded(column_type)
+            for column, column_type, collation in cursor.fetchall()
         }
 
     def _holds(self, column: Column, actual: str) -> bool:
-        kind, _, collation = actual.partition(" COLLATE ")
+        actual_type, _, collation = actual.partition(" COLLATE ")
         if column.type.name == "text":
-            bounded = _BOUNDED_TEXT.fullmatch(kind)
-            wide = kind == "longtext" or (bounded and int(bounded[1]) >= (column.type.length or float("inf")))
+            bounded = _BOUNDED_TEXT.fullmatch(actual_type)
+            wide = actual_type == "longtext" or (bounded and int(bounded[1]) >= (column.type.length or float("inf")))
             return bool(wide) and collation.startswith("utf8mb4_")
-        return super()._holds(column, kind.split("(")[0]) or super()._holds(column, kind)
+        return super()._holds(column, actual_type.split("(")[0]) or super()._holds(column, actual_type)
 
     def _check(self, cursor: Any) -> None:
         # Lossy conversions are errors, and quotes and backslashes have their default meaning.
@@ -242,8 +233,8 @@ class MySql(Staged):
             "SELECT collation_name FROM information_schema.collations WHERE collation_name IN (%s, %s, %s)",
             list(_COLLATIONS),
         )
-        known = {name for (name,) in cursor.fetchall()}
-        self._collation = next(name for name in _COLLATIONS if name in known)
+        supported = {name for (name,) in cursor.fetchall()}
+        self._collation = next(name for name in _COLLATIONS if name in supported)
         super()._check(cursor)
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
@@ -276,7 +267,7 @@ class MySql(Staged):
     def _create_stage(self, cursor: Any) -> None:
         existing = self._columns(cursor)
         types = {column.name: self._staged_type(column, existing) for column in self.table.columns}
-        columns = ", ".join(f"{self._column(name)} {kind}" for name, kind in types.items())
+        columns = ", ".join(f"{self._column(name)} {column_type}" for name, column_type in types.items())
         padded = (name for name in self.table.key if types[name].endswith(f"COLLATE {_PADDED}"))
         self._padded = dict.fromkeys(padded, _PADDED)
         key = self._columns_list(self.table.key)  # keeps one row of each
@@ -285,8 +276,8 @@ class MySql(Staged):
     def _stage(self, cursor: Any) -> None:
         insert = f"REPLACE INTO {self.stage_name} VALUES ({', '.join('%s' for _ in self.table.columns)})"
         if self.table.insert_only:  # not by INSERT IGNORE, which would ignore every error
-            one = self._column(self.table.key[0])
-            insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {one} = {one}"
+            key_column = self._column(self.table.key[0])
+            insert = f"{insert.replace('REPLACE', 'INSERT', 1)} ON DUPLICATE KEY UPDATE {key_column} = {key_column}"
         encoder = Encoder(self.table, each(_CONVERTERS), padded=self._padded, json_depth=self._json_depth(cursor))
         rows = self.request.source.encoded(encoder)
         for chunk in chunks(rows, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
@@ -337,9 +328,9 @@ class MySql(Staged):
         constants = "".join(f", %s AS {self._column(name)}" for name in self.table.load_names)
         selected = f"{self._columns_list(self.table.names, 's.')}{constants}"
         updated = self.table.updated
-        rest = (*updated, *self.table.load_names) if updated else (self.table.key[0],)
+        assigned = (*updated, *self.table.load_names) if updated else (self.table.key[0],)
         # Rows that are not newer have been left out: our loads run one at a time.
-        assignments = ", ".join(f"{name} = VALUES({name})" for name in map(self._column, rest))
+        assignments = ", ".join(f"{name} = VALUES({name})" for name in map(self._column, assigned))
         # A derived table, or the names in the last clause would be ambiguous.
         return (
             f"INSERT INTO {self.target} ({names}) SELECT * FROM (SELECT {selected} FROM {source} WHERE {condition}) "

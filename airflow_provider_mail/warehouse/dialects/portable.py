@@ -54,11 +54,7 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": jso
 
 
 class Portable(Dialect):
-    """Standard SQL and PEP 249 only.
-
-    :param hook: the hook of the database.
-    :param request: the load.
-    """
+    """Standard SQL and PEP 249 only."""
 
     parameters = _CONVERTERS
 
@@ -81,21 +77,18 @@ class Portable(Dialect):
         if mysql_number(error) in MYSQL_CONFLICTS:
             return True
         # Another load may have inserted the same key. A constraint of the user's may raise the same error.
-        is_integrity_error = "IntegrityError" in [kind.__name__ for kind in type(error).__mro__]
+        is_integrity_error = "IntegrityError" in [base.__name__ for base in type(error).__mro__]
         return (is_integrity_error and sqlstate(error) in (None, "23505")) or super()._conflicts(error)
 
     def load(self, connection: Any) -> LoadResult:
-        """Load the rows: spool them, then delete and insert by key.
-
-        :param connection: an open connection of the driver.
-        """
+        """Load the rows: spool them, then delete and insert by key."""
         self._begin(connection)
         tables = [self, self._coverage] if self._coverage else [self]
         with ExitStack() as stack:
             cursor = stack.enter_context(closing(connection.cursor()))
             spools = [
-                stack.enter_context(closing(RowSpool(each._key_indexes, first=each.table.insert_only)))
-                for each in tables
+                stack.enter_context(closing(RowSpool(dialect._key_indexes, first=dialect.table.insert_only)))
+                for dialect in tables
             ]
             for table in tables:
                 table._prepare(connection, cursor)
@@ -129,7 +122,7 @@ class Portable(Dialect):
         before = self._count_removable(cursor)
         if self.request.replace_where and not self.request.source.rejected:
             self._delete_stale(cursor, self._observed_at(spool))
-        insert, written = self._insert_statement(), self._load_values()
+        insert, load_values = self._insert_statement(), self._load_values()
         by = self.table.names.index(self.table.counted_by) if self.table.counted_by else None
         outdated, inserted_by = 0, Counter[Any]()
         for batch in batched(spool.rows(), _MAX_PARAMETERS // (len(self._key_indexes) + 1)):
@@ -139,9 +132,9 @@ class Portable(Dialect):
             else:
                 skipped = self._delete_older(cursor, batch)
                 outdated += len(skipped)
-            if given := [row for row in batch if spool.key(row) not in skipped]:
-                cursor.executemany(insert, [(*row, *written) for row in given])
-                inserted_by.update(row[by] if by is not None else None for row in given)
+            if new_rows := [row for row in batch if spool.key(row) not in skipped]:
+                cursor.executemany(insert, [(*row, *load_values) for row in new_rows])
+                inserted_by.update(row[by] if by is not None else None for row in new_rows)
         if self.request.mark_gone and not self.request.source.rejected:
             self._mark_gone(cursor, self.request.mark_gone)
         self._check_removal(cursor, before)
@@ -205,23 +198,22 @@ class Portable(Dialect):
 
     def _delete(self, cursor: Any, batch: Sequence[Row]) -> None:
         """Delete the rows with these keys, except those that were observed later."""
-        one, indexes = self._same_key(), list(self._key_indexes)
+        row_condition, indexes = self._same_key(), list(self._key_indexes)
         if self._observed_index is not None:
-            one, indexes = f"{one} AND {self._not_newer()}", [*indexes, self._observed_index]
-        condition = " OR ".join([f"({one})"] * len(batch))
+            row_condition, indexes = f"{row_condition} AND {self._not_newer()}", [*indexes, self._observed_index]
+        condition = " OR ".join([f"({row_condition})"] * len(batch))
         values = [row[index] for row in batch for index in indexes]
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
-    def _keys_found(self, cursor: Any, batch: Sequence[Row], one: str, indexes: Sequence[int]) -> set[Row]:
+    def _keys_found(self, cursor: Any, batch: Sequence[Row], row_condition: str, indexes: Sequence[int]) -> set[Row]:
         """The keys of the rows of the table that fulfil a condition for one of these rows.
 
-        :param cursor: an open cursor.
-        :param batch: the rows.
-        :param one: the condition for one row.
+        :param row_condition: the condition for one row.
         :param indexes: positions of the condition's parameters in a row.
         """
+        condition = " OR ".join([row_condition] * len(batch))
         cursor.execute(
-            f"SELECT {self._columns_list(self.table.key)} FROM {self.target} WHERE {' OR '.join([one] * len(batch))}",
+            f"SELECT {self._columns_list(self.table.key)} FROM {self.target} WHERE {condition}",
             [row[index] for row in batch for index in indexes],
         )
         return {tuple(map(comparable, key)) for key in cursor.fetchall()}
@@ -264,8 +256,8 @@ class Portable(Dialect):
             raise self.error(f"a test row was rejected: {failure}")
         cursor.execute(f"SELECT COUNT(*) FROM {self.target} WHERE {self._same_key()}", key)
         if int(cursor.fetchone()[0]):
-            for left in (row, *(other for _, other in others)):
-                key = [left[index] for index in self._key_indexes]
+            for test_row in (row, *(other for _, other in others)):
+                key = [test_row[index] for index in self._key_indexes]
                 cursor.execute(f"DELETE FROM {self.target} WHERE {self._same_key()}", key)
             connection.commit()
             raise self.error(
@@ -288,8 +280,8 @@ class Portable(Dialect):
         """Rows whose keys differ from that of a row only in case or in a space at the end, with the column."""
         for index in self._key_indexes:
             column, value = self.table.stored_columns[index], row[index]
-            for other in (value.upper(), f"{value[:-1]} ", value[:-1]) if column.type.name == "text" else ():
-                yield column.name, [*row[:index], other, *row[index + 1 :]]
+            for variant in (value.upper(), f"{value[:-1]} ", value[:-1]) if column.type.name == "text" else ():
+                yield column.name, [*row[:index], variant, *row[index + 1 :]]
 
     def _inexact(self, cursor: Any, rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
         """Insert such rows; return the column of the first one that the table does not accept, or else nothing."""
@@ -317,10 +309,7 @@ class Portable(Dialect):
             raise self.error(f"the database cannot roll back ({failure}): a load needs a transaction")
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception, with everything redacted that may be a value.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception, with everything redacted that may be a value."""
         names = (*self.table.names, str(self.request.name))
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
 
@@ -349,10 +338,7 @@ class Portable(Dialect):
         return existing is not None and not self._missing(existing)
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the lower-case names of the table's columns; none when it does not exist."""
         with self._cursor(connection) as cursor:
             return self._columns(connection, cursor) or ()
 

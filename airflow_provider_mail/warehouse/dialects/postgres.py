@@ -53,7 +53,7 @@ _UTC = {datetime.UTC}
 
 
 def _timestamps(values: Sequence[datetime.datetime]) -> Sequence[str]:
-    if {value.tzinfo for value in values} == _UTC:  # as all of ours
+    if {value.tzinfo for value in values} == _UTC:  # as are all times that this package makes
         return _decode_texts(_encode(values))
     return [*map(str, map(aware, values))]
 
@@ -98,11 +98,7 @@ class Postgres(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor that leaves the rows on the server until they are fetched, in a read-only transaction.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Open a cursor that leaves the rows on the server until they are fetched, in a read-only transaction."""
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
         rows_as_tuples(connection)
         _read_all_times(connection)
@@ -135,8 +131,8 @@ class Postgres(Staged):
             "WHERE c.oid = to_regclass(%s)",
             [self.target],
         )
-        if found := cursor.fetchone():
-            return TableName.exact(*found)
+        if name_parts := cursor.fetchone():
+            return TableName.exact(*name_parts)
         *schema, name = (part.text if part.quoted else part.text.lower() for part in self.request.name.parts)
         cursor.execute("SELECT coalesce(%s, current_schema())", [schema[-1] if schema else None])
         return TableName.exact(*cursor.fetchone(), name)
@@ -150,7 +146,7 @@ class Postgres(Staged):
         return dict(cursor.fetchall())
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        # Also of its indexes, which may have another collation than the column.
+        # Includes the collations of unique indexes, which may differ from that of the column.
         cursor.execute(
             "SELECT a.attname, coalesce(c.collname, 'citext') FROM pg_attribute AS a "
             "LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisunique AND a.attnum = ANY (i.indkey) "
@@ -193,16 +189,13 @@ class Postgres(Staged):
         others = []
         for _, pid, role, application, state, seconds in holders:
             transaction = f"its transaction began {seconds} s ago" if seconds is not None else ""
-            known = filter(None, (role and f"role {role}", application, state, transaction))
-            others.append(f"process {pid} ({', '.join(known)})")
-        kind = "of another load" if holders[0][0] == "advisory" else f"of type {holders[0][0]}"
-        return f"a lock {kind}, held by {' and '.join(others)}"
+            details = filter(None, (role and f"role {role}", application, state, transaction))
+            others.append(f"process {pid} ({', '.join(details)})")
+        lock_type = "of another load" if holders[0][0] == "advisory" else f"of type {holders[0][0]}"
+        return f"a lock {lock_type}, held by {' and '.join(others)}"
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows.
-
-        :param error: the driver's exception.
-        """
+        """Describe a driver's exception without values of rows."""
         return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
     def _open_staging(self, cursor: Any) -> None:
@@ -214,7 +207,7 @@ class Postgres(Staged):
             return super().load(connection)
 
     def _conflicts(self, error: BaseException) -> bool:
-        # Another program may have inserted a row after it was looked for.
+        # Another program may have inserted the row after the check for it.
         return super()._conflicts(error) or (self.table.insert_only and sqlstate(error) == "23505")
 
     def _create_stage(self, cursor: Any) -> None:
@@ -259,7 +252,7 @@ class Postgres(Staged):
         """Search for rows that were not staged in linear time.
 
         Staged rows have no statistics, nor has a table that was filled a moment ago. So Postgres expects one row where
-        there are a million, and compares each with each.
+        there are a million, and would compare every row with every other.
         """
         cursor.execute("SET LOCAL enable_nestloop = off")
         yield
@@ -297,11 +290,12 @@ class Postgres(Staged):
 
     def _load_line(self) -> str:
         """The values of ``load_columns`` as the rest of a line in the text format of COPY."""
-        texts = (
-            _NULL if value is None else next(iter(_CONVERTERS[column.type.name]([value])))
-            for column, value in zip(self.table.load_columns, self._load_values(), strict=True)
-        )
-        return "".join(f"\t{text}" for text in texts)
+        line = ""
+        for column, value in zip(self.table.load_columns, self._load_values(), strict=True):
+            # Converters take many values of a column; here it is one.
+            (text,) = (_NULL,) if value is None else _CONVERTERS[column.type.name]([value])
+            line += f"\t{text}"
+        return line
 
     @property
     def _deciding(self) -> list[Column]:
@@ -368,10 +362,7 @@ class StreamCursor:
         self._statement = statement
 
     def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
-        """Return the next rows; none after the last one.
-
-        :param size: the largest number of rows.
-        """
+        """Return the next rows; none after the last one."""
         if self._rows is None:
             self._rows = self._cursor.stream(*self._statement, size=size)
         rows = list(islice(self._rows, size))
@@ -380,7 +371,7 @@ class StreamCursor:
         return rows
 
     def _description_without_rows(self) -> Any:
-        # A stream without rows has no columns, either. A server-side cursor tells them without running the statement.
+        # A stream without rows has no description. A server-side cursor has one without running the statement.
         with self._connection.cursor(name=_READER) as cursor:
             cursor.execute(*self._statement)
             return cursor.description
@@ -415,7 +406,7 @@ def rows_as_tuples(connection: Any) -> None:
 
 
 _TIMES = {1082: 1182, 1083: 1183, 1114: 1115, 1184: 1185, 1186: 1187, 1266: 1270}
-"""The types that have values which Python has not, such as ``infinity``, years BC and 24:00, with their array types."""
+"""Types with values that Python cannot represent, such as ``infinity``, years BC and 24:00, with their array types."""
 
 _DAY_TIMES = (1083, 1266)
 
@@ -434,8 +425,8 @@ def _read_all_times(connection: Any) -> None:
         for oid, array in _TIMES.items():
             read = connection.string_types.get(oid) or extensions.string_types[oid]
             converter = extensions.new_type((oid,), f"TIME{oid}", partial(convert, oid, read))
-            for kind in (converter, extensions.new_array_type((array,), f"TIMES{array}", converter)):
-                extensions.register_type(kind, connection)
+            for typecaster in (converter, extensions.new_array_type((array,), f"TIMES{array}", converter)):
+                extensions.register_type(typecaster, connection)
         return
     from psycopg.pq import Format
 
@@ -457,7 +448,7 @@ def _read_all_times(connection: Any) -> None:
 
 
 def _or_unreadable(oid: int, text: str, read: Callable[[], Any]) -> Any:
-    # The drivers would make the year 9999, nothing and 00:00 of these.
+    # The drivers would return the year 9999, None or 00:00 for these.
     if text.endswith("infinity") or (oid in _DAY_TIMES and text.startswith("24:")):
         return UnreadableValue()
     try:

@@ -45,10 +45,7 @@ class RowSpool:
             yield pickle.loads(line)
 
     def key(self, row: Row) -> Row:
-        """Return the key of a row, in comparable form.
-
-        :param row: the row.
-        """
+        """Return the key of a row, in comparable form."""
         return tuple(comparable(row[index]) for index in self._key_indexes)
 
     def close(self) -> None:

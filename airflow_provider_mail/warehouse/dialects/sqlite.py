@@ -63,11 +63,7 @@ class Sqlite(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor of a connection that cannot write.
-
-        :param hook: the hook of the database.
-        :param connection: an open connection of the driver.
-        """
+        """Open a cursor of a connection that cannot write."""
         connection.execute("PRAGMA query_only = ON")
         return connection.cursor()
 
@@ -84,12 +80,12 @@ class Sqlite(Staged):
     def _resolved_name(self, cursor: Any) -> TableName:
         *schema, name = (part.text for part in self.request.name.parts)
         cursor.execute("SELECT name FROM pragma_database_list ORDER BY name <> 'temp', seq")  # as SQLite searches
-        for database in (given for (given,) in cursor.fetchall()):
+        for database in (schema_name for (schema_name,) in cursor.fetchall()):
             if not schema or schema[-1].lower() == database.lower():
                 master = f"{quoted(database)}.{'sqlite_temp_master' if database == 'temp' else 'sqlite_master'}"
                 cursor.execute(f"SELECT name FROM {master} WHERE lower(name) = lower(?) AND type <> 'index'", [name])
-                if found := cursor.fetchone():
-                    return TableName.exact(database, *found)
+                if row := cursor.fetchone():
+                    return TableName.exact(database, *row)
         return TableName.exact(*(schema or ["main"]), name)
 
     def _columns(self, cursor: Any) -> dict[str, str]:
@@ -110,20 +106,20 @@ class Sqlite(Staged):
         return super()._holds(column, _affinity(actual))
 
     def _create_stage(self, cursor: Any) -> None:
-        # The key keeps one row of each, and sorts them.
+        # The primary key keeps one row of each key, in sorted order.
         definition = f"{self._staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} ({definition}) WITHOUT ROWID")
 
     def _stage(self, cursor: Any) -> None:
         cursor.execute("BEGIN")
-        other = "IGNORE" if self.table.insert_only else "REPLACE"
+        on_conflict = "IGNORE" if self.table.insert_only else "REPLACE"
         cursor.executemany(
-            f"INSERT OR {other} INTO {self.stage_name} VALUES ({', '.join('?' for _ in self.table.columns)})",
+            f"INSERT OR {on_conflict} INTO {self.stage_name} VALUES ({', '.join('?' for _ in self.table.columns)})",
             self.request.source.encoded(Encoder(self.table, each(_CONVERTERS))),
         )
         cursor.execute("COMMIT")
 
     def _open_merge(self, cursor: Any) -> None:
-        # SQLite does not tell who holds it.
+        # SQLite does not show which connection holds the lock.
         with LockWatch(self.prefix, lambda: "another connection writes to the database file", _LOCK_WAIT_MS / 1000):
             cursor.execute("BEGIN IMMEDIATE")

@@ -36,8 +36,6 @@ _COVERAGE_STAGE = "airflow_provider_mail_loads"
 class Staged(StagedSql):
     """A database with temporary tables and an upsert.
 
-    :param hook: the hook of the database.
-    :param request: the load.
     :param stage: name of the temporary table.
     """
 
@@ -51,7 +49,7 @@ class Staged(StagedSql):
         self._began = 0.0
 
     def _resolve(self, cursor: Any) -> None:
-        """Find the table, and the tables beside it in its schema: which table it is, its name alone does not say."""
+        """Find the table, and the tables beside it in its schema, which its name alone does not determine."""
         name = self._resolved_name(cursor)
         self.request = replace(self.request, resolved=name)
         self.target = self._qualified(name)
@@ -65,30 +63,27 @@ class Staged(StagedSql):
                     cursor,
                     LoadRequest(
                         table,
-                        name.beside(other),
+                        name.beside(other_name),
                         Source(()),
                         lock_timeout=self.request.lock_timeout,
                         clock=self.request.clock,
                         task_run=self.request.task_run,
                     ),
                 )
-                for table, other in tables
+                for table, other_name in tables
             )
             self.history = HistoryMerge(self, history, intervals, readings)
             self._beside += [intervals, readings]
 
     def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
         """Another table of the same database."""
-        other = type(self)(self.hook, request, stage)
-        other._main = self
-        other._resolve(cursor)
-        return other
+        dialect = type(self)(self.hook, request, stage)
+        dialect._main = self
+        dialect._resolve(cursor)
+        return dialect
 
     def load(self, connection: Any) -> LoadResult:
-        """Stage the rows, then merge them in one transaction.
-
-        :param connection: an open connection of the driver.
-        """
+        """Stage the rows, then merge them in one transaction."""
         self._begin(connection)
         with self._cursor(connection) as cursor:
             with self._watched(cursor):
@@ -111,7 +106,7 @@ class Staged(StagedSql):
                     self._prepare(cursor)
                     for table in self._beside:
                         table._prepare_beside(cursor)
-                    # By the clock that all loads of the table share, behind the lock: in the order of their commits.
+                    # Read under the lock, from the clock that all loads share: later commits have later times.
                     self.loaded_at = self.read_clock(cursor)
                     for table in self._beside:
                         table.loaded_at = self.loaded_at
@@ -143,21 +138,20 @@ class Staged(StagedSql):
         def look() -> str | None:
             with connected(self.hook) as connection:
                 self._begin(connection)
-                with self._cursor(connection) as other:
-                    return self._holder(other, session)
+                with self._cursor(connection) as other_cursor:
+                    return self._holder(other_cursor, session)
 
         with LockWatch(self.prefix, look, self.request.lock_timeout) as self._watch:
             yield
 
     def _limit_waits(self, cursor: Any) -> int | None:
-        """Let statements wait no longer than ``lock_timeout``; return what others call this session, if anything."""
+        """Limit the waits of statements to ``lock_timeout``; return the session's id, if others can see it."""
         return None
 
     def _holder(self, cursor: Any, session: int) -> str | None:
         """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none.
 
         :param cursor: a cursor of another connection.
-        :param session: the session.
         """
         return None
 
@@ -173,18 +167,12 @@ class Staged(StagedSql):
     # What a dialect implements
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the lower-case names of the table's columns; none when it does not exist."""
         with self._cursor(connection) as cursor:
             return self._columns(cursor)
 
     def resolved_name(self, connection: Any) -> TableName:
-        """Return the name of the table, with the schema in which the database finds it.
-
-        :param connection: an open connection of the driver.
-        """
+        """Return the name of the table, with the schema in which the database finds it."""
         with self._cursor(connection) as cursor:
             return self._resolved_name(cursor)
 
@@ -219,7 +207,7 @@ class Staged(StagedSql):
         """Wait until no other load merges into this table."""
 
     def _describe(self, cursor: Any, columns: tuple[Column, ...], *, whole: bool) -> None:
-        """Store the comments of columns, and with ``whole`` that of the table."""
+        """Store the comments of columns and, if ``whole`` is set, that of the table."""
         if not self.has_comment_on:
             return
         if whole:
@@ -239,7 +227,7 @@ class Staged(StagedSql):
         self._check_key(cursor, complete=not self._missing(existing))
 
     def _check_collations(self, cursor: Any) -> None:
-        """Check that different keys are different to the database: it would keep one of their rows, and say nothing."""
+        """Check that the database distinguishes different keys: otherwise it would silently drop rows."""
         for column, collation in self._inexact(cursor):
             raise self.error(
                 f"{self._exact(column)}. The collation {collation} of column {column} takes different texts for one, "
@@ -248,10 +236,10 @@ class Staged(StagedSql):
 
     @abstractmethod
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        """The columns of the key that take different texts for one, with what does it."""
+        """The columns of the key that treat different texts as equal, each with its collation."""
 
     def _exact(self, column: str) -> str:
-        """What to do about such a column."""
+        """The advice for such a column."""
         return (
             f"create the table anew with column {column} without a collation and copy its rows, or name another `table`"
         )
@@ -259,7 +247,6 @@ class Staged(StagedSql):
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
         """Check that the key of the table is the declared one.
 
-        :param cursor: an open cursor.
         :param complete: whether the table has all columns.
         """
         if not complete:
@@ -314,10 +301,7 @@ class Staged(StagedSql):
     # Merging
 
     def merge(self, cursor: Any) -> LoadResult:
-        """Merge the staged rows into the table.
-
-        :param cursor: an open cursor.
-        """
+        """Merge the staged rows into the table."""
         if self.table.insert_only:
             return self._insert_result(self._insert_new(cursor))
         self._delete_expired(cursor)
@@ -348,7 +332,7 @@ class Staged(StagedSql):
         )
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
-        """Record the staged rows in the history, before those are dropped that the table has from a later load."""
+        """Record the staged rows in the history, before those of parts that a later load has read are dropped."""
         if not self.history or self.request.source.rejected:
             return None
         return self.history.merge(cursor)

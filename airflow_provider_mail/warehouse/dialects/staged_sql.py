@@ -60,13 +60,11 @@ class Comparison:
 class StagedSql(Dialect):
     """The statements of a load; a dialect overrides what its database spells differently.
 
-    :param hook: the hook of the database.
-    :param request: the load.
     :param stage: name of the temporary table.
     """
 
     distinct: ClassVar[str]
-    """The operator that finds two lists of values different and NULL equal to NULL."""
+    """The operator that is true if two lists of values differ, and that treats NULL as equal to NULL."""
     compatible_types: ClassVar[Mapping[str, tuple[str, ...]]]
     """Actual types that keep every value of a portable type, by its name."""
     has_comment_on: ClassVar[bool] = False
@@ -82,7 +80,7 @@ class StagedSql(Dialect):
 
     @property
     def _staged(self) -> str:
-        """What to select from to get each key once, with the last of its rows, or the first one if that stays."""
+        """What to select from to get each key once: its last row, or its first one if rows are never updated."""
         return self.stage_name
 
     def _staged_columns(self) -> str:
@@ -104,17 +102,17 @@ class StagedSql(Dialect):
     def _exists(self) -> str:
         return f"(t.{self._column(self.table.key[0])} IS NOT NULL)"
 
-    def _is_newer(self, given: str) -> str:
-        """Not older, to be exact: of two rows with one time of observation, that of the later load is taken."""
+    def _is_newer(self, alias: str) -> str:
+        """Also true for equal times: of two rows with one time of observation, that of the later load is taken."""
         if not (observed := self.table.observed):
             return "true"
-        return f"coalesce({given}.{observed} >= {self._last_observed('t.')}, true)"
+        return f"coalesce({alias}.{observed} >= {self._last_observed('t.')}, true)"
 
     def _is_changed(self) -> str:
         if not (content := self.table.content):
             return "false"
-        given, existing = (self._columns_list(content, alias) for alias in ("s.", "t."))
-        return f"(({given}) {self.distinct} ({existing}))"
+        staged, existing = (self._columns_list(content, alias) for alias in ("s.", "t."))
+        return f"(({staged}) {self.distinct} ({existing}))"
 
     def _needs_observed_at(self) -> Condition:
         """Whether an unchanged row needs the time of this observation: unless ``mail_loads`` records it."""
@@ -162,16 +160,15 @@ class StagedSql(Dialect):
     def _stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
         """The condition for rows in a window that are stale unless they were staged.
 
-        :param window: the window.
         :param late_parts: parts that another load has read later; they are left out.
         :param latest: the time of this load. Rows that were observed later are not stale; without a time, there is
             nothing to compare with.
         """
         condition, values = window
         for part in late_parts:
-            excluded, more = self._part_condition(part, "t.")
+            excluded, excluded_values = self._part_condition(part, "t.")
             condition += f" AND NOT coalesce({excluded}, false)"
-            values += more
+            values += excluded_values
         if latest is not None:
             condition += f" AND coalesce({self._last_observed('t.')} <= {self.hook.placeholder}, true)"
             values.append(latest)

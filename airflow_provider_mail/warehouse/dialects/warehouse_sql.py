@@ -28,7 +28,6 @@ class WarehouseSql:
     def name(self, name: TableName) -> str:
         """Spell the name of a table.
 
-        :param name: the name.
         :raises WarehouseError: when it cannot be quoted.
         """
         if any(self.quote in part.text and part.quoted for part in name.parts):
@@ -36,51 +35,40 @@ class WarehouseSql:
         return ".".join(f"{self.quote}{part.text}{self.quote}" if part.quoted else part.text for part in name.parts)
 
     def column(self, name: str) -> str:
-        """Spell a column.
-
-        :param name: its name.
-        """
+        """Spell a column."""
         return name
 
     def columns(self, names: Iterable[str], alias: str = "") -> str:
         """Spell columns, separated by commas.
 
-        :param names: their names.
         :param alias: prefix of each, such as ``t.``.
         """
         return ", ".join(f"{alias}{self.column(name)}" for name in names)
 
     def column_type(self, column: Column) -> str:
-        """Return the type with which a column is declared.
-
-        :param column: the column.
-        """
+        """Return the type with which a column is declared."""
         return self.types[column.type.name]
 
     def value(self, column: Column, value: Any) -> str:
         """Return a value of a column as a literal.
 
-        :param column: the column.
         :param value: the value, JSON as text.
         """
         if value is None:
             return "NULL"
-        kind = column.type.name
-        if kind == "timestamp":
+        type_name = column.type.name
+        if type_name == "timestamp":
             return self.timestamp(value)
-        if kind == "date":
+        if type_name == "date":
             return f"DATE '{value.isoformat()}'"
-        if kind == "boolean":
+        if type_name == "boolean":
             return "TRUE" if value else "FALSE"
-        return self.text(value) if kind in ("text", "json") else repr(value)
+        return self.text(value) if type_name in ("text", "json") else repr(value)
 
     def text(self, text: str) -> str:
-        """Return a text as a literal: the backslash escapes in these warehouses.
-
-        :param text: the text.
-        """
-        for given, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
-            text = text.replace(given, escaped)
+        """Return a text as a literal: the backslash escapes in these warehouses."""
+        for character, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
+            text = text.replace(character, escaped)
         return f"'{text}'"
 
     def timestamp(self, value: datetime.datetime) -> str:
@@ -94,7 +82,6 @@ class WarehouseSql:
         """Return CREATE TABLE for a table that may exist.
 
         :param name: the name of the table, as spelled.
-        :param table: the declared table.
         """
         lines = [
             f"{self.column(column.name)} {self.column_type(column)}{'' if column.nullable else ' NOT NULL'}"
@@ -106,17 +93,13 @@ class WarehouseSql:
         return f"CREATE TABLE IF NOT EXISTS {name} (\n  {body}\n){self.clustering(table)}"
 
     def clustering(self, table: Table) -> str:
-        """Return the clause that stores the rows of a day together; empty without one.
-
-        :param table: the declared table.
-        """
+        """Return the clause that stores the rows of a day together; empty without one."""
         return ""
 
     def addition(self, name: str, column: Column) -> str:
         """Return ALTER TABLE for a column of a later version.
 
         :param name: the name of the table, as spelled.
-        :param column: the column.
         """
         return f"ALTER TABLE {name} ADD COLUMN {self.column(column.name)} {self.column_type(column)}"
 

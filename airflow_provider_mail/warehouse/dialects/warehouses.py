@@ -13,10 +13,7 @@ from airflow_provider_mail.warehouse.table import Column, Table, literal
 
 
 def day_column(table: Table) -> Column | None:
-    """Return the column by whose day the rows of a table are stored.
-
-    :param table: the declared table.
-    """
+    """Return the column by whose day the rows of a table are stored."""
     return table[table.by_day] if table.by_day else None
 
 
@@ -188,17 +185,17 @@ class Redshift(MergeSql):
                 removal = self._removal().removeprefix("UPDATE ")
                 statements.append(f"UPDATE {target} {removal} FROM {stale} WHERE {same}")
         inner = self._with_part(self.columns(names, "r."), stage, "r.")
-        given = f"(SELECT * FROM {inner}) AS g WHERE {self._not_late('g.')}) AS s"
+        source = f"(SELECT * FROM {inner}) AS g WHERE {self._not_late('g.')}) AS s"
         if self.table.updated:
             newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed(f'{target}.')}"
             statements.append(
-                f"DELETE FROM {target} USING {given} WHERE {self.same_key(f'{target}.', 's.')}"
+                f"DELETE FROM {target} USING {source} WHERE {self.same_key(f'{target}.', 's.')}"
                 f"{newer if self.table.observed else ''}"
             )
         native = ", ".join([*(self._native(name, "s.") for name in names), *self._load_literals(self.request)])
         statements.append(
             f"INSERT INTO {target} ({self.columns(self.table.stored_names)}) SELECT {native} "
-            f"FROM {given} WHERE NOT EXISTS "
+            f"FROM {source} WHERE NOT EXISTS "
             f"(SELECT 1 FROM {target} AS t WHERE {self.same_key('t.', 's.')})"
         )
         return statements

@@ -1,4 +1,4 @@
-"""The table of campaigns: the send tasks (document, "Campaign send task"), without their content.
+"""The table of campaigns: the send tasks (specification, "Campaign send task"), without their content.
 
 Individual addresses (``rcptEmails``, ``repelEmails``) are left out, too: they are personal data.
 """
@@ -52,8 +52,6 @@ _LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has non
 def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
     """Build a row of `CAMPAIGNS`.
 
-    :param campaign: the task.
-    :param mail_conn_id: the Airflow connection of the account.
     :param observed_at: the time at which reading began, with a zone.
     """
     return (

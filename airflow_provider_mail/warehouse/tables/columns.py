@@ -38,7 +38,6 @@ LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last returned it"
 def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suffix: str = "") -> tuple[Column, ...]:
     """A column for each count of a statistics record: a new field of the model is a new column.
 
-    :param record: the model of the record.
     :param besides: its fields that are not counts.
     :param suffix: appended to the fields' descriptions, which are the comments.
     """
@@ -50,11 +49,7 @@ def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suf
 
 
 def derived_name(table: str, suffix: str) -> str:
-    """Return the name of a table with a suffix, in the same schema.
-
-    :param table: the name.
-    :param suffix: the suffix.
-    """
+    """Return the name of a table with a suffix, in the same schema."""
     name = TableName.parse(table)
     last = replace(name.parts[-1], text=f"{name.parts[-1].text}{suffix}")
     return str(TableName((*name.parts[:-1], last)))
@@ -64,7 +59,6 @@ def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> st
     """Name a table that belongs to another one.
 
     :param argument: the argument that chooses the name, for errors.
-    :param table: name of the other table.
     :param suffix: what its name is followed by where none is chosen.
     :param chosen: name that the user has chosen.
     :raises WarehouseError: when it is not a valid name, or is that of ``table``.
@@ -83,9 +77,7 @@ def resource_row(
 ) -> tuple[Any, ...]:
     """Build a row of a table whose columns are fields of the record, between the connection and the time.
 
-    :param table: the table.
     :param record: the record, with the columns' names.
-    :param mail_conn_id: the Airflow connection of the account.
     :param observed_at: the time at which the service was asked, with a zone.
     """
     return mail_conn_id, *(getattr(record, name) for name in table.names[1:-1]), observed_at

@@ -1,4 +1,4 @@
-"""The table of contacts, one row per list and contact (document, "Contact"); it holds personal data."""
+"""The table of contacts, one row per list and contact (specification, "Contact"); it holds personal data."""
 
 from __future__ import annotations
 
@@ -77,10 +77,7 @@ def contact_row(
 ) -> tuple[Any, ...]:
     """Build a row of `CONTACTS`.
 
-    :param contact: the contact.
-    :param mail_conn_id: the Airflow connection of the account.
     :param team: the team of the list; empty without one.
-    :param list_name: the list.
     :param observed_at: the time at which reading the list began, with a zone.
     """
     properties = contact.properties
@@ -108,7 +105,6 @@ def list_part(team: str, list_name: str) -> str:
     """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty.
 
     :param team: the team of the list; may be empty.
-    :param list_name: the list.
     """
     names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
     return "/".join(names)

@@ -1,7 +1,7 @@
 """The table of differences between the events that were received and the statistics of the service.
 
-For each counter of the daily statistics of transactional mail (document, "Transactional daily statistics record") the
-events give a number, or a range where the document leaves open what the counter counts.
+For each counter of the daily statistics of transactional mail (specification, "Transactional daily statistics record")
+the events give a number, or a range where the specification leaves open what the counter counts.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class DayCounts:
-    """The events of one day. The day of a mail is not known exactly when no event tells when it was sent.
+    """The events of one day. The day of a mail is not known exactly if no event has the time at which it was sent.
 
     :param of_day: all of the day.
     :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
@@ -79,18 +79,18 @@ class DayCounts:
     maybe_later: EventCounts = NOTHING
 
 
-def _span(counts: DayCounts, what: Literal["mails", "events"]) -> Span:
-    of_day = getattr(counts.of_day, what)
-    return of_day - getattr(counts.maybe_earlier, what), of_day + getattr(counts.maybe_later, what)
+def _span(counts: DayCounts, unit: Literal["mails", "events"]) -> Span:
+    of_day = getattr(counts.of_day, unit)
+    return of_day - getattr(counts.maybe_earlier, unit), of_day + getattr(counts.maybe_later, unit)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What events say about one counter.
+    """How events determine one counter.
 
     :param codes: the codes that are counted, of which each mail counts once.
     :param repeated: whether the service may count each event instead of each mail.
-    :param partly: whether the service counts only some of these mails, which the events do not tell.
+    :param partly: whether the service counts only some of these mails, and the events do not show which.
     """
 
     codes: tuple[str, ...]
@@ -113,7 +113,7 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     # A mail that was sent ends as delivered or as bounced, or as both one after the other.
     "sent_count": Rule(("Delivered", "Bounced")),
-    # The document does not show whether a mail that is opened twice counts twice.
+    # The specification does not show whether a mail that is opened twice counts twice.
     "open_count": Rule(("Opened",), repeated=True),
     "click_count": Rule(("Clicked",), repeated=True),
     # The statistics count soft bounces; the events do not show which bounces are soft.
@@ -128,11 +128,9 @@ RULES: Mapping[str, Rule] = {
 class Difference:
     """The comparison of one counter on one day.
 
-    :param stats_date: the day.
-    :param counter: the counter.
     :param service_count: what the service counted; ``None`` if its response leaves out the day.
     :param spans: the smallest and the largest count that agree with the events, for each way to count.
-    :param at_edges: mails that count to either side of an edge of the day, since no event tells when they were sent.
+    :param at_edges: mails that may belong to either side of an edge of the day: no event has their time of sending.
     """
 
     stats_date: datetime.date
@@ -165,8 +163,8 @@ class Difference:
 
         A day that the service leaves out is compared as if the service had counted nothing.
 
-        :param tolerance: the largest difference that always is.
-        :param tolerance_fraction: the largest ratio of the difference to the service's count that is as well.
+        :param tolerance: the largest difference that is always tolerated.
+        :param tolerance_fraction: the largest tolerated ratio of the difference to the service's count.
         """
         distance = self.least if self.difference is None else abs(self.difference)
         return distance <= max(tolerance, tolerance_fraction * (self.service_count or 0))
@@ -190,9 +188,6 @@ def difference_row(
 ) -> tuple[Any, ...]:
     """Build a row of `EVENT_DIFFERENCES`.
 
-    :param difference: the comparison.
-    :param mail_conn_id: the Airflow connection of the account.
-    :param tolerated: whether the difference is small enough.
     :param counted_on: to which day events were counted.
     :param time_zone: the time zone of the days.
     :param observed_at: the time at which the service was asked, with a zone.

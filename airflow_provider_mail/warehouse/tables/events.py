@@ -1,4 +1,4 @@
-"""The tables of pushed events (document, "Events"), and of what could not be read; they hold personal data."""
+"""The tables of pushed events (specification, "Events"), and of what could not be read; they hold personal data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVENTS = Table(
     columns=(
         CONNECTION,
         Column("event_id", text(32), "Digest of what identifies the event: pushed again, it has the same"),
-        Column("event_code", TEXT, "What happened: the code of the document, or one that it does not have"),
+        Column("event_code", TEXT, "What happened: the code of the specification, or one that it does not have"),
         Column("triggered_time", TIMESTAMP, "When it happened", nullable=True),
         Column("submit_time", TIMESTAMP, "When the mail was submitted", nullable=True),
         Column("email", TEXT, "Address of the recipient", nullable=True),

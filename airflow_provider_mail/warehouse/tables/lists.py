@@ -1,4 +1,4 @@
-"""The table of contact lists (document, "Contact lists")."""
+"""The table of contact lists (specification, "Contact lists")."""
 
 from __future__ import annotations
 

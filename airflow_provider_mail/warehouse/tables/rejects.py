@@ -28,7 +28,6 @@ REJECTS = Table(
 def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime) -> tuple[Any, ...]:
     """Build a row of `REJECTS`; values that JSON does not have (dates, decimals) are kept as text.
 
-    :param reject: the rejected row.
     :param import_id: the task instance, the same in every try.
     :param rejected_at: the time at which it was rejected, with a zone.
     """

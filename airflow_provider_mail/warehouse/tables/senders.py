@@ -1,4 +1,4 @@
-"""The table of senders (document, "Verified senders")."""
+"""The table of senders (specification, "Verified senders")."""
 
 from __future__ import annotations
 
@@ -40,8 +40,6 @@ SENDERS = Table(
 def sender_row(record: Sender, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
     """Build a row of `SENDERS`.
 
-    :param record: the sender.
-    :param mail_conn_id: the Airflow connection of the account.
     :param observed_at: the time at which the service was asked, with a zone.
     """
     if record.sender_type is None:

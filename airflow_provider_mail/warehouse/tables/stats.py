@@ -1,7 +1,7 @@
-"""The tables of statistics: campaigns, their history, and days of transactional mail (document, "Resources").
+"""The tables of statistics: campaigns, their history, and days of transactional mail (specification, "Resources").
 
-The counts are the fields of the service's records. Rates are the document's derived metrics in percent; without sent
-mails they are 0.0.
+The counts are the fields of the service's records. Rates are the specification's derived metrics in percent; without
+sent mails they are 0.0.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CAMPAIGN_SNAPSHOTS = Table(
     ),
 )
 
-# Without a bounce rate: the document's formula needs hard bounces, which these statistics do not have.
+# Without a bounce rate: the specification's formula needs hard bounces, which these statistics do not have.
 TRANSACTIONAL_STATS = Table(
     comment="Daily statistics of transactional mail, as the mail service counts them",
     key=("mail_conn_id", "stats_date"),
@@ -95,11 +95,7 @@ _transactional_fields = attrgetter("stats_date", *(column.name for column in _TR
 
 
 def percent(count: int, sent: int) -> float:
-    """Compute ``count / sent x 100`` (document, "Campaign statistics record"); 0.0 when nothing was sent.
-
-    :param count: the counted mails.
-    :param sent: the sent mails.
-    """
+    """Compute ``count / sent x 100`` (specification, "Campaign statistics record"); 0.0 when nothing was sent."""
     return count / sent * 100 if sent else 0.0
 
 
@@ -109,8 +105,6 @@ def campaign_stats_row(
     """Build a row of `CAMPAIGN_STATS`.
 
     :param stats: the record, or any object with its fields.
-    :param mail_conn_id: the Airflow connection of the account.
-    :param team: the team name of that connection.
     :param observed_at: the time at which the service was asked, with a zone.
     """
     sent = stats.sent_count
@@ -133,9 +127,6 @@ def transactional_stats_row(
 ) -> tuple[Any, ...]:
     """Build a row of `TRANSACTIONAL_STATS`.
 
-    :param stats: the record.
-    :param mail_conn_id: the Airflow connection of the account.
-    :param team: the team name of that connection.
     :param observed_at: the time at which the service was asked, with a zone.
     """
     sent = stats.sent_count
@@ -152,10 +143,7 @@ def transactional_stats_row(
 
 
 def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Turn rows of `CAMPAIGN_STATS` into rows of `CAMPAIGN_SNAPSHOTS`.
-
-    :param rows: rows of `CAMPAIGN_STATS`.
-    """
+    """Turn rows of `CAMPAIGN_STATS` into rows of `CAMPAIGN_SNAPSHOTS`."""
     for *values, observed_at, _ in rows:
         yield *values, observed_at.astimezone(datetime.UTC).date(), observed_at
 
@@ -163,7 +151,6 @@ def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
 def snapshots_name(table: str, chosen: str | None = None) -> str:
     """Name the table of snapshots that belongs to ``table``.
 
-    :param table: name of the table of campaign statistics.
     :param chosen: name that the user has chosen. Default: that of ``table``, followed by ``_snapshots``.
     :raises WarehouseError: when it is not a valid name, or is that of ``table``.
     """

@@ -1,4 +1,4 @@
-"""The table of templates (document, "Templates")."""
+"""The table of templates (specification, "Templates")."""
 
 from __future__ import annotations
 
