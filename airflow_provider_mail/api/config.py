@@ -191,29 +191,36 @@ class ClientConfig(BaseModel):
     def ssl_context(self) -> ssl.SSLContext:
         """Return the TLS settings, cached until a certificate file changes: creating them takes 16 ms.
 
-        :raises MailConfigError: the CA bundle cannot be read.
+        :raises MailConfigError: ``ca_bundle``, or the file that ``SSL_CERT_FILE`` names, cannot be read.
         """
-        try:
-            return _ssl_context(self.ca_bundle, _version(self.ca_bundle), _version(os.environ.get("SSL_CERT_FILE")))
-        except OSError:
-            raise MailConfigError(f"ca_bundle: {self.ca_bundle} cannot be read") from None
+        default = os.environ.get("SSL_CERT_FILE")
+        return _ssl_context(
+            self.ca_bundle, default, _version("ca_bundle", self.ca_bundle), _version("SSL_CERT_FILE", default)
+        )
 
 
-def _version(file: str | Path | None) -> tuple[int, ...]:
+def _version(setting: str, file: str | Path | None) -> tuple[int, ...]:
     """Return a value that changes when the file is written or replaced."""
     if not file:
         return ()
-    status = Path(file).stat()
+    try:
+        status = Path(file).stat()
+    except OSError:
+        raise MailConfigError(f"{setting}: {file} cannot be read") from None
     return status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 @lru_cache(maxsize=8)
-def _ssl_context(ca_bundle: Path | None, version: tuple[int, ...], default_version: tuple[int, ...]) -> ssl.SSLContext:
-    context = httpx.create_ssl_context()
-    context.set_alpn_protocols(["http/1.1"])
-    if ca_bundle is not None:
-        try:
+def _ssl_context(
+    ca_bundle: Path | None, default: str | None, version: tuple[int, ...], default_version: tuple[int, ...]
+) -> ssl.SSLContext:
+    setting, file = "SSL_CERT_FILE", default
+    try:
+        context = httpx.create_ssl_context()  # reads what SSL_CERT_FILE names
+        context.set_alpn_protocols(["http/1.1"])
+        if ca_bundle is not None:
+            setting, file = "ca_bundle", str(ca_bundle)
             context.load_verify_locations(cafile=ca_bundle)
-        except (ssl.SSLError, OSError):
-            raise MailConfigError(f"ca_bundle: {ca_bundle} contains no readable certificates") from None
+    except OSError:
+        raise MailConfigError(f"{setting}: {file} contains no readable certificates") from None
     return context

@@ -114,8 +114,7 @@ def build_message(
     sender_name = one_line(_given("sender_name", sender_name, skipped) or name)
     shared: dict[str, Any] = {
         "sender_mail": sender_mail,
-        "sender_name": _cut(one_line(_given("sender_name", sender_name, skipped) or name), MAX_SENDER_NAME_BYTES)
-        or None,
+        "sender_name": _cut(sender_name, MAX_SENDER_NAME_BYTES) or None,
         "subject": _escape_tags(subject, "{ {"),
         "reply_to": _reply_to(_given("reply_to", reply_to, skipped), skipped),
         "category": _usable("category", Label, _given("category", category, skipped), skipped),
