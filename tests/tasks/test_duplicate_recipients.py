@@ -15,7 +15,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.support.task_parts import Recipients, address_key
 from tests.tasks.conftest import TASK, Run, SqlDatabase
-from tests.tasks.sending import AT_ONCE, SENDS, address, batch, everybody, letters, mailed, remembers, told
+from tests.tasks.sending import AT_ONCE, HELLO, SENDS, address, batch, everybody, letters, mailed, remembers, told
 
 TWICE = [
     *letters(12),
@@ -29,25 +29,16 @@ TWICE = [
 def crm(crm: SqlDatabase) -> SqlDatabase:
     crm.execute("CREATE TABLE people (n INTEGER, email TEXT, boss TEXT)")
     crm.execute("CREATE TABLE orders (email TEXT, item TEXT)")
-    people = [(n, address(n), "boss@example.com") for n in range(20)]
-    crm.execute("INSERT INTO people", people)
+    crm.execute("INSERT INTO people", [(n, address(n), "boss@example.com") for n in range(20)])
     crm.execute("INSERT INTO orders", [(address(n), item) for n in (3, 7) for item in ("Engine", "Key", "Box")])
     return crm
 
 
 def joined(**arguments: Any) -> SqlToMailBatchOperator:
-    return SqlToMailBatchOperator(
-        task_id=TASK,
-        sql_conn_id="crm",
-        sql="SELECT p.email, p.boss, o.item FROM people p LEFT JOIN orders o ON o.email = p.email ORDER BY n, item",
-        cc_column="boss",
-        sender_mail="news@example.com",
-        subject="Hello",
-        content="{% raw %}{{item}}{% endraw %}",
-        mail_params={"item": "nothing"},
-        versions_per_request=10,
-        **arguments,
-    )
+    sql = "SELECT p.email, p.boss, o.item FROM people p LEFT JOIN orders o ON o.email = p.email ORDER BY n, item"
+    content = {"content": "{% raw %}{{item}}{% endraw %}", "mail_params": {"item": "nothing"}}
+    given = {"task_id": TASK, "sql_conn_id": "crm", "sql": sql, "cc_column": "boss", "versions_per_request": 10}
+    return SqlToMailBatchOperator(**HELLO | given | content | arguments)
 
 
 def test_duplicates_send_nothing_by_default(run: Run, emulator: Emulator) -> None:
