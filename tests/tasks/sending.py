@@ -33,7 +33,7 @@ CAMPAIGN: dict[str, Any] = {
 HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "{% raw %}<p>Hello {{name}}</p>{% endraw %}"}
 
 
-def told(
+def batch_result(
     requests: int, recipients: int, unknown_requests: int = 0, unknown_recipients: int = 0, **batch: int
 ) -> dict[str, Any]:
     """What a task returns that sends a batch."""
@@ -41,7 +41,7 @@ def told(
     return {**accepted, "unknown_requests": unknown_requests, "unknown_recipients": unknown_recipients, **batch}
 
 
-TOLD_OF_ONE = {name: value for name, value in told(1, 1).items() if name != "duplicate_recipients"}
+SINGLE_RESULT = {name: value for name, value in batch_result(1, 1).items() if name != "duplicate_recipients"}
 """What a task returns that sends one message."""
 
 

@@ -29,12 +29,13 @@ def _slow(emulator: Emulator) -> None:
 
 
 def wait(way: str, **arguments: Any) -> MailCampaignSensor:
-    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 60, "timeout": 86_400, "retries": 2}
+    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 50, "timeout": 86_400, "retries": 2}
     return MailCampaignSensor(**given | WAYS[way] | arguments)
 
 
 def in_seconds(seconds: float) -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    return now + datetime.timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(

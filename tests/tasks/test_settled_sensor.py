@@ -28,7 +28,7 @@ storing = pytest.mark.parametrize("way", WAYS if STORES else ["poke", "deferrabl
 
 
 def wait(way: str, **arguments: Any) -> MailStatsSettledSensor:
-    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 60, "min_interval": 50, "timeout": 86_400}
+    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 50, "min_interval": 40, "timeout": 86_400}
     # An age that is far away, so that only what a test is about ends the wait.
     return MailStatsSettledSensor(**{"max_age": timedelta(days=3650), "retries": 2} | given | WAYS[way] | arguments)
 
@@ -64,8 +64,8 @@ def test_the_age_is_waited_for(run: Run, emulator: Emulator, way: str) -> None:
     assert way == "deferrable" or "it was sent 3 days, 0:0" in done.log
     _, *others = (moment - moments(emulator)[0] for moment in moments(emulator))
     # A triggerer polls when there is something to see.
-    expected = [220] if way == "deferrable" else [60, 120, 180, 240]
-    assert others == pytest.approx(expected, abs=15)
+    expected = [220] if way == "deferrable" else [50, 100, 150, 200, 250]
+    assert others == pytest.approx(expected, abs=1)
 
 
 def test_the_days_begin_before_the_run(run: Run, emulator: Emulator) -> None:

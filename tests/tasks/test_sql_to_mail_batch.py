@@ -18,7 +18,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.support.task_parts import MEMORY_BYTES, ChunkSpool, RowMessages
 from tests.tasks.conftest import TASK, Run, SqlDatabase
-from tests.tasks.sending import HELLO, SENDS, address, bodies, everybody, mailed, remembers, told
+from tests.tasks.sending import HELLO, SENDS, address, batch_result, bodies, everybody, mailed, remembers
 from tests.tasks.test_example_dags import example
 
 
@@ -76,7 +76,7 @@ def test_every_row_becomes_a_message(run: Run, emulator: Emulator, any_crm: SqlD
         "Dear Ada Lovelace, Engine: 12.5, 2026-01-31",
         "Dear customer, your cart: 3, soon",
     ]
-    assert done.returned == told(1, 5)
+    assert done.returned == batch_result(1, 5)
     assert "ada@" not in done.log
 
 

@@ -91,8 +91,7 @@ def test_a_flood_of_pushes_is_few_requests_and_decides_nothing(emulator: Emulato
     (found,) = events(trigger(end_time=time.time() + 4 * QUIET))
     assert found["status"] == "timeout"
     # Two at first, one in ten seconds of the minute, and one more; and one at the deadline.
-    print(emulator.journal.count(GETS), "GETS")
-    assert 8 <= emulator.journal.count(GETS) <= 13
+    assert emulator.journal.count(GETS) == 11
 
 
 def test_a_push_wakes_only_those_whom_it_concerns(emulator: Emulator, inbox: Inbox, connect: Connect) -> None:
@@ -152,8 +151,7 @@ def test_an_inbox_is_queried_once_for_all_and_only_during_waits(
         return during, len(queries)
 
     during, after = run_trigger(crowd())
-    print(during, "DURING")
-    assert 55 <= during <= 61
+    assert during in (60, 61)
     assert after == during
 
 

@@ -21,15 +21,15 @@ from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import (
     HELLO,
     SENDS,
-    TOLD_OF_ONE,
+    SINGLE_RESULT,
     address,
     batch,
+    batch_result,
     bodies,
     everybody,
     letters,
     mailed,
     records,
-    told,
 )
 
 ADA = {"to": "ada@example.com"}
@@ -45,7 +45,7 @@ def test_one_message_for_one_or_several(run: Run, emulator: Emulator) -> None:
     one = run(lambda: single(send_date=at_eleven))
     several = run(lambda: single(to="Eve <eve@example.com>, bob@example.com", unique_msg_id="order-4711"))
 
-    assert (one.returned, several.returned) == (TOLD_OF_ONE, TOLD_OF_ONE | {"recipients": 2})
+    assert (one.returned, several.returned) == (SINGLE_RESULT, SINGLE_RESULT | {"recipients": 2})
     first, second = bodies(emulator)
     assert (first["to"], first["sendDate"]) == ({"email": "ada@example.com"}, "2030-01-31T10:00:00Z")
     assert 0 < len(first["uniqueMsgID"].encode()) <= 50
@@ -76,7 +76,7 @@ def test_a_mailing_is_cut_into_requests_of_a_hundred(run: Run, emulator: Emulato
     assert len({body["uniqueMsgID"] for body in sent}) == 3
     assert mailed(emulator) == everybody(range(250))
     assert emulator.messages(recipient=address(249))[0]["content"] == "<p>Hello N249</p>"
-    assert done.returned == told(3, 250)
+    assert done.returned == batch_result(3, 250)
     assert emulator.journal.count("campaign/mail/template/get") == 1
 
 

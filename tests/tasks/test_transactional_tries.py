@@ -24,16 +24,16 @@ from tests.tasks.sending import (
     DAY,
     HELLO,
     SENDS,
-    TOLD_OF_ONE,
+    SINGLE_RESULT,
     address,
     batch,
+    batch_result,
     bodies,
     everybody,
     letters,
     mailed,
     records,
     remembers,
-    told,
 )
 
 
@@ -43,7 +43,7 @@ def test_thousands_of_recipients_take_one_small_record(run: Run, emulator: Emula
 
     done = run(lambda: batch(messages=lambda: [{"to": to} for to in people], mail_params={"name": "all"}))
 
-    assert done.returned == told(25, 5_000)
+    assert done.returned == batch_result(25, 5_000)
     ((record, expires),) = records(done.result)
     assert len(record) < 500
     assert json.loads(record)["recipients"] == 5_000
@@ -69,8 +69,8 @@ def test_a_cleared_task_continues_after_a_rejection(run: Run, emulator: Emulator
     assert mailed(emulator) == everybody(range(55)) + Counter(["ada@example.com"])
     ids = [body["uniqueMsgID"] for body in bodies(emulator) if "messageVersions" in body]
     assert (len(ids), len(set(ids)), ids[2] == ids[3]) == (7, 6, True)
-    assert done.result.xcom(TASK) == told(6, 55)
-    assert done.result.xcom("single") == TOLD_OF_ONE
+    assert done.result.xcom(TASK) == batch_result(6, 55)
+    assert done.result.xcom("single") == SINGLE_RESULT
 
 
 @remembers
@@ -95,7 +95,7 @@ def test_after_an_unknown_outcome_the_user_decides(
 
     twice = [range(10, 20)] if choice == "resend" else []
     assert mailed(emulator) == everybody(range(35), *twice)
-    assert done.result.xcom(TASK) == (told(4, 35) if choice == "resend" else told(3, 25, 1, 10))
+    assert done.result.xcom(TASK) == (batch_result(4, 35) if choice == "resend" else batch_result(3, 25, 1, 10))
 
 
 @remembers
@@ -187,5 +187,5 @@ def test_without_a_store_resend_sends_everything(
 
     assert (done.state, done.tries) == ("success", 2)
     assert mailed(emulator) == everybody(range(25), *twice)
-    assert done.returned == told(3, 25)
+    assert done.returned == batch_result(3, 25)
     assert "The next try sends everything again" in done.log

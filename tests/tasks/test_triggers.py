@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.triggers._base import decision_of, result_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
@@ -217,31 +216,3 @@ def test_cancelling_leaves_nothing_behind(emulator: Emulator, monkeypatch: pytes
 def test_what_is_not_an_event_fails_loudly(strange: Any) -> None:
     with pytest.raises(AirflowException, match="not an event of a mail trigger"):
         decision_of(strange)
-
-
-GOOD = dict.fromkeys(("mx", "spf", "dkim", "dmarc", "valid"), True)
-
-
-@pytest.mark.parametrize(("name", "result"), [("name", "result"), ("mail_name", "mail_stats")])
-def test_a_task_reads_the_event_of_this_version_and_the_last(name: str, result: str) -> None:
-    """A wait that the triggerer ended before an upgrade is read by a worker after it."""
-    found = {"status": "complete", name: "mail.example.com", "message": "all checks are good", result: GOOD}
-    sensor = MailSenderSensor(task_id="wait", sender_email="mail.example.com")
-    assert sensor.execute_complete({}, found) == GOOD  # type: ignore[typeddict-item]
-
-
-def test_many_waits_for_senders_share_one_request(emulator: Emulator, clock: Clock) -> None:
-    senders = [f"mail{number}.example.com" for number in range(50)]
-    clock.after(150, lambda: [emulator.add_sender(sender) for sender in senders])
-    emulator.add_sender("checked.example.com")
-
-    *found, checked = events(
-        *(trigger(MailSenderTrigger, sender_email=sender) for sender in senders),
-        trigger(MailSenderTrigger, sender_email="checked.example.com", selector="mail"),
-    )
-
-    assert [(each["name"], each["status"], each["result"]) for each in found] == [
-        (sender, "complete", GOOD) for sender in senders
-    ]
-    assert checked["status"] == "complete"
-    assert [emulator.journal.count(f"verified_senders/{name}") for name in ("get", "verify")] == [4, 1]
