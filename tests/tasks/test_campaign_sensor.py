@@ -12,7 +12,6 @@ from airflow.sdk import PokeReturnValue
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException
-from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.creation import StateStore
 from tests.support.dags import AIRFLOW_VERSION
@@ -55,19 +54,6 @@ def test_will_not_be_sent(run: Run, emulator: Emulator, way: str, state: Any, wo
 
     assert (done.state, done.tries) == ("skipped" if soft_fail else "failed", 1)
     assert soft_fail or words in done.log
-
-
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_a_campaign_that_disappears_fails_the_task(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.add_campaign("spring", state="sending")
-
-    # Before the task defers: the triggerer has not seen it.
-    with at_request(emulator, GETS, 1, lambda: emulator.set_campaign_state("spring", "removed")):
-        done = run(lambda: wait(way))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "campaign 'spring': sending (mailStatus 1)" in done.log
-    assert "campaign 'spring' has disappeared: deleted or cancelled at the service" in done.log
 
 
 def test_a_scheduled_campaign_is_not_polled_before_its_time(run: Run, emulator: Emulator) -> None:

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sending import CAMPAIGN, clears_faults
+from tests.tasks.sending import CAMPAIGN
 
 READS = {f"/v5/{path}/get" for path in ("campaign/mail", "contacts/list", "lists", "verified_senders")}
 """What the document says only reads."""
@@ -130,14 +130,6 @@ def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, conn
     assert "*** is on holiday" in done.returned["table"]
     pushed = json.dumps([*done.result.xcoms().values()])
     assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []
-
-
-def test_a_service_that_is_away_is_tried_again(run: Run, emulator: Emulator) -> None:
-    emulator.faults.add("http_error_before", "verified_senders/get", count=None)
-
-    done = run(lambda: look(retries=1, retry_delay=0, pre_execute=clears_faults(emulator)))
-
-    assert (done.state, done.tries) == ("success", 2)
 
 
 # --- bad input ---

@@ -15,7 +15,7 @@ GOOD = dict.fromkeys(("mx", "spf", "dkim", "dmarc", "valid"), True)
 
 def test_many_waits_share_one_request(emulator: Emulator, clock: Clock) -> None:
     senders = [f"mail{number}.example.com" for number in range(50)]
-    clock.after(150, lambda: [emulator.add_sender(sender) for sender in senders])
+    clock.after(700, lambda: [emulator.add_sender(sender) for sender in senders])
     emulator.add_sender("checked.example.com")
 
     *found, checked = events(

@@ -25,7 +25,6 @@ from tests.tasks.sending import (
     HELLO,
     SENDS,
     SINGLE_RESULT,
-    address,
     batch,
     batch_result,
     bodies,
@@ -38,19 +37,6 @@ from tests.tasks.sending import (
 
 
 @remembers
-def test_thousands_of_recipients_take_one_small_record(run: Run, emulator: Emulator) -> None:
-    people = [[address(20 * number + place) for place in range(20)] for number in range(250)]
-
-    done = run(lambda: batch(messages=lambda: [{"to": to} for to in people], mail_params={"name": "all"}))
-
-    assert done.returned == batch_result(25, 5_000)
-    ((record, expires),) = records(done.result)
-    assert len(record) < 500
-    assert json.loads(record)["recipients"] == 5_000
-    assert expires is None
-
-
-@remembers
 def test_a_cleared_task_continues_after_a_rejection(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
     emulator.settings.email_credits = 25
     with new_dag() as dag:
@@ -60,6 +46,8 @@ def test_a_cleared_task_continues_after_a_rejection(run: Run, emulator: Emulator
     assert (done.state, done.tries) == ("failed", 1)
     assert "insufficient email credits" in done.log
     assert "20 recipients in 2 requests were accepted" in done.log
+    ((record, expires),) = records(done.result)
+    assert (json.loads(record)["recipients"], expires, "@" in record) == (20, None, False)
 
     emulator.settings.email_credits = None
     for _ in range(2):  # a task that has succeeded sends nothing more
@@ -96,20 +84,6 @@ def test_after_an_unknown_outcome_the_user_decides(
     twice = [range(10, 20)] if choice == "resend" else []
     assert mailed(emulator) == everybody(range(35), *twice)
     assert done.result.xcom(TASK) == (batch_result(4, 35) if choice == "resend" else batch_result(3, 25, 1, 10))
-
-
-@remembers
-@pytest.mark.parametrize("choice", ["fail", "resend"])
-def test_a_request_in_flight_when_the_task_times_out(run: Run, emulator: Emulator, choice: str) -> None:
-    with at_request(emulator, SENDS, 3, time_out_task):
-        done = run(lambda: batch(messages=letters(35), on_ambiguous=choice, execution_timeout=DAY, **AT_ONCE))
-
-    assert "AirflowTaskTimeout" in done.log
-    assert (done.state, done.tries) == ("failed" if choice == "fail" else "success", 2)
-    people = [range(30)] if choice == "fail" else [range(35), range(20, 30)]
-    assert mailed(emulator) == everybody(*people)
-    in_flight = f"request 2 (10 recipients, uniqueMsgID {bodies(emulator)[2]['uniqueMsgID']}) was in flight when"
-    assert (in_flight in done.log) == (choice == "fail")
 
 
 @remembers
