@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,15 +19,10 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
-from airflow_provider_mail.api import campaigns
-from airflow_provider_mail.api._core.exchange import Exchange
-from airflow_provider_mail.api.flows import create_campaign, create_once, polling
-from airflow_provider_mail.api.flows.create_once import pauses
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION, RunResult
-from tests.support.defaults import set_default
 from tests.support.postgres import PostgresServer
 from tests.support.task_runner import run_tasks
 
@@ -55,16 +49,6 @@ def _mail_default(connect: Connect) -> None:
 @pytest.fixture(autouse=True)
 def _passing(clock: Clock) -> None:
     """Time passes at once."""
-
-
-@pytest.fixture(autouse=True)
-def _less_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is repeated as often as ever, within less time; a draft is believed sooner."""
-    set_default(monkeypatch, Exchange.__init__, "draw", lambda: random.random() / 20)
-    for module in (create_once, create_campaign):
-        monkeypatch.setattr(module, "pauses", lambda patience, *, brief=False: pauses(patience / 30, brief=brief))
-    monkeypatch.setattr(campaigns, "_CONFIRM_PAUSES", (0.01,) * len(campaigns._CONFIRM_PAUSES))
-    monkeypatch.setattr(polling, "CONFIRM_SECONDS", 0.5)
 
 
 @dataclass(frozen=True)

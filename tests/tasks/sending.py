@@ -1,4 +1,4 @@
-"""What the tests of transactional mail share: what the service was sent, and a task that runs once more."""
+"""What the tests of mail share: tasks that send, what the service was sent, and a task that runs once more."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_mail.api.config import RetryRule
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import client_config
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK
@@ -22,27 +23,31 @@ AT_ONCE = {"retries": 2, "retry_delay": datetime.timedelta(0)}
 
 remembers = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")
 
+CAMPAIGN: dict[str, Any] = {
+    "mail_name": "spring",
+    "sender_mail": "news@example.com",
+    "subject": "Hi",
+    "content": "<p>Hi</p>",
+    "send_list_names": ["newsletter"],
+}
 HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "{% raw %}<p>Hello {{name}}</p>{% endraw %}"}
 
 
-def told(
+def batch_result(
     requests: int, recipients: int, unknown_requests: int = 0, unknown_recipients: int = 0, **batch: int
 ) -> dict[str, Any]:
     """What a task returns that sends a batch."""
-    return told_of_one(requests, recipients, unknown_requests, unknown_recipients) | {"duplicate_recipients": 0} | batch
+    accepted = {"requests": requests, "recipients": recipients, "sandbox": False, "duplicate_recipients": 0}
+    return {**accepted, "unknown_requests": unknown_requests, "unknown_recipients": unknown_recipients, **batch}
 
 
-def told_of_one(
-    requests: int = 1, recipients: int = 1, unknown_requests: int = 0, unknown_recipients: int = 0
-) -> dict[str, Any]:
-    """What a task returns that sends one message."""
-    return {
-        "requests": requests,
-        "recipients": recipients,
-        "unknown_requests": unknown_requests,
-        "unknown_recipients": unknown_recipients,
-        "sandbox": False,
-    }
+SINGLE_RESULT = {name: value for name, value in batch_result(1, 1).items() if name != "duplicate_recipients"}
+"""What a task returns that sends one message."""
+
+
+def campaign(**arguments: Any) -> MailCreateCampaignOperator:
+    """A task that creates a campaign."""
+    return MailCreateCampaignOperator(**{"task_id": TASK} | CAMPAIGN | arguments)
 
 
 def address(number: int) -> str:
@@ -55,7 +60,7 @@ def letters(count: int, start: int = 0) -> list[dict[str, Any]]:
 
 
 def batch(**arguments: Any) -> MailSendBatchOperator:
-    """A task that sends; in requests of ten unless told otherwise."""
+    """A task that sends; in requests of ten by default."""
     return MailSendBatchOperator(**{"task_id": TASK, "versions_per_request": 10} | HELLO | arguments)
 
 

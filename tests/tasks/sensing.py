@@ -16,5 +16,6 @@ WAYS: dict[str, dict[str, Any]] = {
 every_way = pytest.mark.parametrize("way", WAYS)
 # The supervisor that Airflow 3.0 has for one process, also in `dag.test()`, cannot go on after a reschedule; what a
 # real one does is in the end-to-end test.
-repeating = pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"])
+REPEATING = [*WAYS] if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"]
+repeating = pytest.mark.parametrize("way", REPEATING)
 retrying = pytest.mark.parametrize("way", ["poke", "deferrable"])

@@ -15,7 +15,18 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.support.task_parts import Recipients, address_key
 from tests.tasks.conftest import TASK, Run, SqlDatabase
-from tests.tasks.sending import AT_ONCE, SENDS, address, batch, everybody, letters, mailed, remembers, told
+from tests.tasks.sending import (
+    AT_ONCE,
+    HELLO,
+    SENDS,
+    address,
+    batch,
+    batch_result,
+    everybody,
+    letters,
+    mailed,
+    remembers,
+)
 
 TWICE = [
     *letters(12),
@@ -29,25 +40,16 @@ TWICE = [
 def crm(crm: SqlDatabase) -> SqlDatabase:
     crm.execute("CREATE TABLE people (n INTEGER, email TEXT, boss TEXT)")
     crm.execute("CREATE TABLE orders (email TEXT, item TEXT)")
-    people = [(n, address(n), "boss@example.com") for n in range(20)]
-    crm.execute("INSERT INTO people", people)
+    crm.execute("INSERT INTO people", [(n, address(n), "boss@example.com") for n in range(20)])
     crm.execute("INSERT INTO orders", [(address(n), item) for n in (3, 7) for item in ("Engine", "Key", "Box")])
     return crm
 
 
 def joined(**arguments: Any) -> SqlToMailBatchOperator:
-    return SqlToMailBatchOperator(
-        task_id=TASK,
-        sql_conn_id="crm",
-        sql="SELECT p.email, p.boss, o.item FROM people p LEFT JOIN orders o ON o.email = p.email ORDER BY n, item",
-        cc_column="boss",
-        sender_mail="news@example.com",
-        subject="Hello",
-        content="{% raw %}{{item}}{% endraw %}",
-        mail_params={"item": "nothing"},
-        versions_per_request=10,
-        **arguments,
-    )
+    sql = "SELECT p.email, p.boss, o.item FROM people p LEFT JOIN orders o ON o.email = p.email ORDER BY n, item"
+    content = {"content": "{% raw %}{{item}}{% endraw %}", "mail_params": {"item": "nothing"}}
+    given = {"task_id": TASK, "sql_conn_id": "crm", "sql": sql, "cc_column": "boss", "versions_per_request": 10}
+    return SqlToMailBatchOperator(**HELLO | given | content | arguments)
 
 
 def test_duplicates_send_nothing_by_default(run: Run, emulator: Emulator) -> None:
@@ -66,7 +68,7 @@ def test_duplicates_send_nothing_by_default(run: Run, emulator: Emulator) -> Non
 def test_duplicates_are_mailed_each_time_where_allowed(run: Run, emulator: Emulator) -> None:
     done = run(lambda: batch(messages=TWICE, on_duplicate_recipient="allow"))
 
-    assert done.returned == told(2, 18, duplicate_recipients=5)
+    assert done.returned == batch_result(2, 18, duplicate_recipients=5)
     assert sum(mailed(emulator).values()) == 18
 
 
@@ -77,7 +79,7 @@ def test_duplicates_are_left_out_by_every_try(run: Run, emulator: Emulator) -> N
     done = run(lambda: batch(messages=TWICE, on_duplicate_recipient="skip", on_ambiguous="resend", **AT_ONCE))
 
     assert (done.state, done.tries) == ("success", 2)
-    assert done.returned == told(2, 13, duplicate_recipients=5)
+    assert done.returned == batch_result(2, 13, duplicate_recipients=5)
     assert mailed(emulator) == everybody(range(12)) + Counter(["new@example.com"])
     assert [len(entry["body"]["messageVersions"]) for entry in emulator.journal.entries(SENDS)] == [10, 3, 3]
     assert "5 recipients come more than once and are mailed only the first time" in done.log
@@ -93,7 +95,7 @@ def test_duplicates_of_a_join_are_named_by_their_rows(run: Run, emulator: Emulat
 
     done = run(lambda: joined(on_duplicate_recipient="skip"))
 
-    assert done.returned == told(2, 40, duplicate_recipients=4)
+    assert done.returned == batch_result(2, 40, duplicate_recipients=4)
     assert mailed(emulator) == everybody(range(20)) + Counter({"boss@example.com": 20})
 
     crm.execute("INSERT INTO people", [(21, "nobody", None)])
@@ -107,7 +109,7 @@ def test_another_spelling_is_the_same_recipient(run: Run, emulator: Emulator) ->
 
     done = run(lambda: batch(messages=messages, on_duplicate_recipient="skip"))
 
-    assert done.returned == told(1, 3, duplicate_recipients=2)
+    assert done.returned == batch_result(1, 3, duplicate_recipients=2)
     assert mailed(emulator) == Counter(["ann@münchen.de", "ann@strasse.de", "ann@straße.de"])
 
 

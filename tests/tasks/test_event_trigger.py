@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import itertools
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,10 +17,9 @@ from airflow.triggers.base import BaseEventTrigger
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger as Trigger
 from tests.support.clock import Clock, passes
-from tests.support.dags import RunResult
-from tests.tasks.conftest import Connect
+from tests.tasks.conftest import Connect, Run
 from tests.tasks.test_example_dags import example
-from tests.tasks.triggering import cancelled, restarted, run
+from tests.tasks.triggering import cancelled, restarted, run, steady_clock  # noqa: F401
 
 GETS = "campaign/mail/get"
 DAY = 86_400.0
@@ -94,24 +92,20 @@ def changes(emulator: Emulator, name: str, state: Any) -> Callable[[], None]:
 
 def test_each_campaign_that_is_sent_or_failed(emulator: Emulator, clock: Clock) -> None:
     sent = datetime.now(UTC).replace(microsecond=0)
-    for name in ("spring", "summer", "autumn"):
+    for name in ("spring", "summer"):
         emulator.add_campaign(name, state="sending", sent=500, send_date=sent)
     clock.after(200, changes(emulator, "spring", "done"))
     clock.after(260, changes(emulator, "summer", "failed"))
 
     (spring,), (summer,) = events(Trigger(), seconds=400)
 
-    (campaign,) = [found for found in emulator.campaigns() if found["mailName"] == "spring"]
-    assert spring == {
-        "mail_name": "spring",
-        "guid": campaign["guid"],
-        "mail_status": 2,
-        "send_time": sent.isoformat(),
+    (guid,) = [found["guid"] for found in emulator.campaigns() if found["mailName"] == "spring"]
+    assert json.loads(json.dumps(spring)) == {
+        **{"mail_name": "spring", "guid": guid, "mail_status": 2, "send_time": sent.isoformat()},
         "mail_stats": spring["mail_stats"],
     }
     assert spring["mail_stats"]["sent_count"] == 500
     assert (summer["mail_name"], summer["mail_status"], summer["mail_stats"]) == ("summer", 4, {})
-    assert json.loads(json.dumps(spring)) == spring
 
 
 @pytest.mark.parametrize(
@@ -207,7 +201,7 @@ def test_state_is_stored_after_airflow_has_stored_the_events(emulator: Emulator)
     emulator.add_campaign("just now")
     store = Store()
     assert [names(Trigger(), store=store, seconds=10) for _ in range(2)] == [[["just now"]]] * 2
-    assert names(Trigger(poke_interval=7), store=store, seconds=14) == [["just now"]]
+    assert names(Trigger(poke_interval=4), store=store, seconds=14) == [["just now"]]
     assert store.kept == {}
 
 
@@ -232,10 +226,10 @@ def test_a_store_that_does_not_work_loses_nothing(
 
 def test_the_stored_state_does_not_grow(emulator: Emulator, clock: Clock) -> None:
     store = Store()
-    for day in range(50):
+    for day in range(40):
         clock.after((day + 0.5) * DAY, lambda day=day: emulator.add_campaign(f"day {day}"))
-    reported = names(Trigger(poke_interval=DAY), store=store, seconds=53 * DAY)
-    assert reported == [[f"day {day}"] for day in range(50)]
+    reported = names(Trigger(poke_interval=DAY), store=store, seconds=43 * DAY)
+    assert reported == [[f"day {day}"] for day in range(40)]
     (state,) = store.kept.values()
     assert 30 <= len(state["keys"]) <= 32
     assert names(Trigger(), store=store) == []
@@ -246,11 +240,10 @@ def test_the_stored_state_does_not_grow(emulator: Emulator, clock: Clock) -> Non
 
 def test_while_nothing_changes_a_poll_is_one_request_for_all(emulator: Emulator, clock: Clock) -> None:
     emulator.add_campaigns(350, prefix="c", first_day=days_ago(30).date(), per_day=100)
-    counts: list[int] = []
-    clock.after(250, lambda: counts.append(emulator.journal.count(GETS)))
     clock.after(250, lambda: emulator.add_campaign("new"))
     assert names(Trigger(), Trigger(mail_status=[2]), Trigger(lookback=0.0), seconds=330) == [["new"]] * 3
-    assert 8 <= counts[0] <= 10, "four pages at first, then the first one"
+    pages = [entry["body"].get("pageIndex", 1) for entry in emulator.journal.entries(GETS)]
+    assert pages == [1, 2, 3, 4, 5, *[1] * 4, *[1, 1, 2, 3, 4, 5]], "all at first, and after a change"
 
 
 def test_one_that_goes_as_another_comes_is_noticed(emulator: Emulator, clock: Clock) -> None:
@@ -292,15 +285,9 @@ def test_failed_polls_are_repeated_after_pauses_that_grow(
     moments = [entry["real_ms"] / 1000 for entry in emulator.journal.entries(GETS)]
     pauses = [later - earlier for earlier, later in itertools.pairwise(moments)]
     if broken == "a wrong key":
-        assert pauses[:5] == pytest.approx([60, 120, 240, 480, 900], abs=30)
+        assert pauses[:5] == pytest.approx([60, 120, 240, 480, 900], abs=1)
     failed = "connection 'mail_default': poll failed (2 in a row), next poll in 120 s: "
     assert failed in capfd.readouterr().out + caplog.text
-
-
-def test_there_is_always_a_pause(emulator: Emulator) -> None:
-    began = time.time()
-    events(Trigger(poke_interval=0.0001), seconds=2)
-    assert 2 <= emulator.journal.count(GETS) <= (time.time() - began) / 0.1 + 1
 
 
 # --- arguments ---
@@ -313,32 +300,28 @@ def test_arguments_are_stored_in_one_form() -> None:
     assert BaseEventTrigger.hash(*restarted(given).serialize()) == BaseEventTrigger.hash(path, arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"mail_name": "a", "name_prefix": "b"}, "mail_name, name_prefix: only one of them"),
-        ({"mail_name": {"mail_name": "a"}}, "mail_name: one text is needed, not the whole result of a task"),
-        ({"name_contains": ""}, "name_contains: is empty"),
-        ({"mail_status": [1]}, r"mail_status: must be a list of 2 \(sent\), 4 \(failed\) or both, not \[1\]"),
-        ({"mail_status": []}, "mail_status: must be a list of"),
-        ({"mail_status": 2}, "mail_status: must be a list of"),
-        ({"lookback": -1}, "lookback: must be a number, at least 0"),
-        ({"poke_interval": 0}, "poke_interval: must be a number, more than 0"),
-        ({"label": ""}, "label: is empty"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"mail_name": "a", "name_prefix": "b"}, "mail_name, name_prefix: only one of them"),
+    ({"mail_name": {"mail_name": "a"}}, "mail_name: one text is needed, not the whole result of a task"),
+    ({"name_contains": ""}, "name_contains: is empty"),
+    ({"mail_status": [1]}, r"mail_status: must be a list of 2 \(sent\), 4 \(failed\) or both, not \[1\]"),
+    ({"mail_status": []}, "mail_status: must be a list of"),
+    ({"mail_status": 2}, "mail_status: must be a list of"),
+    ({"lookback": -1}, "lookback: must be a number, at least 0"),
+    ({"poke_interval": 0}, "poke_interval: must be a number, more than 0"),
+    ({"label": ""}, "label: is empty"),
+])  # fmt: skip
 def test_invalid_arguments_fail_with_the_dag_file(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Trigger(**arguments)
 
 
-def test_the_example(run_dag: Callable[..., RunResult], emulator: Emulator) -> None:
+def test_the_example(run_in_airflow: Run, emulator: Emulator) -> None:
     dag = example("mail_on_campaign_sent")
     (watcher,) = dag.schedule.watchers  # type: ignore[union-attr]
     assert watcher.trigger.serialize()[1]["name_prefix"] == "mail_campaign/"
 
-    done = run_dag(dag)  # started by hand it stands for no event
+    done = run_in_airflow(dag)  # started by hand it stands for no event
 
-    assert done.xcom("names") == []
-    assert done.task("load").state == "skipped"
+    assert (done.result.xcom("names"), done.result.task("load").state) == ([], "skipped")
     assert emulator.journal.count() == 0

@@ -105,7 +105,7 @@ def test_repeated_and_throttled_requests_are_counted(
 
 
 def test_nothing_is_sent_when_metrics_are_off(
-    connect: Connect, emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch
+    emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
     MailHook().send(GetCampaigns())

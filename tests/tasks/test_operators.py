@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
-import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from airflow.serialization import serialized_objects
 
 import airflow_provider_mail
 from airflow_provider_mail.version_compat import BaseHook
-from tests.support.env import ROOT
 from tests.tasks.everything import OPERATORS, offered
 
 # fmt: off
@@ -175,36 +171,20 @@ def test_a_dag_of_all_of_them_is_stored_without_a_warning(new_dag: Callable[...,
             assert tuple(operator.template_fields) == tuple(kind.template_fields)
 
 
-FUNCTIONS = """
-import json
-from airflow.models.serialized_dag import SerializedDagModel
-from airflow.sdk import DAG
-from airflow.serialization import serialized_objects
-from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+def test_a_dag_with_functions_is_the_same_each_time_it_is_parsed(airflow_home: Path) -> None:
+    """Objects in memory have another address each time."""
+    from airflow.models.serialized_dag import SerializedDagModel
 
-SERIALIZATION = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
+    def parsed() -> DAG:
+        def people() -> Iterator[dict[str, str]]:
+            yield {"email": "planted@example.com"}
 
-def people():
-    yield {"email": "planted@example.com"}
+        with DAG("functions", schedule=None) as dag:
+            for name, contacts in (("function", people), ("lambda", lambda: []), ("generator", people())):
+                OPERATORS["MailImportContactsOperator"](task_id=name, contacts=contacts)
+        return dag
 
-with DAG("functions", schedule=None) as dag:
-    MailImportContactsOperator(task_id="function", contacts=people)
-    MailImportContactsOperator(task_id="lambda", contacts=lambda: [])
-    MailImportContactsOperator(task_id="generator", contacts=people())
-stored = SERIALIZATION.to_dict(dag)
-assert "planted" not in json.dumps(stored)
-print("hash", SerializedDagModel.hash(stored))
-"""
-
-
-def test_a_dag_with_functions_is_the_same_each_time_it_is_parsed(
-    airflow_home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Objects in memory have another address in another process."""
-    exec(FUNCTIONS, {"__name__": "__main__"})
-    here = capsys.readouterr().out
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"}
-    command = [sys.executable, "-c", FUNCTIONS]
-    there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert [text.splitlines()[-1] for text in (here, there)] == [here.splitlines()[-1]] * 2
-    assert here.splitlines()[-1].startswith("hash ")
+    dags = [parsed(), parsed()]  # both are kept, so that no address is used again
+    stored = [SERIALIZATION.to_dict(dag) for dag in dags]
+    assert "planted" not in json.dumps(stored)
+    assert len({SerializedDagModel.hash(dag) for dag in stored}) == 1

@@ -10,22 +10,14 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sending import clears_faults
+from tests.tasks.sending import CAMPAIGN
 
-READS = {
-    "/v5/campaign/mail/get",
-    "/v5/contacts/list/get",
-    "/v5/lists/get",
-    "/v5/verified_senders/get",
-}
+READS = {f"/v5/{path}/get" for path in ("campaign/mail", "contacts/list", "lists", "verified_senders")}
 """What the document says only reads."""
 
-CAMPAIGN: dict[str, Any] = {
-    "mail_name": "spring",
-    "sender_mail": "news@example.com",
+MINE: dict[str, Any] = CAMPAIGN | {
     "subject": "Spring, {% raw %}{{name}}{% endraw %}",
     "content": "<p>It is here. <a href='{% raw %}{{link}}{% endraw %}'>Unsubscribe</a></p>",
     "send_list_names": ["newsletter", "vip"],
@@ -43,9 +35,7 @@ def _lists(emulator: Emulator) -> None:
 
 
 def look(**arguments: Any) -> MailPreflightOperator:
-    return MailPreflightOperator(
-        **{"task_id": TASK, "retries": 2} | CAMPAIGN | {"known_tags": ["name", "link"]} | arguments
-    )
+    return MailPreflightOperator(**{"task_id": TASK, "retries": 2, "known_tags": ["name", "link"]} | MINE | arguments)
 
 
 def levels(done: Any) -> dict[str, list[str]]:
@@ -68,12 +58,11 @@ def assert_nothing_changed(emulator: Emulator) -> None:
 
 def test_a_good_campaign(run: Run, emulator: Emulator, connect: Connect) -> None:
     connect(sandbox=True)
-    done = run(lambda: look(known_tags=["name", "link"], max_recipients=3))
+    done = run(lambda: look(max_recipients=3))
 
     assert done.state == "success", done.log
     returned = done.returned
-    assert (returned["mail_name"], returned["errors"], returned["warnings"]) == ("spring", 0, 0)
-    assert returned["recipients"] == 3
+    assert [returned[name] for name in ("mail_name", "errors", "warnings", "recipients")] == ["spring", 0, 0, 3]
     assert levels(done) == {
         "ok": [
             "sender", "lists", "lists", "excluded lists", "recipients", "size", "size", "unsubscribe", "tags", "service"
@@ -81,27 +70,9 @@ def test_a_good_campaign(run: Run, emulator: Emulator, connect: Connect) -> None
     }  # fmt: skip
     assert json.loads(json.dumps(returned)) == returned
     assert_nothing_changed(emulator)
-
-    lines = returned["table"].splitlines()
-    assert lines[0].split() == ["|", "level", "|", "check", "|", "finding", "|"]
-    assert len(lines) == 2 + len(returned["findings"])
-    for line in lines:
-        assert line in done.log
+    assert len(returned["table"].splitlines()) == 2 + len(returned["findings"])
+    assert [line for line in returned["table"].splitlines() if line not in done.log] == []
     assert "Campaign 'spring': 0 errors, 0 warnings; nothing was changed." in done.log
-
-
-def test_one_set_of_arguments_is_checked_and_then_created(
-    run: Run, new_dag: Callable[..., DAG], emulator: Emulator
-) -> None:
-    with new_dag() as dag:
-        look(**CAMPAIGN) >> MailCreateCampaignOperator(task_id="create", **CAMPAIGN)
-
-    assert run(dag).result.state == "success"
-
-    tried, created = [entry["body"] for entry in emulator.journal.entries("campaign/mail/sends")]
-    assert tried == created | {"sandboxMode": True}
-    assert created["subject"] == "Spring, {{name}}"
-    assert [each["mailName"] for each in emulator.campaigns()] == ["spring"]
 
 
 @pytest.mark.parametrize(
@@ -161,23 +132,6 @@ def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, conn
     assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []
 
 
-def test_a_service_that_is_away_is_tried_again(run: Run, emulator: Emulator) -> None:
-    emulator.faults.add("http_error_before", "verified_senders/get", count=None)
-
-    done = run(lambda: look(retries=1, retry_delay=0, pre_execute=clears_faults(emulator)))
-
-    assert (done.state, done.tries) == ("success", 2)
-
-
-def test_a_rejected_key_is_no_finding(run: Run, connect: Connect) -> None:
-    connect(password="wrong")
-
-    done = run(lambda: look(fail_on="never"))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "connection 'mail_default'" in done.log
-
-
 # --- bad input ---
 
 
@@ -210,22 +164,16 @@ def test_arguments_may_come_from_other_tasks_and_from_the_dag(
     run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator
 ) -> None:
     with new_dag(default_args={"sender_mail": "news@example.com", "max_recipients": 3}) as dag:
+        lists = task(lambda: [["newsletter"], ["vip"], ["newsletter", "vip"]], task_id="lists")
+        tags = task(lambda: ["name", "link"], task_id="tags")
 
-        @task
-        def lists() -> list[list[str]]:
-            return [["newsletter"], ["vip"], ["newsletter", "vip"]]
-
-        @task
-        def tags() -> list[str]:
-            return ["name", "link"]
-
-        campaign = {name: CAMPAIGN[name] for name in ("subject", "content")}
-        MailPreflightOperator.partial(task_id=TASK, known_tags=tags(), **campaign).expand(send_list_names=lists())
+        texts = {name: MINE[name] for name in ("subject", "content")}
+        MailPreflightOperator.partial(task_id=TASK, known_tags=tags(), **texts).expand(send_list_names=lists())
 
     done = run_in_airflow(dag)
 
     assert done.result.state == "success", done.log
-    assert [done.result.xcom(TASK, map_index=index)["recipients"] for index in range(3)] == [2, 1, 3]
-    assert {done.result.xcom(TASK, map_index=index)["mail_name"] for index in range(3)} == {
-        f"{done.result.dag_id}/{TASK}/{done.result.run_id}/{index}" for index in range(3)
-    }
+    found = [done.result.xcom(TASK, map_index=index) for index in range(3)]
+    assert [each["recipients"] for each in found] == [2, 1, 3]
+    names = [f"{done.result.dag_id}/{TASK}/{done.result.run_id}/{index}" for index in range(3)]
+    assert [each["mail_name"] for each in found] == names

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -14,12 +13,11 @@ from airflow.sdk import get_current_context
 
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
-from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_parts import PROGRESS_KEY, ProgressLog, TaskProgress
-from tests.tasks.conftest import TASK, Run, SqlDatabase
+from tests.tasks.conftest import TASK, Run
 
 
 @pytest.mark.parametrize(
@@ -48,12 +46,8 @@ def test_a_record_leaves_out_what_is_not_known() -> None:
     at = datetime.fromisoformat(known.pop("at"))
     assert abs((datetime.now(UTC) - at).total_seconds()) < 60
     assert known == {
-        "done": 25,
-        "rejected": 1,
-        "per_second": 2.5,
-        "total": 100,
-        "share": 0.25,
-        "seconds_left": 30,
+        **{"done": 25, "rejected": 1, "per_second": 2.5},
+        **{"total": 100, "share": 0.25, "seconds_left": 30},
     }
     assert TaskProgress(25, 10.0).record().keys() == {"done", "per_second", "at"}
 
@@ -97,19 +91,3 @@ def test_a_running_import_has_its_progress_in_the_store(run: Run, emulator: Emul
     assert record["rejected"] == 0
     assert 0 < record["done"] < 40
     assert PROGRESS_KEY not in done.result.state_store(TASK)
-
-
-def test_a_load_shows_the_total_of_the_service(
-    run: Run, emulator: Emulator, warehouse: SqlDatabase, clock: Clock
-) -> None:
-    emulator.add_list("news", count=4)
-
-    with at_every_request(emulator, "contacts/list/get", lambda _: clock.sleep(20)):
-        done = run(
-            lambda: MailContactsToSqlOperator(
-                task_id=TASK, sql_conn_id=warehouse.conn_id, list_name="news", page_size=1, max_in_flight=1
-            )
-        )
-
-    assert done.state == "success"
-    assert re.search(r"\d records done, \d+ records/s, \d+% of 4, about \d+ s left", done.log)

@@ -18,35 +18,30 @@ from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from tests.tasks.conftest import TASK, Run
+from tests.tasks.sending import CAMPAIGN, campaign
 
 HOSTILE = "<script>alert('ada@example.com')</script>"
 
 
 class Page(HTMLParser):
-    """What a reader of the file sees, and what its browser would do.
-
-    :param file: the report.
-    """
+    """What a reader of the file sees, and what its browser would do."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
         self.html = file.read_text()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
+        self.found: set[str] = set()
         self.texts: list[str] = []
         self.feed(self.html)
-        assert self.tags.isdisjoint({"a", "iframe", "img", "link", "object", "script"})
-        assert self.attributes.isdisjoint({"href", "src", "srcset", "onload", "onerror"})
+        assert self.found.isdisjoint({"a", "iframe", "img", "link", "object", "script"})
+        assert self.found.isdisjoint({"href", "src", "srcset", "onload", "onerror"})
         assert "@example.com" not in self.html.replace("***@example.com", "")
         assert len(self.html) < 10_000
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
+        self.found |= {tag, *(name for name, _ in attrs)}
 
     def handle_data(self, data: str) -> None:
-        if text := data.strip():
-            self.texts.append(text)
+        self.texts += [data.strip()] if data.strip() else []
 
     def after(self, text: str, count: int = 1) -> list[str]:
         """The texts that follow one."""
@@ -67,17 +62,7 @@ def imported(**arguments: Any) -> MailImportContactsOperator:
 
 
 def created(**arguments: Any) -> MailCreateCampaignOperator:
-    given = {
-        "task_id": TASK,
-        "mail_name": "spring",
-        "sender_mail": "news@example.com",
-        "subject": "Hi",
-        "content": "<p>Hi</p>",
-        "send_list_names": ["newsletter"],
-        "wait_for_completion": True,
-        "poke_interval": 60,
-    }
-    return MailCreateCampaignOperator(**given | arguments)
+    return campaign(**{"wait_for_completion": True, "poke_interval": 60} | arguments)
 
 
 @pytest.fixture
@@ -105,17 +90,8 @@ def test_the_report_of_an_import(run: Run, emulator: Emulator, file: Path, most:
 
 
 def test_the_report_of_a_preflight_that_fails(run: Run, emulator: Emulator, file: Path, newsletter: None) -> None:
-    done = run(
-        lambda: MailPreflightOperator(
-            task_id=TASK,
-            mail_name=HOSTILE,
-            sender_mail="other@example.com",
-            content="no way out",
-            subject="News",
-            send_list_names=["newsletter"],
-            report_path=str(file),
-        )
-    )
+    wrong = {"mail_name": HOSTILE, "sender_mail": "other@example.com", "content": "no way out"}
+    done = run(lambda: MailPreflightOperator(task_id=TASK, report_path=str(file), **CAMPAIGN | wrong))
 
     assert done.state == "failed"
     page = Page(file)
@@ -135,19 +111,17 @@ def test_the_report_of_a_campaign(run: Run, file: Path, newsletter: None) -> Non
     assert f"Report written to {file}" in done.log
 
 
-@pytest.mark.parametrize(
-    "sensor",
-    [
-        lambda path: MailCampaignSensor(task_id="wait", mail_name="spring", poke_interval=60, report_path=path),
-        lambda path: MailStatsSettledSensor(
-            task_id="wait", mail_name="spring", stable_checks=2, min_interval=60, poke_interval=60, report_path=path
-        ),
-    ],
-    ids=["campaign", "stats"],
-)
-def test_the_report_of_a_sensor(run: Run, file: Path, newsletter: None, sensor: Callable[[str], Any]) -> None:
-    assert run(lambda: created() >> sensor(str(file))).result.state == "success"
-    assert Page(file).after("Mails sent", 2) == ["200", "100.0%"]
+def test_the_report_of_a_sensor(run: Run, tmp_path: Path, newsletter: None) -> None:
+    waits = {"mail_name": "spring", "poke_interval": 60}
+    files = [tmp_path / "campaign.html", tmp_path / "stats.html"]
+
+    def tasks() -> None:
+        sensor = MailCampaignSensor(task_id="campaign", report_path=str(files[0]), **waits)
+        settled = {"stable_checks": 2, "min_interval": 60, "report_path": str(files[1])}
+        created() >> sensor >> MailStatsSettledSensor(task_id="stats", **settled, **waits)
+
+    assert run(tasks).result.state == "success"
+    assert [Page(file).after("Mails sent", 2) for file in files] == [["200", "100.0%"]] * 2
 
 
 def test_a_report_in_object_storage(run: Run, newsletter: None, monkeypatch: pytest.MonkeyPatch) -> None:

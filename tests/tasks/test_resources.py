@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.emulator import Emulator
-from tests.tasks.conftest import TASK, Connect, Done, Run
+from tests.tasks.conftest import TASK, Done, Run
 from tests.tasks.everything import OPERATORS
 
 SECRET = "https://events.example.com/path-token-Zq4711"
@@ -33,15 +33,13 @@ def test_a_contact(run: Run, emulator: Emulator) -> None:
         assert done.returned == {"sandbox": False}
         assert not shows(done, "ada@")
         assert not shows(done, "Ada L.")
-    body = {"email": "ada@example.com", "name": "Ada L.", "listName": "friends"}
-    assert emulator.journal.entries("contacts/upsert")[0]["body"] == body
     assert [each["email"] for each in emulator.contacts("friends")] == ["ada@example.com"]
 
 
-@pytest.mark.parametrize("name", ["{{ none }}", "Dr. {{ none }}"])
-def test_a_contact_is_not_called_none(run: Run, emulator: Emulator, name: str) -> None:
-    done = run(new("UpsertContact", **ADA, name=name))
-    assert (done.state, "name: " in done.log) == ("failed", True)
+def test_a_contact_is_not_called_none(run: Run, emulator: Emulator) -> None:
+    for name in ("{{ none }}", "Dr. {{ none }}"):
+        done = run(new("UpsertContact", **ADA, name=name))
+        assert (done.state, "name: " in done.log) == ("failed", True)
     assert emulator.journal.count("contacts/upsert") == 0
 
 
@@ -68,9 +66,8 @@ def test_a_contact_is_erased_with_a_receipt(run: Run, emulator: Emulator) -> Non
 )
 def test_a_contact_is_erased_in_every_spelling(run: Run, emulator: Emulator, stored: str, given: str) -> None:
     emulator.add_contact(stored)
-    done = run(new("DeleteContact", contact_email=given, ignore_if_missing=False))
-    assert (done.returned["deleted"], done.returned["gone"]) == (True, True)
-    assert emulator.contacts() == []
+    receipt = run(new("DeleteContact", contact_email=given, ignore_if_missing=False)).returned
+    assert (receipt["deleted"], receipt["gone"], emulator.contacts()) == (True, True, [])
 
 
 def test_an_erasure_is_requested_although_the_contact_is_not_found(run: Run, emulator: Emulator) -> None:
@@ -89,17 +86,13 @@ def test_a_contact_that_is_still_there_is_no_receipt(run: Run, emulator: Emulato
 
 
 def test_a_list(run: Run, emulator: Emulator) -> None:
-    create = new("CreateList", list_name="friends {{ 1 + 1 }}", list_description="of {{ dag.owner }}")
-    delete = {"list_name": "friends 2"}
-    for created in (True, False):
-        assert run(create).returned == {"list_name": "friends 2", "created": created, "sandbox": False}
-    body = {"listName": "friends 2", "listDescription": "of airflow"}
-    assert [entry["body"] for entry in emulator.journal.entries("lists/add")] == [body]
-    for deleted in (True, False):
-        assert run(new("DeleteList", **delete)).returned == delete | {"deleted": deleted, "sandbox": False}
-    done = run(new("DeleteList", **delete, ignore_if_missing=False, retries=2))
+    run(new("CreateList", list_name="friends {{ 1 + 1 }}", list_description="of {{ dag.owner }}"))
+    assert [(found["name"], found["description"]) for found in emulator.lists()] == [("friends 2", "of airflow")]
+    done = run(new("DeleteList", list_name="friends", ignore_if_missing=False, retries=2))
     assert (done.state, done.tries, "no resource of that name" in done.log) == ("failed", 1, True)
-    assert emulator.journal.count("lists/delete") == 1
+    name = {"list_name": "friends 2"}
+    for deleted in (True, False):
+        assert run(new("DeleteList", **name)).returned == name | {"deleted": deleted, "sandbox": False}
 
 
 def test_a_template_from_a_file(run: Run, emulator: Emulator, tmp_path: Path, new_dag: Any) -> None:
@@ -114,12 +107,8 @@ def test_a_template_from_a_file(run: Run, emulator: Emulator, tmp_path: Path, ne
         return dag
 
     assert run(dag()).returned == {"template_name": "hello", "created": True, "sandbox": False}
-    assert emulator.journal.entries("campaign/mail/template/add")[0]["body"] == {
-        "templateName": "hello",
-        "templateContent": "<p>Hello {{name}}</p>",
-        "templateSubject": "Hello {{name}}",
-        "editorType": "CLASSIC",
-    }
+    (stored,) = emulator.templates()
+    assert (stored["content"], stored["subject"]) == ("<p>Hello {{name}}</p>", "Hello {{name}}")
     file.write_text("<p>Hi</p>")
     assert "differs in template_content: set replace=True to store this one" in run(dag()).log
     assert run(dag(replace=True)).returned["created"]
@@ -133,8 +122,6 @@ def test_a_sender(run: Run, emulator: Emulator) -> None:
     domain = {"sender_email": "new.example.com"}
     done = run(new("AddSender", **domain, sender_type=1))
     assert done.returned == domain | {"sender_type": "1", "created": True, "sandbox": False}
-    added = {"senderEmail": "new.example.com", "senderType": "1"}
-    assert [entry["body"] for entry in emulator.journal.entries("verified_senders/add")] == [added]
     verify = {"from_domain": "new.example.com", "selector": "mail"}
     assert "is not valid: check its DNS entries for MX, SPF, DKIM, DMARC" in run(new("VerifySender", **verify)).log
     assert run(new("VerifySender", **verify, fail_if_invalid=False)).returned["valid"] is False
@@ -153,24 +140,10 @@ def test_the_webhook_configuration(run: Run, emulator: Emulator) -> None:
         trans_enable=True,
     )
     done = run(save)
-    assert " ".join(done.returned["changed"]) == (
-        "trans_event.spam_report trans_event.opened trans_callback_url trans_enable trans_callback_url_extra"
-    )
-    assert emulator.webhook()["transCallbackUrl"] == SECRET
+    changed = "trans_event.spam_report trans_event.opened trans_callback_url trans_enable trans_callback_url_extra"
+    assert done.returned == {"changed": changed.split()}
     assert not shows(done, "Zq4711")
     assert run(save).returned == {"changed": []}
     assert emulator.journal.count("webhook/save") == 1
     assert run(new("SaveWebhook", trans_enable=False)).returned == {"changed": ["trans_enable"]}
     assert (emulator.webhook()["transEnable"], emulator.webhook()["transCallbackUrl"]) == (False, SECRET)
-
-
-def test_in_a_sandbox_nothing_changes(run: Run, emulator: Emulator, connect: Connect) -> None:
-    connect(sandbox=True)
-    done = run(new("CreateList", list_name="friends"))
-    assert done.returned == {"list_name": "friends", "created": False, "sandbox": True}
-    template = {"template_name": "a", "template_content": "<p>Hi</p>", "template_subject": "b"}
-    for task in (new("CreateTemplate", **template), new("SaveWebhook", trans_enable=True)):
-        done = run(task)
-        assert done.state == "failed"
-        assert "has no sandboxMode and the connection is in sandbox mode: nothing was sent" in done.log
-    assert (emulator.lists(), emulator.templates(), emulator.webhook()["transEnable"]) == ([], [], None)

@@ -8,7 +8,7 @@ from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from tests.support.clock import Clock
-from tests.tasks.triggering import events
+from tests.tasks.triggering import events, steady_clock  # noqa: F401
 
 GOOD = dict.fromkeys(("mx", "spf", "dkim", "dmarc", "valid"), True)
 

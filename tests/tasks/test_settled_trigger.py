@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +10,16 @@ import pytest
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from tests.support.clock import passes
-from tests.tasks.triggering import Event, event, events, note_closed, restarted, run, running
+from tests.tasks.triggering import (
+    Event,
+    event,
+    events,
+    note_closed,
+    restarted,
+    run,
+    running,
+    steady_clock,  # noqa: F401
+)
 
 STATS = "campaign/mail/stats/get"
 TODAY = datetime.now(UTC).date()
@@ -27,34 +34,16 @@ def day(days_ago: int) -> str:
     return f"{TODAY - timedelta(days=days_ago)}"
 
 
-def test_final(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = note_closed(monkeypatch)
-    emulator.add_campaign("spring", sent=100)
-    emulator.set_campaign_stats("spring", sentCount=100, openCount=4)
-
-    (found,) = events(trigger("spring"))
-
-    assert {name: found[name] for name in ("status", "mail_name", "message")} == {
-        "status": "complete",
-        "mail_name": "spring",
-        "message": "statistics of campaign 'spring' are final: the same in 2 of 2 observations",
-    }
-    assert (found["mail_stats"]["sent_count"], found["mail_stats"]["open_count"]) == (100, 4)
-    assert json.loads(json.dumps(found)) == found
-    assert emulator.journal.count(STATS) == 2
-    assert len(closed) == 1
-
-
 def test_two_hundred_waits_share_one_request(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = note_closed(monkeypatch)
     emulator.add_campaigns(200, prefix="c", first_day=day(29), per_day=20)
     names = [campaign["mailName"] for campaign in emulator.campaigns()]
 
-    found = events(*(trigger(name, observations=3) for name in names), after=trigger("first"))
+    found = events(*(trigger(name, observations=3) for name in names))
 
     assert [each["mail_stats"]["mail_name"] for each in found] == names
     assert {each["status"] for each in found} == {"complete"}
-    assert [entry["body"].get("mailName") for entry in emulator.journal.entries(STATS)] == ["first", None, None, None]
+    assert [entry["body"].get("mailName") for entry in emulator.journal.entries(STATS)] == [None, None, None]
     assert len(closed) == 1
 
 
@@ -64,16 +53,11 @@ def test_windows_that_touch_are_requested_together(emulator: Emulator) -> None:
         emulator.add_campaigns(1, prefix=f"of-{first}-{last}", first_day=day(last))
     names = [f"of-{first}-{last}-000000" for first, last in windows]
 
-    found = events(
-        *(
-            trigger(name, start_day=day(first), end_day=day(last))
-            for name, (first, last) in zip(names, windows, strict=True)
-        ),
-        after=trigger("first"),
-    )
+    places = zip(names, windows, strict=True)
+    found = events(*(trigger(name, start_day=day(first), end_day=day(last)) for name, (first, last) in places))
 
     assert {each["status"] for each in found} == {"complete"}
-    bodies = [entry["body"] for entry in emulator.journal.entries(STATS)][1:4]
+    bodies = [entry["body"] for entry in emulator.journal.entries(STATS)][:3]
     # Only one campaign is waited for in the last window: it is requested by name.
     assert [(body["startDate"], body["endDate"], body.get("mailName")) for body in bodies] == [
         (day(300), day(299), None),
@@ -94,16 +78,3 @@ def test_a_restart_begins_from_the_stored_observations(emulator: Emulator) -> No
 
     assert run(in_between())["status"] == "complete"
     assert emulator.journal.count(STATS) == 2 + 3
-
-
-def test_the_age_is_waited_for_without_polls(emulator: Emulator) -> None:
-    sent = datetime.now(UTC) - timedelta(seconds=10)
-    emulator.add_campaign("spring", send_date=sent)
-    # What the sensor saw.
-    memory = {"mail_name": "spring", "apart": 0.0, "record": {"mail_send_date": sent.isoformat()}}
-
-    (found,) = events(trigger("spring", observations=None, age=1000, memory=memory, end_time=time.time() + 9000))
-
-    assert found["status"] == "complete"
-    (entry,) = emulator.journal.entries(STATS)
-    assert entry["real_ms"] / 1000 - sent.timestamp() == pytest.approx(1000, abs=20)

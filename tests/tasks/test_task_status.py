@@ -17,7 +17,7 @@ from tests.support.changes import at_request
 from tests.support.clock import Clock, passes
 from tests.tasks.conftest import Connect, SqlDatabase
 from tests.tasks.inboxes import at_query, hanging, new_inbox, push
-from tests.tasks.triggering import Event, event, events, running
+from tests.tasks.triggering import Event, event, events, running, steady_clock  # noqa: F401
 from tests.tasks.triggering import run as run_trigger
 
 GETS = "campaign/mail/get"
@@ -91,7 +91,7 @@ def test_a_flood_of_pushes_is_few_requests_and_decides_nothing(emulator: Emulato
     (found,) = events(trigger(end_time=time.time() + 4 * QUIET))
     assert found["status"] == "timeout"
     # Two at first, one in ten seconds of the minute, and one more; and one at the deadline.
-    assert 8 <= emulator.journal.count(GETS) <= 13
+    assert emulator.journal.count(GETS) == 11
 
 
 def test_a_push_wakes_only_those_whom_it_concerns(emulator: Emulator, inbox: Inbox, connect: Connect) -> None:
@@ -151,7 +151,7 @@ def test_an_inbox_is_queried_once_for_all_and_only_during_waits(
         return during, len(queries)
 
     during, after = run_trigger(crowd())
-    assert 55 <= during <= 61
+    assert during in (60, 61)
     assert after == during
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,152 +21,80 @@ from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import (
     HELLO,
     SENDS,
+    SINGLE_RESULT,
     address,
     batch,
+    batch_result,
     bodies,
     everybody,
     letters,
     mailed,
     records,
-    told,
-    told_of_one,
 )
+
+ADA = {"to": "ada@example.com"}
 
 
 def single(**arguments: Any) -> MailSendOperator:
-    return MailSendOperator(
-        **{"task_id": TASK, "to": "ada@example.com"} | HELLO | {"content": "<p>Hello</p>"} | arguments
-    )
+    return MailSendOperator(**{"task_id": TASK} | ADA | HELLO | {"content": "<p>Hello</p>"} | arguments)
 
 
-def test_the_single_form(run: Run, emulator: Emulator) -> None:
-    fields = {
-        "sender_name": "News",
-        "reply_to": "help@example.com",
-        "category": "receipts",
-        "campaign": "spring2030",
-        "unique_msg_id": "order-4711",
-        "attachment": {"file_name": "a.txt", "file_data": "aGVsbG8="},
-    }
-    person = {"email": "ada@example.com", "name": "Ada Lovelace"}
-    send_date = datetime.datetime(2030, 1, 31, 10, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+def test_one_message_for_one_or_several(run: Run, emulator: Emulator) -> None:
+    at_eleven = datetime.datetime(2030, 1, 31, 11, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
 
-    whole = run(lambda: single(to=person, send_date=send_date, track_open=True, track_click=True, **fields))
-    least = run(single)
+    one = run(lambda: single(send_date=at_eleven))
+    several = run(lambda: single(to="Eve <eve@example.com>, bob@example.com", unique_msg_id="order-4711"))
 
-    common = {"subject": "Hello", "content": "<p>Hello</p>", "senderMail": "news@example.com"}
+    assert (one.returned, several.returned) == (SINGLE_RESULT, SINGLE_RESULT | {"recipients": 2})
     first, second = bodies(emulator)
-    assert first == common | {
-        "senderName": "News",
-        "replyTo": "help@example.com",
-        "sendDate": "2030-01-31T09:00:00Z",
-        "to": person,
-        "category": "receipts",
-        "campaign": "spring2030",
-        "trackOpen": 1,
-        "trackClick": 1,
-        "uniqueMsgID": "order-4711",
-        "attachment": {"fileName": "a.txt", "fileData": "aGVsbG8="},
-    }
-    assert 0 < len(second.pop("uniqueMsgID").encode()) <= 50
-    assert second == common | {"to": {"email": "ada@example.com"}}
-    assert mailed(emulator) == {"ada@example.com": 2}
-    assert whole.returned == least.returned == told_of_one()
+    assert (first["to"], first["sendDate"]) == ({"email": "ada@example.com"}, "2030-01-31T10:00:00Z")
+    assert 0 < len(first["uniqueMsgID"].encode()) <= 50
+    to = [{"email": "eve@example.com", "name": "Eve"}, {"email": "bob@example.com"}]
+    assert (second["messageVersions"][0]["to"], second["uniqueMsgID"]) == (to, "order-4711")
+    assert mailed(emulator) == Counter(f"{name}@example.com" for name in ("ada", "eve", "bob"))
 
 
-def test_the_batch_form(run: Run, emulator: Emulator) -> None:
+def test_what_a_message_has_goes_before_what_all_have(run: Run, emulator: Emulator) -> None:
     emulator.add_template("reminder", subject="Reminder", content="Dear {{name}}, {{item}}")
     emulator.add_template("late", subject="Late", content="{{item}}!")
-    texts = {"subject": "Now", "content": "also unused"}
-    fields = {"subject": "Your cart", "content": "unused", "category": "carts", "campaign": "spring2030"}
-    messages = [
-        {"to": "ada@example.com", "params": {"name": "Ada"}},
-        {
-            "to": [{"email": "bob@example.com", "name": "Bob"}, "eve@example.com"],
-            "cc": "boss@example.com",
-            "bcc": [{"email": "file@example.com"}],
-            "template_name": "late",
-            "params": {"item": "Engine"},
-            **texts,
-        },
-    ]
+    own = {"subject": "Now", "content": "unused", "template_name": "late", "params": {"item": "Engine"}}
+    common = {"subject": "Your cart", "content": "unused", "template_name": "reminder", "mail_params": {"item": "Key"}}
 
-    done = run(
-        lambda: MailSendBatchOperator(
-            task_id=TASK,
-            sender_mail="news@example.com",
-            sender_name="News",
-            template_name="reminder",
-            mail_params={"item": "Key"},
-            reply_to="help@example.com",
-            send_date="2030-01-31T09:00:00Z",
-            track_open=True,
-            messages=messages,
-            **fields,
-        )
-    )
+    run(lambda: batch(messages=[ADA | {"params": {"name": "Ada"}}, ADA | {"to": "eve@example.com"} | own], **common))
 
-    assert done.state == "success"
-    (body,) = bodies(emulator)
-    assert 0 < len(body.pop("uniqueMsgID").encode()) <= 50
-    assert body == fields | {
-        "templateName": "reminder",
-        "params": {"item": "Key"},
-        "senderMail": "news@example.com",
-        "senderName": "News",
-        "replyTo": "help@example.com",
-        "sendDate": "2030-01-31T09:00:00Z",
-        "trackOpen": 1,
-        "messageVersions": [
-            {"to": [{"email": "ada@example.com"}], "cc": [], "bcc": [], "params": {"name": "Ada"}},
-            texts
-            | {
-                "to": [{"email": "bob@example.com", "name": "Bob"}, {"email": "eve@example.com"}],
-                "cc": [{"email": "boss@example.com"}],
-                "bcc": [{"email": "file@example.com"}],
-                "templateName": "late",
-                "params": {"item": "Engine"},
-            },
-        ],
-    }
     found = [(message["subject"], message["content"]) for message in emulator.messages()]
     assert found == [("Your cart", "Dear Ada, Key"), ("Now", "Engine!")]
-    assert done.returned["recipients"] == 5
 
 
 def test_a_mailing_is_cut_into_requests_of_a_hundred(run: Run, emulator: Emulator) -> None:
-    done = run(lambda: batch(messages=letters(250), versions_per_request=100))
+    emulator.add_template("stored", subject="Hi", content="<p>Hello {{name}}</p>")
 
-    assert done.state == "success"
+    done = run(lambda: batch(messages=letters(250), versions_per_request=100, template_name="stored"))
+
     sent = bodies(emulator)
     assert [len(body["messageVersions"]) for body in sent] == [100, 100, 50]
-    ids = [body["uniqueMsgID"] for body in sent]
-    assert len(set(ids)) == 3
-    assert all(len(one.encode()) <= 50 for one in ids)
+    assert len({body["uniqueMsgID"] for body in sent}) == 3
     assert mailed(emulator) == everybody(range(250))
     assert emulator.messages(recipient=address(249))[0]["content"] == "<p>Hello N249</p>"
-    assert done.returned == told(3, 250)
+    assert done.returned == batch_result(3, 250)
+    assert emulator.journal.count("campaign/mail/template/get") == 1
 
 
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        ({"to": "nobody"}, "messages[123].to[0].email: is not an email address"),
-        ({"to": ["ada@example.com", {"email": "a b@c.de"}]}, "messages[123].to[1].email: is not an email address"),
-        ({"to": 7}, "messages[123].to: an address or a list of them is needed, not int"),
-        ({"to": [7]}, "messages[123].to[0]"),
-        ({}, "messages[123].to: "),
-        ({"to": [address(number) for number in range(21)]}, "messages[123].to: List should have at most 20 items"),
-        ({"to": "ada@example.com", "cc": [address(number) for number in range(21)]}, "messages[123].cc: List should"),
-        ({"to": {"email": "ada@example.com", "name": "é" * 51}}, "messages[123].to[0].name: 102 bytes in UTF-8"),
-        ({"to": {"email": "ada@example.com", "nmae": "Ada"}}, "messages[123].to[0].nmae: "),
-        ({"to": "ada@example.com", "parms": {}}, "messages[123].parms: "),
-        ({"to": "ada@example.com", "params": ["Ada"]}, "messages[123].params: "),
-        ("ada@example.com", "messages[123]: a dictionary is needed, not str"),
-        (None, "messages[123]: a dictionary is needed, not NoneType"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
+@pytest.mark.parametrize(("bad", "words"), [
+    ({"to": "nobody"}, "messages[123].to[0].email: is not an email address"),
+    ({"to": ["ada@example.com", {"email": "a b@c.de"}]}, "messages[123].to[1].email: is not an email address"),
+    ({"to": 7}, "messages[123].to: an address or a list of them is needed, not int"),
+    ({"to": [7]}, "messages[123].to[0]"),
+    ({}, "messages[123].to: "),
+    ({"to": [address(number) for number in range(21)]}, "messages[123].to: List should have at most 20 items"),
+    (ADA | {"cc": [address(number) for number in range(21)]}, "messages[123].cc: List should"),
+    ({"to": {"email": "ada@example.com", "name": "é" * 51}}, "messages[123].to[0].name: 102 bytes in UTF-8"),
+    ({"to": {"email": "ada@example.com", "nmae": "Ada"}}, "messages[123].to[0].nmae: "),
+    (ADA | {"parms": {}}, "messages[123].parms: "),
+    (ADA | {"params": ["Ada"]}, "messages[123].params: "),
+    ("ada@example.com", "messages[123]: a dictionary is needed, not str"),
+    (None, "messages[123]: a dictionary is needed, not NoneType"),
+], ids=lambda value: str(value)[:40])  # fmt: skip
 def test_an_error_names_the_message_and_its_field(bad: Any, words: str) -> None:
     messages = [*letters(123), bad, *letters(30, start=200)]
 
@@ -174,9 +103,7 @@ def test_an_error_names_the_message_and_its_field(bad: Any, words: str) -> None:
 
 
 WRONG_BATCHES = [
-    ({"messages": [*letters(123), {"to": "nobody"}]}, "messages[123].to[0].email: is not an email address"),
     ({"messages": lambda: iter(())}, "messages: there are no messages to send"),
-    ({"messages": {"to": "ada@example.com"}}, "messages: a list of dictionaries is needed, not dict"),
     ({"messages": 7}, "messages: a list of dictionaries is needed, not int"),
     ({"sender_mail": "news"}, "sender_mail: is not an email address"),
     ({"send_date": "tomorrow"}, "send_date: not an ISO 8601 date"),
@@ -186,7 +113,6 @@ WRONG_BATCHES = [
     ({"subject": None}, "subject: messages[0] has none"),
     ({"mail_params": "{{ 'Ada' }}"}, "params: "),
     ({"template_name": 7}, "template_name: "),
-    ({"on_ambiguous": "{{ none }}"}, "on_ambiguous: "),
     *(
         ({"versions_per_request": size}, f"versions_per_request: must be a whole number from 1 to 100, not {size!r}")
         for size in (0, 2.5, True, None, "{{ params.size }}")
@@ -204,55 +130,85 @@ WRONG_SINGLES = [
     ({"unique_msg_id": "é" * 26}, "unique_msg_id: 52 bytes in UTF-8, at most 50"),
 ]
 
+# --- blank content, and tags without a value ---
+
+LINK = "{% raw %}<p>{{name}}, {{link}}</p>{% endraw %}"
+ONE = letters(1)[0]
+
+
+def messages(*last: dict[str, Any]) -> dict[str, Any]:
+    """From a function, whose texts Airflow does not render."""
+    return {"messages": lambda: [*letters(2), *last]}
+
+
+BLANK_SINGLES = [
+    ({"subject": "{{ none }}"}, "subject: is the text 'None'"),
+    ({"content": "<p></p>"}, "content: shows nothing"),
+    ({"to": {"email": "ada@example.com", "name": "{{ none }}"}}, "to.name: is the text 'None'"),
+    ({"to": {"email": "a@b.cc", "name": "Dr. {{ none }}"}}, "to: an expression of its template"),
+    ({"content": LINK}, "content: {{name}} has no value: a single message has none for tags"),
+]
+BLANK_BATCHES = [
+    ({"mail_params": {"name": "Dr. {{ none }}"}}, "mail_params: an expression of"),
+    ({"mail_params": {"name": "{{ none }}"}}, "mail_params.name: is the text 'None'"),
+    ({"sender_name": "{{ '' }}"}, "sender_name: is empty"),
+    ({"messages": [ADA | {"params": {"name": "{{ none }}"}}]}, "messages[0].params.name: is the text 'None'"),
+    (messages(ONE | {"content": ""}), "messages[2].content: is blank"),
+    ({"content": LINK}, "content: {{link}} has no value in 3 of 3 messages"),
+    (
+        messages(ADA | {"params": {"name": None}}),
+        "content: {{name}} has no value in 1 of 3 messages, the first is messages[2]",
+    ),
+    (
+        messages(ADA | {"params": {"name": "Ada"}, "subject": "{{nmae}}"}),
+        "subject: {{nmae}} has no value in 1 of 3 messages, the first is messages[2]",
+    ),
+    ({"template_name": "stored", "subject": None}, "content of template 'stored': {{link}} has no value in 3 of 3"),
+    ({"template_name": "stored", "subject": None}, "subject of template 'stored': {{day}} has no value in 3 of 3"),
+    ({"template_name": "empty"}, "the content of template 'empty' shows nothing"),
+]
+
 
 @pytest.mark.parametrize(
     ("make", "wrong"),
-    [(lambda **arguments: batch(**{"messages": letters(3)} | arguments), WRONG_BATCHES), (single, WRONG_SINGLES)],
+    [
+        (lambda **arguments: batch(**{"messages": letters(3)} | arguments), WRONG_BATCHES + BLANK_BATCHES),
+        (single, WRONG_SINGLES + BLANK_SINGLES),
+    ],
     ids=["batch", "single"],
 )
-def test_invalid_arguments_send_nothing(
+def test_invalid_arguments_and_blank_content_send_nothing(
     run: Run, emulator: Emulator, make: Callable[..., Any], wrong: list[tuple[dict[str, Any], str]]
 ) -> None:
-    with_the_dag = []
+    emulator.add_template("stored", subject="On {{day}}", content="<p>{{name}}: {{link}}</p>")
+    emulator.add_template("empty", subject="Empty", content="<p></p>")
+    missing = []
 
-    def tasks() -> None:
-        for number, (arguments, _) in enumerate(wrong):
-            with DAG("none", schedule=None):
-                try:
-                    make(**arguments)
-                except ValueError as error:
-                    with_the_dag.append(str(error))
-                    continue
-            make(task_id=f"wrong{number}", **arguments)
+    for arguments, words in wrong:
+        try:
+            done = run(lambda arguments=arguments: make(retries=2, **arguments))
+        except ValueError as error:
+            said = str(error)
+        else:
+            said = done.log if (done.state, done.tries) == ("failed", 1) else "was sent or repeated"
+        if words not in said:
+            missing.append((words, said))
 
-    done = run(tasks)
-
-    assert {task.state for task in done.result.tasks.values()} == {"failed"}
-    said = "\n".join([done.log, *with_the_dag])
-    assert [words for _, words in wrong if words not in said] == []
-    assert emulator.journal.count() == 0
+    assert missing == []
+    assert emulator.journal.count(SENDS) == 0
 
 
 def test_messages_come_from_a_task_or_a_function(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
     called = []
 
-    def messages() -> Any:
+    def some() -> Any:
         called.append(1)
         yield from letters(25, start=25)
 
     with new_dag() as dag:
-
-        @task
-        def find() -> list[dict[str, Any]]:
-            return letters(25)
-
-        @task
-        def nothing() -> list[dict[str, Any]]:
-            return []
-
-        sending = batch(messages=find())
-        batch(task_id="function", messages=messages)
-        batch(task_id="empty", messages=nothing())
+        sending = batch(messages=task(lambda: letters(25), task_id="find")())
+        batch(task_id="function", messages=some)
+        batch(task_id="empty", messages=task(lambda: [], task_id="nothing")())
     assert sending.upstream_task_ids == {"find"}
     assert not called
 
@@ -266,16 +222,11 @@ def test_messages_come_from_a_task_or_a_function(run: Run, emulator: Emulator, n
 
 def test_mapped_tasks_send_each_their_own(run_in_airflow: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
     with new_dag() as dag:
-
-        @task
-        def find() -> list[list[dict[str, Any]]]:
-            return [letters(15), letters(15, start=15)]
-
+        find = task(lambda: [letters(15), letters(15, start=15)], task_id="find")
         MailSendBatchOperator.partial(task_id=TASK, versions_per_request=10, **HELLO).expand(messages=find())
 
     done = run_in_airflow(dag)
 
-    assert done.state == "success"
     assert mailed(emulator) == everybody(range(30))
     assert len({body["uniqueMsgID"] for body in bodies(emulator)}) == 4
     assert done.result.xcom(TASK, map_index=1)["recipients"] == 15
@@ -290,98 +241,28 @@ def test_a_sandbox_sends_and_stores_nothing(
 
     done = run(lambda: make(sandbox_mode=where == "task"))
 
-    assert done.state == "success"
-    assert [body["sandboxMode"] for body in bodies(emulator)] == [True] * emulator.journal.count(SENDS)
-    assert emulator.journal.processed(SENDS) == []
-    assert emulator.messages() == []
+    assert {body["sandboxMode"] for body in bodies(emulator)} == {True}
+    assert emulator.journal.processed(SENDS) == emulator.messages() == []
     assert done.returned["sandbox"] is True
     assert "sandbox: nothing was sent" in done.log
-    if AIRFLOW_VERSION >= (3, 3):
-        assert records(done.result) == []
-
-
-PLANTED = {"email": "planted@example.com", "name": "Plantagenet"}
+    assert AIRFLOW_VERSION < (3, 3) or records(done.result) == []
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: single(to=PLANTED),
         lambda: single(to="{{ 'planted@example.com' }}"),
-        lambda: batch(messages=[{"to": "planted@example.com", "cc": [PLANTED | {"email": "p@x.example"}]}]),
-        lambda: batch(messages=lambda: [{"to": "planted@example.com"}]),
-        lambda: batch(messages=[{"to": "planted@bad"}]),
         lambda: single(to="{{ 'planted@' ~ 'bad' }}"),
-        lambda: single(to="planted@example.com", sender_mail="unknown@example.com"),
+        lambda: batch(messages=lambda: [{"to": "planted@example.com"}]),
     ],
-    ids=["single", "templated", "batch", "function", "invalid in a batch", "invalid", "rejected"],
+    ids=["templated", "invalid", "function"],
 )
 def test_addresses_stay_in_the_service(run: Run, emulator: Emulator, make: Callable[[], Any]) -> None:
     done = run(make)
 
     assert ("planted@example.com" in mailed(emulator)) == (done.state == "success")
     shown = done.rendered() + done.log + json.dumps(list(done.result.xcoms().values()))
-    if AIRFLOW_VERSION >= (3, 3):
-        shown += str(records(done.result))
-    assert "planted" not in shown
-    assert "Plantagenet" not in shown
-
-
-# --- blank content, and tags without a value ---
-
-LINK = "{% raw %}<p>{{name}}, {{link}}</p>{% endraw %}"
-
-
-def blank(words: str, *messages: Any, **arguments: Any) -> tuple[Callable[[], Any], str]:
-    """A batch, of three good messages unless given, and the error that it must give."""
-    return (lambda: batch(**{"messages": lambda: messages or letters(3)} | arguments)), words
-
-
-ADA = {"to": "ada@example.com"}
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: single(subject="{{ none }}"), "subject: is the text 'None'"),
-        (lambda: single(content="<p></p>"), "content: shows nothing"),
-        (lambda: single(to={"email": "ada@example.com", "name": "{{ none }}"}), "to.name: is the text 'None'"),
-        (lambda: single(to={"email": "a@b.cc", "name": "Dr. {{ none }}"}), "to: an expression of its template"),
-        (lambda: single(content=LINK), "content: {{name}} has no value: a single message has none for tags"),
-        blank("mail_params: an expression of", mail_params={"name": "Dr. {{ none }}"}),
-        blank("mail_params.name: is the text 'None'", mail_params={"name": "{{ none }}"}),
-        blank("sender_name: is empty", sender_name="{{ '' }}"),
-        (
-            lambda: batch(messages=[ADA | {"params": {"name": "{{ none }}"}}]),
-            "messages[0].params.name: is the text 'None'",
-        ),
-        blank("messages[2].content: is blank", *letters(2), letters(1)[0] | {"content": ""}),
-        blank("content: {{link}} has no value in 3 of 3 messages", content=LINK),
-        blank(
-            "content: {{name}} has no value in 1 of 3 messages, the first is messages[2]",
-            *(*letters(2), ADA | {"params": {"name": None}}),
-        ),
-        blank(
-            "subject: {{nmae}} has no value in 1 of 3 messages, the first is messages[2]",
-            *(*letters(2), letters(1, 2)[0] | {"subject": "{{nmae}}"}),
-        ),
-        blank("content of template 'stored': {{link}} has no value in 3 of 3", template_name="stored", subject=None),
-        blank("subject of template 'stored': {{day}} has no value in 3 of 3", template_name="stored", subject=None),
-        blank("the content of template 'empty' shows nothing", template_name="empty"),
-        blank("template_name: there is no template 'none'", template_name="none"),
-    ],
-)
-def test_blank_content_and_unfilled_tags_are_not_sent(
-    run: Run, emulator: Emulator, make: Callable[..., Any], words: str
-) -> None:
-    emulator.add_template("stored", subject="On {{day}}", content="<p>{{name}}: {{link}}</p>")
-    emulator.add_template("empty", subject="Empty", content="<p></p>")
-
-    done = run(make)
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert words in done.log
-    assert emulator.journal.count(SENDS) == 0
+    assert "planted" not in shown + str(records(done.result) if AIRFLOW_VERSION >= (3, 3) else "")
 
 
 @pytest.mark.parametrize("how", ["argument", "connection", "default", "warn"])
@@ -396,20 +277,7 @@ def test_tags_with_a_value_or_filled_by_the_service(run: Run, emulator: Emulator
 
     done = run(lambda: batch(messages=lambda: [*letters(3), last], content=LINK, **arguments))
 
-    assert done.state == "success", done.log
-    link = "" if how == "default" else "{{link}}"
-    name = "customer" if how == "default" else "Eve"
-    assert [message["content"] for message in emulator.messages()][2:] == [
-        f"<p>N2, {link}</p>",
-        f"<p>{name}, {link}</p>",
-    ]
+    name, link = ("customer", "") if how == "default" else ("Eve", "{{link}}")
+    contents = [message["content"] for message in emulator.messages()]
+    assert contents[2:] == [f"<p>N2, {link}</p>", f"<p>{name}, {link}</p>"]
     assert ("{{link}} has no value in 4 of 4 messages" in done.log) == (how == "warn")
-
-
-def test_a_stored_template_is_read_once(run: Run, emulator: Emulator) -> None:
-    emulator.add_template("stored", subject="Hi", content="<p>{{name}}</p>")
-
-    assert run(lambda: batch(messages=letters(35), template_name="stored")).state == "success"
-
-    assert emulator.journal.count("campaign/mail/template/get") == 1
-    assert mailed(emulator) == everybody(range(35))

@@ -24,31 +24,16 @@ from tests.tasks.sending import (
     DAY,
     HELLO,
     SENDS,
-    address,
+    SINGLE_RESULT,
     batch,
+    batch_result,
     bodies,
     everybody,
     letters,
     mailed,
     records,
     remembers,
-    told,
-    told_of_one,
 )
-
-
-@remembers
-def test_thousands_of_recipients_take_one_small_record(run: Run, emulator: Emulator) -> None:
-    people = [[address(20 * number + place) for place in range(20)] for number in range(250)]
-
-    done = run(lambda: batch(messages=lambda: [{"to": to} for to in people], mail_params={"name": "all"}))
-
-    assert done.state == "success"
-    assert done.returned == told(25, 5_000)
-    ((record, expires),) = records(done.result)
-    assert len(record) < 500
-    assert json.loads(record)["recipients"] == 5_000
-    assert expires is None
 
 
 @remembers
@@ -61,6 +46,8 @@ def test_a_cleared_task_continues_after_a_rejection(run: Run, emulator: Emulator
     assert (done.state, done.tries) == ("failed", 1)
     assert "insufficient email credits" in done.log
     assert "20 recipients in 2 requests were accepted" in done.log
+    ((record, expires),) = records(done.result)
+    assert (json.loads(record)["recipients"], expires, "@" in record) == (20, None, False)
 
     emulator.settings.email_credits = None
     for _ in range(2):  # a task that has succeeded sends nothing more
@@ -70,8 +57,8 @@ def test_a_cleared_task_continues_after_a_rejection(run: Run, emulator: Emulator
     assert mailed(emulator) == everybody(range(55)) + Counter(["ada@example.com"])
     ids = [body["uniqueMsgID"] for body in bodies(emulator) if "messageVersions" in body]
     assert (len(ids), len(set(ids)), ids[2] == ids[3]) == (7, 6, True)
-    assert done.result.xcom(TASK) == told(6, 55)
-    assert done.result.xcom("single") == told_of_one()
+    assert done.result.xcom(TASK) == batch_result(6, 55)
+    assert done.result.xcom("single") == SINGLE_RESULT
 
 
 @remembers
@@ -96,26 +83,7 @@ def test_after_an_unknown_outcome_the_user_decides(
 
     twice = [range(10, 20)] if choice == "resend" else []
     assert mailed(emulator) == everybody(range(35), *twice)
-    assert done.result.xcom(TASK) == (told(4, 35) if choice == "resend" else told(3, 25, 1, 10))
-
-
-@remembers
-@pytest.mark.parametrize("choice", ["fail", "resend", "skip"])
-def test_a_request_in_flight_when_the_task_times_out(run: Run, emulator: Emulator, choice: str) -> None:
-    with at_request(emulator, SENDS, 3, time_out_task):
-        done = run(lambda: batch(messages=letters(35), on_ambiguous=choice, execution_timeout=DAY, **AT_ONCE))
-
-    assert "AirflowTaskTimeout" in done.log
-    in_flight = bodies(emulator)[2]["uniqueMsgID"]
-    if choice == "fail":
-        assert (done.state, done.tries) == ("failed", 2)
-        assert f"request 2 (10 recipients, uniqueMsgID {in_flight}) was in flight when an earlier try ended" in done.log
-        assert mailed(emulator) == everybody(range(30))
-    else:
-        assert (done.state, done.tries) == ("success", 2)
-        twice = [range(20, 30)] if choice == "resend" else []
-        assert mailed(emulator) == everybody(range(35), *twice)
-        assert done.returned == (told(4, 35) if choice == "resend" else told(3, 25, 1, 10))
+    assert done.result.xcom(TASK) == (batch_result(4, 35) if choice == "resend" else batch_result(3, 25, 1, 10))
 
 
 @remembers
@@ -139,15 +107,12 @@ def test_a_service_out_of_reach_leaves_nobody_in_doubt(
 ) -> None:
     nowhere = {"conn_type": "mail", "host": "http://127.0.0.1:1", "password": "key"}
     monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(nowhere))
-    tries = []
 
-    def messages() -> Any:
-        if tries:
+    def second_try_connects(context: Any) -> None:
+        if context["ti"].try_number == 2:
             connect()
-        tries.append(1)
-        return letters(25)
 
-    done = run(lambda: batch(messages=messages, **AT_ONCE))
+    done = run(lambda: batch(messages=letters(25), pre_execute=second_try_connects, **AT_ONCE))
 
     assert (done.state, done.tries) == ("success", 2)
     assert "cannot be reached: nothing listens there" in done.log
@@ -159,20 +124,8 @@ def test_a_service_out_of_reach_leaves_nobody_in_doubt(
 
 def without_store(**arguments: Any) -> Any:
     """A task for 25 people, in requests of ten."""
-
-    def remove(context: Any) -> None:
-        context.pop("task_state_store", None)
-
-    return batch(**{"messages": letters(25), "pre_execute": remove} | AT_ONCE | arguments)
-
-
-def test_without_a_store_one_try_sends(run: Run, emulator: Emulator) -> None:
-    done = run(without_store)
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert mailed(emulator) == everybody(range(25))
-    assert done.returned == told(3, 25)
-    assert "this Airflow has no task state store" in done.log
+    remove = {"pre_execute": lambda context: context.pop("task_state_store", None)}
+    return batch(**{"messages": letters(25)} | remove | AT_ONCE | arguments)
 
 
 @pytest.mark.parametrize("choice", ["fail", "skip"])
@@ -181,6 +134,7 @@ def test_without_a_store_a_second_try_sends_nothing(run: Run, emulator: Emulator
         done = run(lambda: without_store(on_ambiguous=choice, execution_timeout=DAY))
 
     assert (done.state, done.tries) == ("failed", 2)
+    assert "this Airflow has no task state store" in done.log
     assert "this is try 2, and nothing was sent in it" in done.log
     assert emulator.journal.count(SENDS) == 2
 
@@ -207,5 +161,5 @@ def test_without_a_store_resend_sends_everything(
 
     assert (done.state, done.tries) == ("success", 2)
     assert mailed(emulator) == everybody(range(25), *twice)
-    assert done.returned == told(3, 25)
+    assert done.returned == batch_result(3, 25)
     assert "The next try sends everything again" in done.log

@@ -14,17 +14,13 @@ from airflow_provider_mail.version_compat import AirflowFailException
 from tests.support.operator_parts import AirflowErrors, errors_log, without_addresses
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.everything import OPERATORS
-from tests.tasks.sending import change_retries
+from tests.tasks.sending import CAMPAIGN, change_retries
 
 WRONG_KEY = (
     "connection 'mail_default': code 401: the service rejected the credentials: missing or invalid ApiKey. "
     "Check the connection's password (API key) or access_token, and auth_type (/v5/contacts/get)"
 )
 SENDER = "promo@shop.example.com"
-CAMPAIGN = {
-    "mail_name": "spring", "sender_mail": SENDER, "subject": "Hi", "content": "<p>Hi</p>",
-    "send_list_names": ["customers"],
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -100,8 +96,8 @@ def test_errors_of_other_packages_pass_through() -> None:
     [("MailCreateCampaignOperator", SENDER), ("MailPreflightOperator", f"{SENDER} is not a sender of the account")],
 )
 def test_the_sender_is_named(run: Run, emulator: Emulator, errors: list[BaseException], kind: str, words: str) -> None:
-    emulator.add_list("customers")
-    done = run(lambda: OPERATORS[kind](task_id=TASK, **CAMPAIGN))
+    emulator.add_list("newsletter")
+    done = run(lambda: OPERATORS[kind](task_id=TASK, **CAMPAIGN | {"sender_mail": SENDER}))
     assert words in str(errors[-1])
     assert words in done.log
 

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
+import time_machine
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_mail._polling import shared_poller
 from airflow_provider_mail.api.client import AsyncMailClient
-from tests.support.clock import passes
+from tests.support.clock import Clock, StillClock, passes
 
 Event = dict[str, Any]
 T = TypeVar("T")
+
+
+class SteadyClock(StillClock):
+    """Jumps when something sleeps and stands still in between: what starts together is due together."""
+
+    new_event_loop = Clock.new_event_loop
+
+
+@pytest.fixture(name="clock")
+def steady_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The clock of the modules that import it; the time of day stands still as well."""
+    clock = SteadyClock()
+    monkeypatch.setattr(time_machine, "travel", functools.partial(time_machine.travel, tick=False))
+    with clock.installed():
+        yield clock
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -42,20 +59,24 @@ async def event(waiting: BaseTrigger) -> Event:
     return dict(events[0])
 
 
-def events(*waiting: BaseTrigger, after: BaseTrigger | None = None) -> list[Event]:
-    """The events of waits that begin at the same time.
-
-    :param after: a wait that polled half a minute before and then leaves: all the others are due at its next poll.
-    """
+def events(*waiting: BaseTrigger) -> list[Event]:
+    """The events of waits that begin at the same time."""
 
     async def all_of_them() -> list[Event]:
-        async with running(*([after] if after else [])):
-            await passes(30 if after else 0)
-            tasks = [asyncio.create_task(event(one)) for one in waiting]
-            await passes(0)
-        return list(await asyncio.gather(*tasks))
+        return list(await asyncio.gather(*map(event, waiting)))
 
     return run(all_of_them())
+
+
+def run_for(seconds: float, *waiting: BaseTrigger) -> None:
+    """Let waits run for so long; none of them ends by itself."""
+
+    async def for_a_while() -> None:
+        async with running(*waiting) as tasks:
+            await passes(seconds)
+            assert not any(task.done() for task in tasks)
+
+    run(for_a_while())
 
 
 @asynccontextmanager
