@@ -159,7 +159,7 @@ def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
 def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
     """All are triggered at once, after those that the demo itself has run: a second time for some."""
     assert {dag["dag_id"] for dag in api.request("GET", "/dags?limit=100").json()["dags"]} >= DAGS
-    triggered = {(dag_id, api.trigger(dag_id, conf=None, logical_date=None)) for dag_id in DAGS}
+    triggered = {(dag_id, api.trigger(dag_id)) for dag_id in DAGS}
 
     def ended() -> list[Json] | None:
         runs = all_runs(api)
@@ -185,7 +185,7 @@ def test_a_person_approves(api: AirflowApi) -> None:
     Airflow fail the task, since it takes it for one that was killed: so the answer takes a while, and may come again.
     """
     for _ in range(3):
-        run_id = api.trigger(APPROVAL, conf=None, logical_date=None)
+        run_id = api.trigger(APPROVAL)
         polls: Counter[str] = Counter()
 
         def ended(run_id: str = run_id, polls: Counter[str] = polls) -> str | None:
