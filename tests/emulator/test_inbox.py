@@ -18,6 +18,7 @@ NO_REACTIONS = EmulatorSettings(hard_bounce_rate=0.0, soft_bounce_rate=0.0, open
 @pytest.fixture
 def emulator(emulator: Emulator) -> Emulator:
     emulator.change_settings(**NO_REACTIONS.changed())
+    emulator.clock.freeze()
     return emulator
 
 
@@ -182,7 +183,6 @@ def test_the_text_of_html(api: Api) -> None:
 
 
 def test_a_recipient_reacts(api: Api) -> None:
-    api.emulator.clock.freeze()
     send(api)
     inbox = api.emulator.inbox
     inbox.react("t1", "Clicked")
