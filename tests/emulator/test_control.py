@@ -207,7 +207,7 @@ def test_values_of_settings() -> None:
     assert EmulatorSettings(sending_seconds=1, api_key="k").changed() == {"sending_seconds": 1.0, "api_key": "k"}
 
 
-def test_the_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_options_of_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--list-settings"]) == 0
     printed = capsys.readouterr().out
     assert "sending_seconds=5.0\n    Virtual seconds" in printed
@@ -216,7 +216,7 @@ def test_the_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("--setting", "no_such=1", "no_such"),
         ("--setting", "sending_seconds=soon", "sending_seconds"),
         ("--setting", "sending_seconds", "name=value"),
-        ("--file", "/proc/nowhere/state.db", "unable to open"),
+        ("--file", str(tmp_path / "nowhere" / "state.db"), "unable to open"),
         ("--port", "99999", "'99999' is not a port: expected 0 to 65535"),
         ("--port", "http", "'http' is not a port"),
         ("--forward-smtp", "localhost", "'localhost' is not HOST:PORT"),
