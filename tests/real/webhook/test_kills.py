@@ -1,6 +1,6 @@
 """Kill -9 of the receiver and of its database under load: what was accepted is in the inbox.
 
-Each once, unless MAIL_ALL_FAULTS is set: then 100 random moments.
+Each once, or with MAIL_ALL_FAULTS=1 fifty times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.webhook.pushes import body, event
 
 ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
 ROUNDS = 100 if ALL else 2
-SENDERS = 8
+SENDERS = 4
 
 pytestmark = pytest.mark.timeout(7200 if ALL else 900)
 
@@ -67,7 +67,7 @@ class Load:
                 try:
                     status = client.post(self._url, content=push).status_code
                 except httpx.TransportError:
-                    self._ended.wait(0.05)
+                    self._ended.wait(0.1)
                     continue
                 if status == 200:
                     self.accepted.append(number)
@@ -91,7 +91,7 @@ def kill_database(server: PostgresServer) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=60)
+    psutil.wait_procs(processes)
 
     def started() -> bool:
         # On a busy machine it takes longer than pg_ctl waits, and is not ready when it is looked at again.
@@ -121,7 +121,7 @@ def test_what_was_accepted_is_stored_after_kills(tmp_path: Path, server: Postgre
         Load(receiver) as load,
     ):
         for number in range(ROUNDS):
-            load.wait_for_more(chance.randint(20, 200))
+            load.wait_for_more(chance.randint(20, 200 if ALL else 60))
             if number % 2:
                 receiver.process.kill()
                 receiver.start()
