@@ -88,10 +88,11 @@ def test_a_mail_is_found_and_its_recipient_opens_it(visit: Open, emulator: Emula
 def test_new_mail_appears_while_a_search_is_typed(visit: Open, emulator: Emulator) -> None:
     page = visit("/?kind=transactional")
     page.get_by_text("7 mails", exact=True).wait_for()
-    page.get_by_label("Words, or part of an address").fill("typed, not sent")
+    words = page.get_by_label("Words, or part of an address")
+    words.fill("typed, not sent")
     send(emulator, "late@example.com")
     page.get_by_role("link", name="late@example.com").wait_for()
-    assert page.get_by_label("Words, or part of an address").input_value() == "typed, not sent"
+    assert words.input_value() == "typed, not sent"
 
 
 def test_the_clock_moves_and_a_fault_is_injected(visit: Open, emulator: Emulator) -> None:
@@ -127,7 +128,6 @@ def test_everything_can_be_done_with_keys(visit: Open) -> None:
     page.wait_for_load_state()  # the script listens
     for key in "jjjk":
         page.keyboard.press(key)
-    assert "barbara" not in page.locator(":focus").inner_text()
     second = page.locator(".rows a").nth(1)
     assert page.locator(":focus").get_attribute("href") == second.get_attribute("href")
     page.keyboard.press("Enter")

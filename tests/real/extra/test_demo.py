@@ -24,6 +24,7 @@ import pytest
 
 from airflow_provider_mail.emulator import EmulatorClient
 from tests.support import env
+from tests.support.browser import TIMEOUT_MS
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import PATIENCE, wait_until
 from tests.support.rest import AirflowApi, Json
@@ -83,7 +84,7 @@ class Demo:
     def printed(self) -> str:
         return self.output.read_text(errors="replace")
 
-    def wait_for(self, pattern: str, timeout: float = 180) -> str:
+    def wait_for(self, pattern: str) -> str:
         """The first group of what matches what was printed, once it does."""
 
         def look() -> str | None:
@@ -91,7 +92,7 @@ class Demo:
             found = re.search(pattern, self.printed())
             return found[1] if found else None
 
-        return wait_until(look, what=pattern, timeout=timeout)
+        return wait_until(look, what=pattern)
 
     def descendants(self) -> set[psutil.Process]:
         """All processes below the demo now."""
@@ -136,16 +137,13 @@ def all_runs(api: AirflowApi) -> list[Json]:
     return runs
 
 
-def test_the_inbox_shows_the_mail(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
+def test_the_inbox_and_the_page_show_the_campaign(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
     """`api` waits for the end of the story."""
     address = demo.wait_for(r"The mail that was sent is at (\S+)")
     assert address == emulator.base_url
-    page = httpx.get(f"{address}/", trust_env=False, timeout=60).text
-    assert f"{emulator.inbox.search(limit=1)['total']:,} mails" in page
-    assert "mail_campaign/" in page
-
-
-def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
+    inbox = httpx.get(f"{address}/", trust_env=False, timeout=60).text
+    assert f"{emulator.inbox.search(limit=1)['total']:,} mails" in inbox
+    assert "mail_campaign/" in inbox
     address = demo.wait_for(r"Its page of campaigns and loads is at (\S+)")
     assert address.endswith("/mail/" if AIRFLOW_VERSION < (3, 1) else "/plugin/mail")
     request = api.request("GET", "/version").request
@@ -155,7 +153,7 @@ def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
         assert shown in page.text, path
 
 
-@pytest.mark.timeout(600)  # with the start of the demo; on a busy machine
+@pytest.mark.timeout(1200)  # with the start of the demo; on a busy machine
 def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
     """All are triggered at once, after those that the demo itself has run: a second time for some."""
     assert {dag["dag_id"] for dag in api.request("GET", "/dags?limit=100").json()["dags"]} >= DAGS
@@ -168,7 +166,7 @@ def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClie
         events = [run for run in runs if run["run_type"] == "asset_triggered" and run["state"] == "success"]
         return runs if triggered <= over and len(over) == len(runs) and len(events) >= 2 else None
 
-    runs = wait_until(ended, what="the end of all runs", timeout=240, interval=1)
+    runs = wait_until(ended, what="the end of all runs", interval=1)
 
     assert not (failures := "\n".join(failed_tasks(api, runs))), failures
     loaded = [run for run in runs if run["run_type"] == "asset_triggered"]
@@ -178,7 +176,7 @@ def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClie
     assert {"ada@example.com", "customer0@example.com", "sales@example.com"} <= told
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="3.0 cannot ask a person")
 def test_a_person_approves(api: AirflowApi) -> None:
     """As in "Required Actions". An answer before the scheduler has heard that the worker is done with the task makes
@@ -200,7 +198,7 @@ def test_a_person_approves(api: AirflowApi) -> None:
             state = str(api.request("GET", path).json()["state"])
             return state if state in ("success", "failed") else None
 
-        if wait_until(ended, what="the end of the run", timeout=150, interval=1) == "success":
+        if wait_until(ended, what="the end of the run", interval=1) == "success":
             return
     raise AssertionError("\n".join(failed_tasks(api, all_runs(api))))
 
@@ -238,7 +236,7 @@ def test_what_the_warehouse_holds(demo: Demo) -> None:
 def page(browser: Browser, api: AirflowApi) -> Iterator[Page]:
     context = browser.new_context(base_url=str(api.request("GET", "/version").url.join("/")), locale="en-US")
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(TIMEOUT_MS)
     page.goto("/")
     page.get_by_role("link", name="Home").first.wait_for()
     yield page
@@ -279,7 +277,7 @@ def test_any_end_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
             processes = demo.descendants()
             return processes if len(processes) >= 6 else None
 
-        processes = wait_until(started, what="all components", timeout=90)
+        processes = wait_until(started, what="all components")
         assert len(list(demo.temporary.glob("mail-demo-*"))) == 1
         demo.process.send_signal(how)
         demo.assert_nothing_is_left(processes)

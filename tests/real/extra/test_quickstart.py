@@ -49,7 +49,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Typed:
         start_new_session=True,
     ) as shell:
         try:
-            out, _ = shell.communicate(timeout=240)
+            out, _ = shell.communicate()
         finally:
             # The emulator too, where the shell did not reach its last line.
             with contextlib.suppress(ProcessLookupError):

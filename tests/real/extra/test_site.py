@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.browser import browser, chromium
+from tests.support.browser import TIMEOUT_MS, browser, chromium
 from tests.support.env import ROOT
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def page(browser: Browser, address: str, complaints: list[str]) -> Iterator[Page
 
 def watched(page: Page, address: str, complaints: list[str]) -> Page:
     """The page, which now complains."""
+    page.set_default_timeout(TIMEOUT_MS)
     origin = address.rpartition("/")[0]
     page.on(
         "request", lambda request: None if request.url.startswith((origin, "data:")) else complaints.append(request.url)
@@ -144,17 +145,14 @@ def test_dark_and_light(page: Page, address: str) -> None:
     assert len(seen) == 2
 
 
-def test_the_menu_leads_to_an_older_version(site: Path, page: Page, address: str) -> None:
+def test_the_start_and_the_menu_lead_to_versions(site: Path, page: Page, address: str) -> None:
+    page.goto(f"{address.rpartition('/')[0]}/index.html")
+    page.wait_for_url(f"{address}/index.html")
     page.goto(f"{address}/campaigns.html")
     menu = page.locator("select.versions").first
     assert menu.locator("option").all_inner_texts() == [site.name, OLD]
     menu.select_option(OLD)
     page.wait_for_url(f"**/{OLD}/index.html")
-
-
-def test_the_start_leads_to_the_newest_version(page: Page, address: str) -> None:
-    page.goto(f"{address.rpartition('/')[0]}/index.html")
-    page.wait_for_url(f"{address}/index.html")
 
 
 def test_the_check_finds_what_is_wrong(site: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ PASSWORD = "a-planted-password"
 def run(environment: dict[str, str], *arguments: str) -> None:
     """Run a command of Airflow."""
     command = [sys.executable, "-m", "airflow", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
