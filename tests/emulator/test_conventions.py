@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import quote
-
 import pytest
 
 from airflow_provider_mail.emulator.service import OPERATIONS
-from tests.emulator.conftest import IMPORT_MAPPING, SEND, SINGLE, Api
+from tests.document import facts
+from tests.emulator.conftest import Api
 
-WITH_SANDBOX = {
-    "contacts/upsert", "contacts/imports", "contacts/delete", "lists/add", "lists/delete", "campaign/mail/sends",
-    "campaign/mail/cancel", "campaign/mail/delete", SEND, "verified_senders/add", "verified_senders/delete",
-}  # fmt: skip
-WINDOW = {"startDate": "2026-01-01", "endDate": "2026-01-31"}
-CAMPAIGN = {"mailName": "m", "senderMail": "news@example.com", "sendListNames": ["L"]}
-MINIMAL: dict[str, dict[str, Any]] = {
-    "contacts/upsert": {"email": "a@example.com"},
-    "contacts/imports": {"contactData": [["a", "b"]], "contactDataMapping": IMPORT_MAPPING, "updateMode": 1},
-    "contacts/get": {"email": "a@example.com"},
-    "contacts/list/get": {"listName": "L"},
-    "contacts/delete": {"email": "a@example.com"},
-    "lists/add": {"listName": "L"},
-    "lists/get": {},
-    "lists/delete": {"listName": "L"},
-    "campaign/mail/template/add": {"templateName": "t", "templateContent": "c", "templateSubject": "s"},
-    "campaign/mail/template/get": {},
-    "campaign/mail/template/delete": {"templateName": "t"},
-    "campaign/mail/sends": CAMPAIGN,
-    "campaign/mail/cancel": {"mailName": "m"},
-    "campaign/mail/get": {},
-    "campaign/mail/delete": {"mailName": "m"},
-    "campaign/mail/stats/get": WINDOW,
-    SEND: SINGLE,
-    "transactional/mail/stats/get": WINDOW,
-    "verified_senders/get": {},
-    "verified_senders/add": {"senderEmail": "shop.example", "senderType": "1"},
-    "verified_senders/verify": {"fromDomain": "shop.example", "selector": "mail"},
-    "verified_senders/delete": {"senderEmail": "shop.example"},
-    "webhook/get": {},
-    "webhook/save": {},
-}
+SPECIFIED = [operation for operation in facts.OPERATIONS if "oauth" not in operation.path]
+MINIMAL = {operation.path.removeprefix("/v5/"): operation.minimal for operation in SPECIFIED}
 """The operations of the specification, with the parameters that it requires."""
+WITH_SANDBOX = {operation.path.removeprefix("/v5/") for operation in SPECIFIED if operation.takes_sandbox_mode}
 
 
 def test_the_operations_are_those_of_the_specification() -> None:
@@ -95,21 +64,6 @@ def test_the_rate_limit(api: Api) -> None:
     assert [entry["processed"] for entry in api.emulator.journal.entries()] == [True, False, False, False]
     api.emulator.change_settings(requests_per_second=1e9)
     assert api.post("webhook/get").status_code == 200
-
-
-@pytest.mark.parametrize("by", ["mailName", "guid", "id"])
-def test_a_campaign_has_a_page(api: Api, by: str) -> None:
-    api.emulator.add_list("L & M", count=3)
-    content = {"subject": "News & more", "content": "<script>alert(1)</script>"}
-    api.campaign("d/<t>/2026-01-01T00:00:00+00:00", sendListNames=["L & M"], **content)
-    api.emulator.clock.advance(days=1)
-    (campaign,) = api.emulator.campaigns()
-    page = api.stranger.get(f"/campaigns/{quote(str(campaign[by]), safe='')}")
-    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    shown = ["d/&lt;t&gt;/2026", "News &amp; more", "L &amp; M", "done (mailStatus 2)", "sentCount", campaign["guid"]]
-    assert [text for text in shown if text not in page.text] == []
-    assert "<script>" not in page.text
-    assert api.stranger.get("/campaigns/other").status_code == 404
 
 
 def test_the_date_a_token_and_a_body_over_the_limit(api: Api) -> None:

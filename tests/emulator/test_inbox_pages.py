@@ -45,6 +45,11 @@ def test_campaigns_in_every_state_have_a_page(api: Api) -> None:
     assert len(pages) >= 6
     assert "arranged draft" in pages["/campaigns"].text
     assert api.emulator.journal.count() == 1
+    (campaign,) = api.emulator.campaigns("arranged done")
+    for name in ("mailName", "guid", "id"):
+        page = api.stranger.get(f"/campaigns/{campaign[name]}").text
+        assert all(text in page for text in ("done (mailStatus 2)", "sentCount", campaign["guid"]))
+    assert api.stranger.get("/campaigns/other").status_code == 404
 
 
 def test_hostile_text_is_text_on_every_page(api: Api) -> None:

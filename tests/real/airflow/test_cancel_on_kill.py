@@ -30,10 +30,10 @@ def connection(airflow: RunningAirflow, service: Emulator) -> None:
     airflow.set_mail_connection("mail_default", service)
 
 
-def start(airflow: RunningAirflow, dag_id: str, case: str, *, scheduled: bool = True) -> str:
-    """A run whose campaign has the name of the case, and is sent in an hour or at once."""
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
-    return airflow.start_run(dag_id, conf={"case": case, "send_date": later.isoformat() if scheduled else ""})
+def start(airflow: RunningAirflow, dag_id: str, case: str, *, hours: int = 1) -> str:
+    """A run whose campaign has the name of the case, and is sent in so many hours."""
+    send_date = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
+    return airflow.start_run(dag_id, conf={"case": case, "send_date": send_date.isoformat()})
 
 
 def mark(airflow: RunningAirflow, dag_id: str, run_id: str, state: str) -> None:
@@ -97,7 +97,7 @@ def end_the_next_try(airflow: RunningAirflow, service: Emulator, run_id: str) ->
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="earlier triggers do not know why they end")
 def test_a_deferred_task(airflow: RunningAirflow, service: Emulator) -> None:
     service.plan_campaign("deferred and sent", seconds=1e6)
-    runs = {"deferred and sent": start(airflow, DEFERRED, "deferred and sent", scheduled=False)}
+    runs = {"deferred and sent": start(airflow, DEFERRED, "deferred and sent", hours=0)}
     failed, success, cleared = cases = [f"deferred and {end}" for end in ("failed", "success", "cleared")]
     runs |= {case: start(airflow, DEFERRED, case) for case in cases}
     for run_id in runs.values():
