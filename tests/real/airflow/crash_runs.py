@@ -1,4 +1,4 @@
-"""Runs of the DAGs whose tasks are killed: where, and how a run is led to its end."""
+"""Runs of the DAGs whose tasks are killed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,15 @@ import itertools
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
-from tests.faults.cases import EVERYTHING
-from tests.support import sampling
-from tests.support.airflow import RunningAirflow
-from tests.support.dags import AIRFLOW_VERSION
+from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.processes import PATIENCE, wait_until
-
-T = TypeVar("T")
-
-TASK = "task"
-RETRIES_KILLED_TASKS = AIRFLOW_VERSION >= (3, 1)
-"""Airflow 3.0 fails a task whose process was killed, whatever its retries."""
 
 WHERE = {"crash_campaign": "mailName", "crash_batch": "campaign", "crash_import": "listName"}
 """The field by which a fault knows the requests of a run."""
@@ -75,23 +66,13 @@ class Service(EmulatorProcess):
                 got[case][email] = count
         return got
 
-    def bodies(self, operation: str) -> list[dict[str, Any]]:
-        """The bodies of requests; a request whose sender was killed before it had sent the body has none."""
-        return [entry["body"] for entry in self.journal.entries(operation) if entry["body"] is not None]
-
-    def settle(self) -> None:
-        """Wait until every request was processed, also those whose sender is dead."""
-        wait_until(lambda: all(entry["seconds"] is not None for entry in self.journal.entries()), what="all requests")
+    def settled(self) -> bool:
+        """Whether every request was processed, also those whose sender is dead."""
+        return all(entry["seconds"] is not None for entry in self.journal.entries())
 
 
-def some(cases: Sequence[T], first: int = 0) -> Sequence[T]:
-    """Every second of them; all with MAIL_ALL_FAULTS=1 or MAIL_ALL_CASES=1."""
-    return cases if EVERYTHING or sampling.EVERYTHING else cases[first::2]
-
-
-def run_all(airflow: RunningAirflow, service: Service, crashes: Iterable[Crash]) -> list[Crash]:
+def run_all(airflow: RunningAirflow, service: Service, crashes: Sequence[Crash]) -> None:
     """Start all runs at once, kill those that are to be killed from outside, and wait for the end of all."""
-    crashes = list(crashes)
     held: dict[int, Crash] = {}
     dag_ids = {crash.dag_id for crash in crashes}
     for dag_id in dag_ids:
@@ -114,20 +95,9 @@ def run_all(airflow: RunningAirflow, service: Service, crashes: Iterable[Crash])
             raise TimeoutError(f"{list(unfinished.values())} have not ended")
         faults = service.faults.list() if held else []
         for crash in [held.pop(fault["id"]) for fault in faults if fault["struck"] and fault["id"] in held]:
-            airflow.kill_task(crash.dag_id, crash.run_id, TASK)
-        states: dict[str, str] = {}
-        for dag_id in dag_ids:
-            states |= airflow.run_states(dag_id)
-        for run_id in [run_id for run_id in unfinished if states.get(run_id) in ("success", "failed")]:
+            airflow.kill_task(crash.dag_id, crash.run_id, "task")
+        states = {run_id: state for dag_id in dag_ids for run_id, state in airflow.run_states(dag_id).items()}
+        for run_id in [run_id for run_id in unfinished if states.get(run_id) in FINISHED]:
             unfinished.pop(run_id).state = states[run_id]
         time.sleep(0.3)
-    return crashes
-
-
-def clear(airflow: RunningAirflow, crashes: Iterable[Crash]) -> None:
-    """Clear the tasks, as a user does with tasks that failed, and wait for their runs."""
-    crashes = list(crashes)
-    for crash in crashes:
-        airflow.clear(crash.dag_id, crash.run_id)
-    for crash in crashes:
-        crash.state = airflow.wait_for_run(crash.dag_id, crash.run_id)
+    wait_until(service.settled, what="all requests are processed")
