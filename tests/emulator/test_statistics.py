@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.emulator.conftest import Api
 
 WINDOW = {"startDate": "2026-03-01", "endDate": "2026-03-31"}
@@ -86,26 +85,6 @@ def test_counts_grow_for_days_and_then_stand_still(api: Api) -> None:
     for record in records:
         assert (record["sentCount"], record["hardBounce"] > 0) == (10_000, True)
         assert record["openCount"] >= record["clickCount"]
-
-
-def test_the_same_seed_means_the_same_statistics() -> None:
-    def final(seed: int) -> dict[str, Any]:
-        with Emulator(EmulatorSettings(seed=seed)) as emulator:
-            emulator.add_campaign("m", send_date=FIRST, sent=10_000)
-            return emulator.campaigns("m")[0]["mailStats"]
-
-    assert final(1) == final(1) != final(2)
-
-
-@pytest.mark.parametrize("sent", [0, 1, 3])
-def test_small_audiences_add_up(api: Api, sent: int) -> None:
-    rates = ("hard_bounce_rate", "soft_bounce_rate", "open_rate", "click_rate", "spam_rate")
-    api.emulator.change_settings(**dict.fromkeys(rates, 1.0))
-    api.emulator.add_campaign("m", send_date=FIRST, sent=sent)
-    (record,) = stats(api)
-    assert record["sentCount"] == sent
-    assert 0 <= record["hardBounce"] + record["softBounce"] <= sent
-    assert record["clickCount"] <= record["openCount"] <= sent
 
 
 def test_links_with_tracking_disabled_have_no_clicks(api: Api) -> None:

@@ -119,16 +119,6 @@ class TestPush:
         assert len(api.emulator.pushes()) >= 1
         assert unlocked == []
 
-    def test_goes_to_the_url_of_its_sender(self, api: Api, listener: Listener) -> None:
-        api.emulator.add_sender("shop@other.example")
-        extra = [{"sender": "shop@other.example", "url": f"{listener.url}/shop?a=1"}]
-        api.ok("webhook/save", transCallbackUrlExtra=extra)
-        api.send()
-        api.send(**SHOP)
-        api.flush()
-        assert {event["SenderEmail"] for event in listener.events("/shop?a=1")} == {"shop@other.example"}
-        assert {event["SenderEmail"] for event in listener.events("/all")} == {"news@example.com"}
-
     def test_is_repeated_until_2xx(self, api: Api, listener: Listener, pauses: list[float]) -> None:
         api.emulator.change_settings(webhook_retry_seconds=60)
         listener.statuses = [500, 302]

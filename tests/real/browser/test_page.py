@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
-from tests.plugin.data import ACCOUNT, HOSTILE, fill, load_stats, stats
+from tests.plugin.data import ACCOUNT, fill, load_stats, stats
 from tests.support.airflow import RunningAirflow
 from tests.support.browser import Open, violations, visits
 from tests.support.dags import AIRFLOW_VERSION
@@ -82,16 +82,6 @@ def test_a_campaign_is_found(visit: Open) -> None:
         page.get_by_label("Pages").get_by_role("link", name=name).click()
         page.locator("h1").wait_for()
         assert page.locator("header a[aria-current]").inner_text() == name
-
-
-def test_hostile_names_do_nothing(visit: Open) -> None:
-    page = visit("/mail/?account=mail_shop")
-    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
-    for name in HOSTILE:
-        page.get_by_role("link", name=name, exact=True).click()
-        page.get_by_role("heading", name=name, exact=True).wait_for()
-        page.go_back()
-        page.get_by_text("5 campaigns").wait_for()
 
 
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="Airflow 3.0 shows no external views")

@@ -95,25 +95,6 @@ def test_new_mail_appears_while_a_search_is_typed(visit: Open, emulator: Emulato
     assert words.input_value() == "typed, not sent"
 
 
-def test_the_clock_moves_and_a_fault_is_injected(visit: Open, emulator: Emulator) -> None:
-    emulator.clock.freeze()
-    page = visit("/inbox/faults")
-    before = emulator.clock.now()
-    page.get_by_label("Clock").click()
-    with page.expect_navigation():
-        page.get_by_role("button", name="+1 day").click()
-    assert (emulator.clock.now() - before).days == 1
-    page.get_by_text("http_error_before").click()
-    form = page.locator("details[open] form.panel")
-    form.get_by_label("Operation").select_option("/v5/lists/get")
-    form.get_by_label("status").fill("504")
-    form.get_by_role("button", name="Inject").click()
-    page.get_by_role("button", name="Remove all").wait_for()
-    (fault,) = emulator.faults.list()
-    expected = ("http_error_before", "/v5/lists/get", {"status": 504})
-    assert (fault["kind"], fault["operation"], fault["params"]) == expected
-
-
 def test_everything_can_be_done_with_keys(visit: Open) -> None:
     page = visit()
     page.keyboard.press("Tab")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import psutil
 import pytest
 
 import airflow_provider_mail
-from airflow_provider_mail.emulator import Emulator, EmulatorProcess, EmulatorSettings
+from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
 from tests.support.processes import wait_until
 
 COMMAND = [sys.executable, "-m", "airflow_provider_mail.emulator", "--port", "0"]
@@ -118,24 +117,6 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         emulator.clock.advance(hours=2)
         assert emulator.campaigns("m")[0]["state"] == "done"
         assert emulator.journal.count() == 0  # of this process, not of the state
-
-
-def test_it_speaks_tls(tmp_path: Path) -> None:
-    key, cert, both = (tmp_path / name for name in ("key.pem", "cert.pem", "both.pem"))
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    assert run(*new, "-keyout", str(key), "-out", str(cert), *names).returncode == 0
-    both.write_text(key.read_text() + cert.read_text())
-    context = ssl.create_default_context(cafile=str(cert))
-    with Emulator(EmulatorSettings(tls_certificate=str(both))) as emulator:
-        url = f"{emulator.base_url}/v5/webhook/get"
-        assert url.startswith("https://")
-        assert httpx.post(url, json={}, verify=context, trust_env=False, timeout=600).status_code == 401
-        emulator.faults.add("reset_after")
-        with pytest.raises(httpx.TransportError):
-            httpx.post(url, json={}, verify=context, trust_env=False, timeout=600)
-        with pytest.raises(httpx.ConnectError):
-            httpx.post(url, json={}, trust_env=False, timeout=600)
 
 
 def test_it_ends_with_the_process_that_started_it() -> None:
