@@ -21,7 +21,7 @@ import pytest
 from airflow_provider_mail.emulator import EmulatorSettings
 from airflow_provider_mail.emulator.client import EmulatorProcess
 from tests.support.airflow import RunningAirflow
-from tests.support.postgres import Database, PostgresServer
+from tests.support.postgres import PostgresServer
 from tests.support.processes import Component, free_port, wait_until
 
 pytestmark = [
@@ -53,8 +53,14 @@ def airflow_with(
 ) -> Iterator[RunningAirflow]:
     """An Airflow with the pool `mail` and the connections `mail_default` and `crm`, which has these many contacts."""
     mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
+    dags = Path(__file__).parent / "mapped_dags"
     with postgres.database() as metadata, postgres.database() as crm:
-        _fill(crm, job.contacts)
+        with crm.connect() as connection:
+            # Keys with gaps, and a few without: ranges are even in rows, and nobody is left out.
+            connection.execute(
+                "CREATE TABLE people AS SELECT CASE WHEN n % 1000 > 0 THEN n * n END AS id, 'p' || n || '@example.com' "
+                f"AS email, 'Person ' || n AS name FROM generate_series(1::bigint, {job.contacts}) AS n"
+            )
         environment = {
             "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({**mail, "extra": {"requests_per_second": job.rate}}),
             "AIRFLOW_CONN_CRM": crm.airflow_connection,
@@ -62,25 +68,10 @@ def airflow_with(
             "MAIL_TEST_CHUNK": str(job.chunk),
             **settings,
         }
-        with RunningAirflow(
-            folder,
-            database=metadata,
-            dags_folder=Path(__file__).parent / "mapped_dags",
-            extra_env=environment,
-            parallelism=4,
-        ) as airflow:
+        with RunningAirflow(folder, database=metadata, dags_folder=dags, extra_env=environment) as airflow:
             pool = {"name": "mail", "slots": job.slots, "description": "imports at once", "include_deferred": False}
             airflow.api.request("POST", "/pools", json=pool)
             yield airflow
-
-
-def _fill(crm: Database, contacts: int) -> None:
-    with crm.connect() as connection:
-        # Keys with gaps, and a few without: ranges are even in rows, and nobody is left out.
-        connection.execute(
-            "CREATE TABLE people AS SELECT CASE WHEN n % 1000 > 0 THEN n * n END AS id, 'p' || n || '@example.com' "
-            f"AS email, 'Person ' || n AS name FROM generate_series(1::bigint, {contacts}) AS n"
-        )
 
 
 def check(job: Job, airflow: RunningAirflow, service: EmulatorProcess) -> None:
