@@ -208,6 +208,7 @@ with DAG(
     MailPreflightOperator(task_id="preflight", mail_conn_id="mail_emulator", send_list_names=["known"], **news)
     MailPreflightOperator(task_id="preflight_code_400", mail_conn_id="mail_code_400", **news, send_list_names=["a"])
     MailSaveWebhookOperator(task_id="webhook", mail_conn_id="mail_emulator", trans_callback_url=CALLBACK)
+    MailSaveWebhookOperator(task_id="webhook_forgotten", mail_conn_id="mail_good", trans_callback_url=CALLBACK)
     MailSaveWebhookOperator(task_id="webhook_bad", mail_conn_id="mail_good", trans_callback_url=f"ftp://{CALLBACK}")
     shapes = ["code_400", "page_403", "code_401", "redirect", *ELSEWHERE]
     for number, (kind, arguments) in enumerate(
