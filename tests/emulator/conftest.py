@@ -14,7 +14,7 @@ from airflow_provider_mail.emulator import Emulator
 from tests.emulator.listener import Listener
 
 TLS = ssl.create_default_context()
-"""One for all: making it takes longer than most of these tests."""
+"""One for all: creating it takes longer than most of these tests."""
 
 IMPORT_MAPPING = [{"columnNum": 0, "propertyName": "email"}, {"columnNum": 1, "propertyName": "name"}]
 SEND = "transactional/mail/sends_customised"
@@ -73,16 +73,15 @@ class Api:
         return str(response["message"])
 
     def import_contacts(self, rows: Any, mode: Any = 1, **body: Any) -> dict[str, Any]:
-        given = {"contactData": rows, "contactDataMapping": IMPORT_MAPPING, "updateMode": mode} | body
-        return self("contacts/imports", **given)
+        fields = {"contactData": rows, "contactDataMapping": IMPORT_MAPPING, "updateMode": mode}
+        return self("contacts/imports", **fields | body)
 
     def campaign(self, name: str, **body: Any) -> dict[str, Any]:
-        """Create a task to the list "Readers", which is made when it is missing."""
-        if not body.get("onlySave") and "sendListNames" not in body:
-            if not any(each["name"] == "Readers" for each in self.emulator.lists()):
-                self.emulator.add_list("Readers", count=10)
-            body["sendListNames"] = ["Readers"]
-        return self("campaign/mail/sends", **{"mailName": name, "senderMail": "news@example.com"} | body)
+        """Create a task to the list "Readers", which is created when it is missing."""
+        if not (body.get("onlySave") or "sendListNames" in body or self.emulator.contact_count("Readers")):
+            self.emulator.add_list("Readers", count=10)
+        fields = {"mailName": name, "senderMail": "news@example.com", "sendListNames": ["Readers"]}
+        return self("campaign/mail/sends", **fields | body)
 
     def status(self, name: str) -> int | None:
         """mailStatus of the task of exactly this name as campaign get shows it; None when it shows none."""
@@ -97,16 +96,6 @@ class Api:
     def flush(self) -> None:
         """Wait until every due event was pushed or given up."""
         self.emulator.flush_events(timeout=600)
-
-
-@pytest.fixture
-def emulator() -> Iterator[Emulator]:
-    """The service in memory, with "news@example.com" as verified sender; the test fails when the emulator fails."""
-    with Emulator() as running:
-        running.add_sender("news@example.com")
-        yield running
-        crashes = running.crashes()
-    assert not crashes, crashes[0]
 
 
 @pytest.fixture

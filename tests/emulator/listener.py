@@ -31,11 +31,11 @@ class Listener:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def events(self, path: str | None = None) -> list[dict[str, Any]]:
-        return [event for where, _, events in self.pushes if path in (None, where) for event in events]
+        return [event for pushed_to, _, events in self.pushes if path in (None, pushed_to) for event in events]
 
     def codes(self) -> list[str]:
         return [event["EventCode"] for event in self.events()]

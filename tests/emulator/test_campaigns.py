@@ -72,12 +72,9 @@ def test_code_500_may_keep_the_task(api: Api, kind: str, kept_as: str, status: i
     assert api.status("m") == status
     assert api.emulator.journal.processed(SENDS)
     assert api.campaign("m")["code"] == 400  # its name is taken
-
-
-def test_an_attachment_that_is_not_base64_keeps_the_task(api: Api) -> None:
-    response = api.campaign("m", attachment={"fileName": "a.pdf", "fileData": "%%%"})
+    response = api.campaign("n", attachment={"fileName": "a.pdf", "fileData": "%%%"})
     assert (response["code"], "attachment" in response["message"]) == (500, True)
-    assert len(api.emulator.campaigns("m")) == 1
+    assert len(api.emulator.campaigns("n")) == 1
 
 
 def test_codes_and_rules_that_settings_change(api: Api) -> None:
@@ -90,13 +87,6 @@ def test_codes_and_rules_that_settings_change(api: Api) -> None:
     api.emulator.change_settings(enforce_unique_mail_name=False)
     assert api.campaign("m")["guid"] != api.campaign("m")["guid"]
     assert len(api.emulator.campaigns("m")) == 3
-
-
-def test_a_removed_campaign_frees_its_name_and_is_kept(api: Api) -> None:
-    api.campaign("m")
-    api.ok("campaign/mail/delete", mailName="m")
-    api.campaign("m")
-    assert [task["removed"] for task in api.emulator.campaigns("m")] == [True, False]
 
 
 def test_get_shows_every_field_of_the_specification(api: Api) -> None:
@@ -117,11 +107,8 @@ def test_get_shows_every_field_of_the_specification(api: Api) -> None:
     ]  # fmt: skip
     assert api.emulator.campaigns("m")[0]["attachmentBytes"] == len(b"price list")
     assert isinstance(created["id"], int)
-
-
-def test_defaults_of_a_campaign(api: Api) -> None:
-    api.campaign("m", sendDate="2020-01-01T00:00:00Z")  # a time in the past is now
-    (task,) = api.ok("campaign/mail/get")["mailList"]
+    api.campaign("defaults", sendDate="2020-01-01T00:00:00Z")  # a time in the past is now
+    (task,) = api.ok("campaign/mail/get", mailName="defaults")["mailList"]
     assert task["senderName"] == task["replyTo"] == "news@example.com"
     assert task["sendByDateTime"] == 1772366400000
 
@@ -169,10 +156,6 @@ def test_sending_ends_after_a_time(api: Api) -> None:
     api.emulator.clock.advance(1)
     (done,) = api.ok("campaign/mail/get")["mailList"]
     assert (done["mailStatus"], done["mailStats"]["sentCount"]) == (2, 100)
-    assert set(done["mailStats"]) == {
-        "sentCount", "deliveredCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount",
-        "unsubscribeCount",
-    }  # fmt: skip
     assert len(api.emulator.campaign_recipients("m")) == 100
 
 
@@ -203,11 +186,9 @@ def test_a_campaign_may_have_a_plan_of_its_own(api: Api) -> None:
 def test_a_scheduled_campaign_is_sent_at_its_time(api: Api, status: int) -> None:
     api.emulator.change_settings(scheduled_status=status)
     api.campaign("m", **AT_ONE)
-    for moment, expected in (
-        ("12:59:59", (status, "scheduled")), ("13:00:00", (1, "sending")), ("13:00:05", (2, "done"))
-    ):  # fmt: skip
-        api.emulator.clock.set(f"2026-03-01T{moment}Z")
-        assert (api.status("m"), api.emulator.campaigns("m")[0]["state"]) == expected
+    for time, *expected in (("12:59:59", status, "scheduled"), ("13:00:00", 1, "sending"), ("13:00:05", 2, "done")):
+        api.emulator.clock.set(f"2026-03-01T{time}Z")
+        assert [api.status("m"), api.emulator.campaigns("m")[0]["state"]] == expected
 
 
 @pytest.mark.parametrize(("after", "status"), [("draft", -1), ("failed", 4), ("removed", None)])
@@ -243,6 +224,8 @@ def test_which_states_can_be_deleted_is_a_setting(api: Api, state: str) -> None:
     api.ok("campaign/mail/delete", mailName="m")
     assert api.status("m") is None
     api.rejected(404, "campaign/mail/delete", mailName="m")
+    api.campaign("m")  # its name is free
+    assert [task["removed"] for task in api.emulator.campaigns("m")] == [True, False]
 
 
 def test_a_created_campaign_may_appear_late(api: Api) -> None:
@@ -283,10 +266,4 @@ def test_each_contact_gets_a_campaign_once(api: Api) -> None:
     stats = api.ok("campaign/mail/get")["mailList"][0]["mailStats"]
     # Eight entries in the lists: one duplicate, one excluded, one suppressed, one without an address.
     assert (stats["sentCount"], stats["unsentCount"]) == (4, 4)
-
-
-def test_mail_to_an_address_shows_each_campaign(api: Api) -> None:
-    api.campaign("first")
-    api.campaign("second")
-    api.campaign("draft", onlySave=True, sendListNames=["Readers"])
-    assert [mail["mailName"] for mail in api.emulator.mails_to("readers-1@example.com")] == ["first", "second"]
+    assert [mail["mailName"] for mail in emulator.mails_to("two@example.com")] == ["m"]

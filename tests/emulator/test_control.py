@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from airflow_provider_mail.emulator import Emulator, EmulatorClient, EmulatorSettings
+from airflow_provider_mail.emulator.__main__ import main
+from airflow_provider_mail.emulator.demo_data import add_demo_data
 from tests.emulator.conftest import Api
 
 Control = Emulator | EmulatorClient
@@ -156,20 +159,18 @@ def test_the_journal_has_each_request(api: Api) -> None:
     assert (second["body"], second["body_bytes"], second["auth"], second["processed"]) == (None, 8, "none", False)
 
 
-def test_the_journal_summarizes_long_bodies(api: Api) -> None:
+def test_the_journal_keeps_long_bodies_short_and_the_newest_responses(api: Api) -> None:
     api.import_contacts([[f"{number}@example.com", "x" * 20] for number in range(3000)], listName="L")
     (entry,) = api.emulator.journal.entries()
     assert (entry["body"]["contactData"], entry["body"]["listName"]) == ({"rows": 3000}, "L")
     assert entry["body_bytes"] > 65_536
-
-
-def test_the_journal_keeps_the_newest_responses(api: Api) -> None:
+    api.emulator.reset()
     journal = api.emulator.service.journal
     for _ in range(1005):
         entry = journal.open("/v5/x", "POST", {}, 0, 1)
         journal.note_response(entry, b"x" * 20_000)
-    assert api.emulator.journal.response(5) is None
-    assert len(api.emulator.journal.response(6) or "") == 16_384
+    newest = [api.emulator.journal.response(journal.progress()[0] - number) for number in (1000, 999)]
+    assert [response and len(response) for response in newest] == [None, 16_384]
 
 
 def test_requests_in_flight_are_counted(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,25 +193,37 @@ def test_requests_in_flight_are_counted(api: Api, monkeypatch: pytest.MonkeyPatc
     assert len({entry["connection"] for entry in api.emulator.journal.entries()}) == 7
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_values_of_settings() -> None:
+    for name, value in (
         ("sending_looks", "3"), ("sending_looks", True), ("errors_as_http_status", 1), ("sending_seconds", None),
         ("campaign_outcome", "lost"), ("scheduled_status", 2), ("scheduled_status", True),
-        ("refused_addresses", "a@example.com"), ("refused_addresses", [1]), ("sending_second", 1),
-    ],
-)  # fmt: skip
-def test_wrong_values_of_settings(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=name):
-        setattr(EmulatorSettings(), name, value)
-    if name in EmulatorSettings.__slots__:
+        ("refused_addresses", "a@example.com"), ("refused_addresses", [1]),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=name):
             EmulatorSettings(**{name: value})
-
-
-def test_settings_know_what_was_changed() -> None:
+    with pytest.raises(ValueError, match="sending_second"):
+        EmulatorSettings().sending_second = 1
     assert EmulatorSettings().changed() == {}
     assert EmulatorSettings(sending_seconds=1, api_key="k").changed() == {"sending_seconds": 1.0, "api_key": "k"}
+
+
+def test_the_options_of_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--list-settings"]) == 0
+    printed = capsys.readouterr().out
+    assert "sending_seconds=5.0\n    Virtual seconds" in printed
+    assert all(f"{name}=" in printed for name in EmulatorSettings.__slots__)
+    for option, value, words in (
+        ("--setting", "no_such=1", "no_such"),
+        ("--setting", "sending_seconds=soon", "sending_seconds"),
+        ("--setting", "sending_seconds", "name=value"),
+        ("--file", str(tmp_path / "nowhere" / "state.db"), "unable to open"),
+        ("--port", "99999", "'99999' is not a port: expected 0 to 65535"),
+        ("--port", "http", "'http' is not a port"),
+        ("--forward-smtp", "localhost", "'localhost' is not HOST:PORT"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            sys.exit(main(["--port", "0", option, value]))
+        assert words in capsys.readouterr().err
 
 
 def test_an_error_of_the_emulator_is_recorded(api: Api) -> None:
@@ -220,12 +233,11 @@ def test_an_error_of_the_emulator_is_recorded(api: Api) -> None:
     api.emulator.crashes().clear()
 
 
-def test_emulators_share_nothing() -> None:
-    with Emulator() as one, Emulator() as other:
-        one.add_list("L")
-        assert other.lists() == []
-        assert one.base_url != other.base_url
-        third = Emulator(port=int(one.base_url.rpartition(":")[2]))
+def test_emulators_share_nothing(emulator: Emulator) -> None:
+    with Emulator() as other:
+        other.add_list("L")
+        assert (emulator.lists(), emulator.base_url != other.base_url) == ([], True)
+        third = Emulator(port=int(other.base_url.rpartition(":")[2]))
         with pytest.raises(OSError, match="address already in use"):
             third.start()
 
@@ -235,20 +247,21 @@ def test_a_reset_keeps_only_the_settings(api: Api) -> None:
     emulator.change_settings(sending_looks=1)
     api.campaign("m")
     api.ok("webhook/save", transEnable=True)
-    emulator.clock.freeze("2026-03-01T12:00:00Z")
+    emulator.clock.freeze("2001-03-01T12:00:00Z")
     emulator.faults.add("delay")
     emulator.reset()
     assert (emulator.lists(), emulator.campaigns(), emulator.senders(), emulator.contacts()) == ([], [], [], [])
     assert (emulator.faults.list(), emulator.journal.entries()) == ([], [])
     assert emulator.webhook()["transEnable"] is None
-    assert (emulator.clock.read()["rate"], emulator.clock.now() > datetime(2026, 3, 2, tzinfo=UTC)) == (1, True)
+    assert (emulator.clock.read()["rate"], emulator.clock.now() > datetime(2002, 1, 1, tzinfo=UTC)) == (1, True)
     assert emulator.settings.sending_looks == 1
     emulator.add_sender("news@example.com")
     assert api.campaign("m")["id"] > 2**32
 
 
-def test_a_file_keeps_the_state(tmp_path: Any) -> None:
-    for lists in (0, 1):
+def test_a_file_keeps_the_state(tmp_path: Path) -> None:
+    for lists in (0, 2):
         with Emulator(file=tmp_path / "state.db") as emulator:
             assert len(emulator.lists()) == lists
-            emulator.add_list(f"L{lists}")
+            add_demo_data(emulator)  # the second time it is there already
+            assert (len(emulator.lists()), len(emulator.campaigns())) == (2, 14)

@@ -18,6 +18,7 @@ NO_REACTIONS = EmulatorSettings(hard_bounce_rate=0.0, soft_bounce_rate=0.0, open
 @pytest.fixture
 def emulator(emulator: Emulator) -> Emulator:
     emulator.change_settings(**NO_REACTIONS.changed())
+    emulator.clock.freeze()
     return emulator
 
 
@@ -38,29 +39,21 @@ def spring(api: Api, count: int = 3, **body: Any) -> None:
     api.emulator.clock.advance(minutes=1)
 
 
-def test_mail_is_listed_newest_first(api: Api) -> None:
-    send(api)
-    api.emulator.clock.advance(minutes=1)
-    spring(api, 2)
-    send(api, "bob@example.com")
-    mails = [(mail["kind"], mail["mail_name"], mail["email"]) for mail in api.emulator.inbox.search()["mails"]]
-    assert (mails[0], mails[3]) == (
-        ("transactional", None, "bob@example.com"), ("transactional", None, "ada@example.com"),
-    )  # fmt: skip
-    assert set(mails[1:3]) == {("campaign", "spring", f"reader-{number}@example.com") for number in range(2)}
-
-
-def test_pages_continue_after_the_last_mail(api: Api) -> None:
+def test_mail_is_listed_newest_first_page_by_page(api: Api) -> None:
     for _ in range(4):
         send(api)
     spring(api, 5)
     for _ in range(4):
-        send(api)
-    pages: list[str] = []
-    while page := api.emulator.inbox.search(limit=3, after=pages[-1] if pages else None)["mails"]:
-        pages += [mail["id"] for mail in page]
-    assert pages == ids(api)
-    assert len(set(pages)) == 13
+        send(api, "bob@example.com")
+    mails: list[dict[str, Any]] = []
+    while page := api.emulator.inbox.search(limit=3, after=mails[-1]["id"] if mails else None)["mails"]:
+        mails += page
+    assert [mail["id"] for mail in mails] == ids(api)
+    shown = [(mail["kind"], mail["mail_name"], mail["email"]) for mail in mails]
+    assert shown[:4] + shown[9:] == [
+        ("transactional", None, f"{name}@example.com") for name in ("bob", "ada") for _ in range(4)
+    ]
+    assert set(shown[4:9]) == {("campaign", "spring", f"reader-{number}@example.com") for number in range(5)}
 
 
 def test_words_are_searched_in_text_and_address(api: Api) -> None:
@@ -74,13 +67,8 @@ def test_words_are_searched_in_text_and_address(api: Api) -> None:
         "order " * 2_000: "t2 t1", "order-" * 2_000: "t2 t1",
     }.items():  # fmt: skip
         assert ids(api, text) == expected.split(), text
-
-
-def test_the_text_of_a_campaign_is_searched_too(api: Api) -> None:
     spring(api, subject="Great sale", content="<p>Umbrellas</p>")
-    assert len(ids(api, "umbrella")) == len(ids(api, "spring sale")) == 3
-    assert len(ids(api, "sale reader-1@")) == 1
-    assert ids(api, "winter") == []
+    assert [len(ids(api, text)) for text in ("umbrella", "spring sale", "sale reader-1@", "winter")] == [3, 3, 1, 0]
 
 
 def test_mail_after_the_last_search_is_found(api: Api) -> None:
@@ -91,13 +79,10 @@ def test_mail_after_the_last_search_is_found(api: Api) -> None:
     api.emulator.add_sender("news@example.com")
     assert ids(api, "first") == []
     send(api, subject="Third")
-    assert (ids(api, "first"), ids(api, "third")) == ([], ["t1"])
-
-
-def test_a_limit_on_indexing_says_what_is_missing(api: Api) -> None:
-    send(api)
+    assert ids(api, "first") == []
+    assert ids(api, "third") == ["t1"]
     api.emulator.service.store.run_many("INSERT INTO messages (subject) VALUES (?)", [("more",)] * 500)
-    assert api.emulator.inbox.search("hello", index_seconds=0)["unindexed"] == 301
+    assert api.emulator.inbox.search("hello", index_seconds=0)["unindexed"] == 300
     assert api.emulator.inbox.search("hello")["unindexed"] == 0
 
 
@@ -182,7 +167,6 @@ def test_the_text_of_html(api: Api) -> None:
 
 
 def test_a_recipient_reacts(api: Api) -> None:
-    api.emulator.clock.freeze()
     send(api)
     inbox = api.emulator.inbox
     inbox.react("t1", "Clicked")

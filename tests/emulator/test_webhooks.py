@@ -8,6 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from airflow_provider_mail.emulator.events import DueEvents
 from tests.emulator.conftest import EVENTS, SEND, SINGLE, Api, batch, version
 from tests.emulator.listener import Listener
@@ -15,31 +17,31 @@ from tests.emulator.listener import Listener
 SHOP = {"senderMail": "shop@other.example"}
 
 
+@pytest.fixture(autouse=True)
+def _frozen(api: Api) -> None:
+    api.emulator.clock.freeze()
+
+
 class TestConfiguration:
     def test_is_null_when_nothing_was_saved(self, api: Api) -> None:
-        assert api.ok("webhook/get") == {
-            "code": 200, "message": "", "transEvent": None, "transCallbackUrl": None, "transCallbackUrlExtra": None,
-            "transEnable": None,
-        }  # fmt: skip
+        names = ("transEvent", "transCallbackUrl", "transCallbackUrlExtra", "transEnable")
+        assert api.ok("webhook/get") == {"code": 200, "message": "", **dict.fromkeys(names)}
 
     def test_only_supplied_fields_change(self, api: Api) -> None:
         api.ok("webhook/save", transCallbackUrl="http://127.0.0.1:1/a", transEvent={"opened": True})
         api.ok("webhook/save", transEnable=True, transEvent={"clicked": True})
         api.ok("webhook/save")
-        saved = api.ok("webhook/get")
-        assert (saved["transCallbackUrl"], saved["transEnable"]) == ("http://127.0.0.1:1/a", True)
-        assert saved["transEvent"] == dict.fromkeys(EVENTS, False) | {"opened": True, "clicked": True}
-        assert saved["transCallbackUrlExtra"] is None
+        assert api.ok("webhook/get") == {
+            "code": 200, "message": "", "transCallbackUrl": "http://127.0.0.1:1/a", "transEnable": True,
+            "transEvent": dict.fromkeys(EVENTS, False) | {"opened": True, "clicked": True},
+            "transCallbackUrlExtra": None,
+        }  # fmt: skip
 
     def test_urls_of_senders_are_added_or_replaced(self, api: Api) -> None:
         for mode, extra, expected in (
             (None, {"a": "http://x/a", "b": "http://x/b"}, {"a": "http://x/a", "b": "http://x/b"}),
-            (
-                "save",
-                {"b": "http://x/2", "c": "https://x/c"},
-                {"a": "http://x/a", "b": "http://x/2", "c": "https://x/c"},
-            ),
-            (None, {"a": ""}, {"b": "http://x/2", "c": "https://x/c"}),
+            ("save", {"b": "http://x/2"}, {"a": "http://x/a", "b": "http://x/2"}),
+            (None, {"a": ""}, {"b": "http://x/2"}),
             ("replace", {"d": "http://x/d"}, {"d": "http://x/d"}),
         ):
             pairs = [{"sender": f"{name}@x.de", "url": url} for name, url in extra.items()]
@@ -62,10 +64,9 @@ class TestPush:
     def test_method_headers_and_shape(self, api: Api, listener: Listener) -> None:
         api.emulator.clock.freeze("2026-03-01T12:00:00Z")
         api.ok(SEND, **SINGLE | {"uniqueMsgID": "order-1", "to": {"email": "änn@example.com"}})
-        assert listener.pushed.wait(600)  # it happens by itself
+        assert listener.pushed.wait(600)  # nobody asks for it
         ((path, headers, events),) = listener.pushes
-        assert path == "/all"
-        assert headers["user-agent"] == "ServiceWebhooks"
+        assert (path, headers["user-agent"]) == ("/all", "ServiceWebhooks")
         assert headers["content-type"] == "application/json;charset=UTF-8"
         assert events == [
             {
@@ -77,9 +78,9 @@ class TestPush:
         ]  # fmt: skip
 
     def test_holds_at_most_a_thousand_events_of_any_type(self, api: Api, listener: Listener) -> None:
-        api.emulator.clock.freeze()
         people = [version(to=[{"email": f"{a}-{b}@example.com"} for b in range(12)]) for a in range(100)]
-        api.ok(SEND, **batch(*people, trackOpen=1))
+        # Nothing is due before the clock is moved, and then all is.
+        api.ok(SEND, **batch(*people, trackOpen=1, sendDate=f"{api.emulator.clock.now():%Y-%m-%d}T23:59:59Z"))
         api.emulator.clock.advance(days=9)
         api.flush()
         assert max(len(events) for _, _, events in listener.pushes) == 1000
@@ -94,11 +95,11 @@ class TestPush:
         """Listing them failed once while another was noted."""
         lock, unlocked = api.emulator.service.lock, []
 
-        def check() -> None:
-            def take() -> None:
-                if lock.acquire(blocking=False):
-                    unlocked.append(lock.release())
+        def take() -> None:
+            if lock.acquire(blocking=False):
+                unlocked.append(lock.release())
 
+        def check() -> None:
             other = threading.Thread(target=take)
             other.start()
             other.join()
@@ -118,53 +119,39 @@ class TestPush:
         assert len(api.emulator.pushes()) >= 1
         assert unlocked == []
 
-    def test_goes_to_the_url_of_its_sender(self, api: Api, listener: Listener) -> None:
-        api.emulator.add_sender("shop@other.example")
-        extra = [{"sender": "shop@other.example", "url": f"{listener.url}/shop?a=1"}]
-        api.ok("webhook/save", transCallbackUrlExtra=extra)
-        api.send()
-        api.send(**SHOP)
-        api.flush()
-        assert {event["SenderEmail"] for event in listener.events("/shop?a=1")} == {"shop@other.example"}
-        assert {event["SenderEmail"] for event in listener.events("/all")} == {"news@example.com"}
-
     def test_is_repeated_until_2xx(self, api: Api, listener: Listener, pauses: list[float]) -> None:
         api.emulator.change_settings(webhook_retry_seconds=60)
         listener.statuses = [500, 302]
         api.send()
         api.flush()
-        assert len(listener.pushes) == 3
-        assert listener.pushes[0][2] == listener.pushes[2][2]
+        first, _, third = listener.pushes
+        assert first[2] == third[2]
         assert [(push["status"], push["attempt"]) for push in api.emulator.pushes()] == [(500, 1), (302, 2), (200, 3)]
         assert pauses == [60, 60]
         api.emulator.change_settings(webhook_duplicate_every=1)  # also after success
         api.send()
         api.flush()
-        assert len(listener.pushes) == 5
-        assert listener.pushes[3][2] == listener.pushes[4][2]
+        *_, fourth, fifth = listener.pushes
+        assert fourth[2] == fifth[2] != third[2]
 
     def test_is_given_up_after_its_retries(self, api: Api, listener: Listener, pauses: list[float]) -> None:
         api.emulator.change_settings(webhook_retries=1)
         listener.statuses = [500, 500]
-        api.send()
-        api.flush()
-        api.ok("webhook/save", transCallbackUrl="http://127.0.0.1:9/nobody")
-        api.send()
-        api.flush()
+        for url in (f"{listener.url}/all", "http://127.0.0.1:9/nobody"):
+            api.ok("webhook/save", transCallbackUrl=url)
+            api.send()
+            api.flush()
         assert [push["status"] for push in api.emulator.pushes()] == [500, 500, None, None]
         assert "Connect" in api.emulator.pushes()[-1]["error"]
 
     def test_an_impossible_url_stops_nothing(self, api: Api, listener: Listener) -> None:
         api.emulator.change_settings(webhook_retries=0)
-        for url in ("http://", "http://127.0.0.1:99999/", "http://127.0.0.1:9/a b", "http://ü..ü/"):
+        wrong = ("http://", "http://127.0.0.1:99999/", "http://127.0.0.1:9/a b", "http://ü..ü/")
+        for url in (*wrong, f"{listener.url}/all"):
             api.ok("webhook/save", transCallbackUrl=url)
             api.send()
             api.flush()
-            assert api.emulator.pushes()[-1]["status"] is None
-        api.ok("webhook/save", transCallbackUrl=f"{listener.url}/all")
-        api.send()
-        api.flush()
-        assert len(listener.events()) == 1
+        assert [push["status"] for push in api.emulator.pushes()] == [None] * len(wrong) + [200]
 
     def test_a_url_that_does_not_respond_blocks_no_other(self, api: Api, listener: Listener) -> None:
         api.emulator.add_sender("shop@other.example")
@@ -175,7 +162,7 @@ class TestPush:
             for _ in range(10):
                 api.send(**SHOP)
             api.send()
-            assert listener.pushed.wait(120)
+            assert listener.pushed.wait(600)
             assert len(listener.events("/all")) == 1
 
 
@@ -183,7 +170,6 @@ class TestTransactionalEvents:
     def test_every_kind_comes_in_its_time(self, api: Api, listener: Listener) -> None:
         rates = ("unsubscribe_rate", "spam_rate", "hard_bounce_rate", "soft_bounce_rate")
         api.emulator.change_settings(open_rate=0.9, click_rate=0.6, **dict.fromkeys(rates, 0.2))
-        api.emulator.clock.freeze()
         api.emulator.suppress("0@example.com")
         api.send(100)
         api.flush()
@@ -202,16 +188,14 @@ class TestTransactionalEvents:
     def test_only_enabled_types_are_pushed(self, api: Api, listener: Listener) -> None:
         api.emulator.change_settings(open_rate=1.0, sparse_events=True)
         api.ok("webhook/save", transEvent={"bounced": False, "clicked": False})
-        api.emulator.clock.freeze()
         api.send(100)
         api.emulator.clock.advance(days=9)
         api.flush()
-        assert set(listener.codes()) == {"Delivered", "Opened"}
-        for event in listener.events():
-            assert ("SenderEmail" in event) == (event["EventCode"] == "Delivered")
+        assert {(event["EventCode"], "SenderEmail" in event) for event in listener.events()} == {
+            ("Delivered", True), ("Opened", False),
+        }  # fmt: skip
 
     def test_what_happens_while_paused_is_never_pushed(self, api: Api, listener: Listener) -> None:
-        api.emulator.clock.freeze()
         api.ok("webhook/save", transEnable=False)
         api.send(5)
         api.flush()
@@ -234,7 +218,6 @@ class TestTransactionalEvents:
 class TestCampaignEvents:
     def test_agree_with_the_statistics(self, api: Api, listener: Listener) -> None:
         api.emulator.change_settings(unsubscribe_rate=0.02, spam_rate=0.01, repeated_open_every=0)
-        api.emulator.clock.freeze()
         api.emulator.add_list("Many", count=2500)
         for number in range(7):
             api.emulator.suppress(f"many-{number}@example.com")
@@ -246,13 +229,13 @@ class TestCampaignEvents:
             api.flush()
             stats = api.ok("campaign/mail/get")["mailList"][0]["mailStats"]
             counts = Counter(listener.codes())
-            assert counts["Dropped"] == stats["unsentCount"] == 7
-            assert counts["Delivered"] == stats["deliveredCount"]
-            assert counts["Bounced"] == stats["hardBounce"] + stats["softBounce"]
-            assert counts["Opened"] == stats["openCount"]
-            assert counts["Clicked"] == stats["clickCount"]
-            assert counts["Unsubscribed"] == stats["unsubscribeCount"]
-            assert counts["TaskStatus"] == 2
+            expected = {
+                "Dropped": stats["unsentCount"], "Delivered": stats["deliveredCount"], "TaskStatus": 2,
+                "Bounced": stats["hardBounce"] + stats["softBounce"], "Opened": stats["openCount"],
+                "Clicked": stats["clickCount"], "Unsubscribed": stats["unsubscribeCount"],
+            }  # fmt: skip
+            assert {code: counts[code] for code in expected} == expected
+            assert stats["unsentCount"] == 7
         assert counts["SpamReport"] > 0
         keys = Counter((event["UniqueMsgID"], event["EventCode"]) for event in listener.events())
         assert set(keys.values()) == {1}
@@ -263,22 +246,21 @@ class TestCampaignEvents:
         guid = api.campaign("m", sendListNames=["One"])["guid"]
         api.emulator.clock.advance(10)
         api.flush()
-        (delivered,) = [event for event in listener.events() if event["EventCode"] == "Delivered"]
-        assert (delivered["MailName"], delivered["SentMailListName"], delivered["Guid"]) == ("m", "One", guid)
-        assert (delivered["EventType"], delivered["Email"]) == ("Campaign", "ann@example.com")
-        assert delivered["UniqueMsgID"] == f"{guid}-0"
-        statuses = [event["TaskStatus"] for event in listener.events() if event["EventCode"] == "TaskStatus"]
-        assert statuses == ["Created", "Completed"]
+        completed, created, delivered = sorted(listener.events(), key=lambda event: event.get("TaskStatus", "None"))
+        assert (created["TaskStatus"], completed["TaskStatus"]) == ("Created", "Completed")
+        names = ("MailName", "SentMailListName", "Guid", "EventType", "Email", "UniqueMsgID", "EventCode")
+        assert [delivered[name] for name in names] == [
+            "m", "One", guid, "Campaign", "ann@example.com", f"{guid}-0", "Delivered",
+        ]  # fmt: skip
 
     def test_a_campaign_that_ends_between_two_checks_is_pushed_once(self, api: Api) -> None:
-        emulator, service = api.emulator, api.emulator.service
-        emulator.clock.freeze()
+        service = api.emulator.service
         api.ok("webhook/save", transCallbackUrl="http://127.0.0.1:9/", transEnable=False, transEvent=EVENTS)
         api.campaign("m")
         with service.lock, service.store.transaction():
             service.store.set_meta("webhook", service.store.get_meta("webhook").replace("false", "true"))
             early = DueEvents(service.context()).chunks()
-            emulator.clock.advance(5)
+            api.emulator.clock.advance(5)
             late = DueEvents(service.context()).chunks()
             events = [event["EventCode"] for check in (early, late) for chunk in check for _, event in chunk]
             service.store.set_meta("webhook", "{}")
@@ -286,9 +268,7 @@ class TestCampaignEvents:
 
     def test_repeated_opens(self, api: Api, listener: Listener) -> None:
         api.emulator.change_settings(repeated_open_every=1, open_rate=0.5)
-        api.emulator.clock.freeze()
-        api.emulator.add_list("Many", count=100)
-        api.campaign("m", sendListNames=["Many"])
+        api.campaign("m")
         api.emulator.clock.advance(days=9)
         api.flush()
         opens = Counter(event["Email"] for event in listener.events() if event["EventCode"] == "Opened")
@@ -300,7 +280,6 @@ class TestCampaignEvents:
         api.emulator.add_campaign("past")
         api.emulator.clock.advance(days=9)
         api.flush()
-        assert listener.codes() == ["TaskStatus"]
         api.emulator.change_settings(task_status_events=False)
         api.campaign("draft", onlySave=True)
         api.flush()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -21,6 +20,8 @@ import airflow_provider_mail
 from airflow_provider_mail.get_provider_info import get_provider_info
 from tests.support.env import ROOT
 
+PACKAGE = Path(airflow_provider_mail.__path__[0])
+SOURCES = [path.read_text() for path in sorted(PACKAGE.rglob("*.py"))]
 GUIDE = r"airflow_provider_mail/docs/[\w-]+\.md"
 
 pytestmark = pytest.mark.ci
@@ -43,13 +44,6 @@ def wheel(built: Path) -> zipfile.Path:
     return zipfile.Path(path)
 
 
-@pytest.fixture(scope="module")
-def metadata(wheel: zipfile.Path) -> Message:
-    """The wheel's METADATA."""
-    (folder,) = (each for each in wheel.iterdir() if each.name.endswith(".dist-info"))
-    return Parser().parsestr((folder / "METADATA").read_text(encoding="utf-8"))
-
-
 def files(*folders: str) -> set[str]:
     """The files below these folders of the repository, without what Python and the tests leave there."""
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
@@ -62,8 +56,12 @@ def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile
     }
     names = {path for path in wheel.root.namelist() if not path.endswith("/")}
     assert {path for path in names if ".dist-info/" not in path} == pages | files("airflow_provider_mail")
-    assert "airflow_provider_mail/py.typed" in names
+    assert {"airflow_provider_mail/py.typed", "airflow_provider_mail/docs/sql/freshness.sql"} <= names
     assert any(path.endswith(".dist-info/licenses/LICENSE") for path in names)
+    assert sorted(path for path in names if path.endswith(".jinja2")) == [
+        "airflow_provider_mail/_task/report.html.jinja2",
+        "airflow_provider_mail/notifications/notification.html.jinja2",
+    ]
 
 
 def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
@@ -72,52 +70,26 @@ def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     folders = files("airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "example_dags", "tests")
     pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
-    assert names == folders | pages | {
-        ".gitignore",
-        "Containerfile",
-        "Makefile",
-        "PKG-INFO",
-        "conftest.py",
-        "pyproject.toml",
-    }
+    others = {".gitignore", "Containerfile", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
+    assert names == folders | pages | others
 
 
-def test_every_page_that_a_docstring_names_is_in_the_wheel(wheel: zipfile.Path) -> None:
-    sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
-    named = {page for path in sources for page in re.findall(r"[\w/]*docs/[\w/-]+\.\w+", path.read_text())}
-    guides = {page for page in named if page.startswith("airflow_provider_mail/docs/")}
+def test_the_guides_that_are_named_are_on_the_site_and_in_the_wheel(wheel: zipfile.Path) -> None:
+    """By docstrings, in one form, and by the provider information."""
+    guides = {guide for source in SOURCES for guide in re.findall(GUIDE, source)}
+    info = get_provider_info()
+    (integration,) = info["integrations"]
+    named = [*integration["how-to-guide"], *(transfer["how-to-guide"] for transfer in info["transfers"])]
+    paths = {*guides, *(f"airflow_provider_mail{path}" for path in (*named, integration["logo"]))}
     assert "airflow_provider_mail/docs/campaigns.md" in guides
-    assert [page for page in sorted(guides) if not wheel.joinpath(page).is_file()] == []
+    assert [path for path in sorted(paths) if not wheel.joinpath(path).is_file()] == []
 
-
-def test_a_docstring_names_its_guide_on_the_site_and_in_the_package() -> None:
-    sources = sorted(Path(airflow_provider_mail.__path__[0]).rglob("*.py"))
     block = re.compile(r"^class (\w+)(?:(?!^class ).)*?seealso::\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
-    hints = [hint for path in sources for hint in block.findall(path.read_text())]
+    hints = [hint for source in SOURCES for hint in block.findall(source)]
     assert len(hints) > 30
     kind = "(?:operator|sensor|trigger|notifier)"
     form = rf"\s+For .* this {kind}, see the guide\s+:ref:`howto/{kind}:NAME`\s+\(in the package: ``{GUIDE}``\)\."
     assert [name for name, hint in hints if not re.fullmatch(form.replace("NAME", name), hint)] == []
-
-
-def test_guides_and_logo_of_the_provider_information_are_in_the_wheel(wheel: zipfile.Path) -> None:
-    info = get_provider_info()
-    (integration,) = info["integrations"]
-    guides = [*integration["how-to-guide"], *(transfer["how-to-guide"] for transfer in info["transfers"])]
-    paths = [*guides, integration["logo"]]
-    assert [path for path in paths if not path.startswith("/docs/")] == []
-    assert [path for path in paths if not (ROOT / path.lstrip("/")).is_file()] == []
-    assert [path for path in paths if not wheel.joinpath(f"airflow_provider_mail{path}").is_file()] == []
-
-
-def test_templates_are_in_the_wheel(wheel: zipfile.Path) -> None:
-    package = Path(airflow_provider_mail.__path__[0])
-    templates = [path.relative_to(package.parent).as_posix() for path in package.rglob("*.jinja2")]
-    assert sorted(templates) == [
-        "airflow_provider_mail/_task/report.html.jinja2",
-        "airflow_provider_mail/notifications/notification.html.jinja2",
-    ]
-    assert [path for path in templates if not wheel.joinpath(path).is_file()] == []
 
 
 def test_airflow_accepts_the_provider_information() -> None:
@@ -125,41 +97,26 @@ def test_airflow_accepts_the_provider_information() -> None:
     jsonschema.validate(get_provider_info(), schema)
 
 
-def test_pages_come_without_the_scripts_that_make_them(wheel: zipfile.Path) -> None:
-    docs = wheel.joinpath("airflow_provider_mail/docs")
-    assert [each.name for each in docs.iterdir() if each.name.endswith(".py")] == []
-    assert docs.joinpath("sql/freshness.sql").is_file()
-
-
-def test_what_a_list_of_providers_shows(metadata: Message) -> None:
+def test_what_a_list_of_providers_shows_and_the_wheel_needs(wheel: zipfile.Path) -> None:
     """Airflow's ecosystem page and the registries ask for a name, a sentence, addresses, a license and a logo."""
+    (folder,) = (each for each in wheel.iterdir() if each.name.endswith(".dist-info"))
+    metadata = Parser().parsestr((folder / "METADATA").read_text(encoding="utf-8"))
     assert re.fullmatch(r"[A-Z][^\n]{20,140}\.", metadata["Summary"])
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert {"Framework :: Apache Airflow", "Framework :: Apache Airflow :: Provider"} <= set(
-        metadata.get_all("Classifier", [])
-    )
+    frameworks = {"Framework :: Apache Airflow", "Framework :: Apache Airflow :: Provider"}
+    assert frameworks <= set(metadata.get_all("Classifier", []))
     addresses = dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
     assert list(addresses) == ["Documentation", "Changelog", "Issues", "Source"]
     assert addresses["Changelog"] == f"{addresses['Documentation']}changelog.html"
     (integration,) = get_provider_info()["integrations"]
     logo = ElementTree.parse(ROOT / integration["logo"].lstrip("/")).getroot()
     left, top, width, height = map(float, logo.attrib["viewBox"].split())
-    assert (left, top) == (0, 0)
-    assert width == height
+    assert (left, top, width) == (0, 0, height)
 
-
-def test_what_the_wheel_needs(metadata: Message) -> None:
-    """The quickstart's `pip install` brings everything that the quickstart uses."""
+    # The quickstart's `pip install` brings everything that the quickstart uses.
     needed = {re.split(r"[<>=;\[ ]", each)[0]: each for each in metadata.get_all("Requires-Dist", [])}
-    assert {
-        "apache-airflow",
-        "apache-airflow-providers-common-sql",
-        "h11",
-        "httpx",
-        "idna",
-        "msgspec",
-        "pydantic",
-    } <= set(needed)
+    direct = {"apache-airflow", "apache-airflow-providers-common-sql", "h11", "httpx", "idna", "msgspec", "pydantic"}
+    assert direct <= set(needed)
     assert needed["apache-airflow-providers-sqlite"].endswith("; extra == 'sqlite'")
     assert {"mysql", "postgres", "sqlite"} <= set(metadata.get_all("Provides-Extra", []))

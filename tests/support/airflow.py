@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
@@ -140,12 +139,9 @@ class RunningAirflow:
             component.stop()
 
     def run_command(self, *arguments: str) -> str:
-        """`airflow ...` beside the components.
-
-        :return: what it printed.
-        """
+        """Run `airflow ...` beside the components; return what it printed."""
         command = [*AIRFLOW, *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=240)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"airflow {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout
@@ -176,12 +172,12 @@ class RunningAirflow:
 
     # --- the machinery ---
 
-    def wait_until_healthy(self, timeout: float = PATIENCE) -> None:
+    def wait_until_healthy(self) -> None:
         def healthy() -> bool:
             health = self.api.health()
             return all(health.get(name) == "healthy" for name in HEALTH)
 
-        self._wait(healthy, what="all components healthy", timeout=timeout)
+        self._wait(healthy, what="all components healthy")
 
     def kill(self, name: str) -> None:
         """SIGKILL a component and all that it started, running tasks included."""
@@ -194,7 +190,7 @@ class RunningAirflow:
         self.components[name].start()
         self._killed.discard(name)
         if name == "api-server":
-            self._wait(self.api.health, what="the API server answers", timeout=PATIENCE)
+            self._wait(self.api.health, what="the API server responds")
 
     def clean_up(self) -> None:
         """Start what was killed, end every run, pause all DAGs, and forget connections and variables."""
@@ -206,100 +202,76 @@ class RunningAirflow:
             self.api.reparse(self._watching.pop())
         for run in self.api.request("GET", "/dags/~/dagRuns?state=running&state=queued&limit=100").json()["dag_runs"]:
             self.api.request("PATCH", f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}", json={"state": "failed"})
-        self._wait(
-            lambda: not self.triggers() and not self.slots()["occupied"], what="the end of all", timeout=PATIENCE
-        )
+        self._wait(lambda: not self.triggers() and not self.slots()["occupied"], what="the end of all")
         self._forget_secrets()
 
-    def kill_task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> None:
+    def kill_task(self, dag_id: str, run_id: str, task_id: str) -> None:
         """SIGKILL the process in which a task runs at the moment."""
         # From the database: on a busy machine the REST API may take longer than the moment lasts.
-        query = "SELECT pid FROM task_instance WHERE dag_id = %s AND run_id = %s AND task_id = %s AND map_index = %s"
-        [(pid,)] = self._query(query, dag_id, run_id, task_id, map_index)
+        query = "SELECT pid FROM task_instance WHERE dag_id = %s AND run_id = %s AND task_id = %s"
+        [(pid,)] = self._query(query, dag_id, run_id, task_id)
         os.kill(pid, signal.SIGKILL)
-
-    def tails(self) -> str:
-        """The end of every component's output."""
-        return "\n".join(component.tail() for component in self.components.values())
 
     # --- what users do ---
 
-    def wait_for_dag(self, dag_id: str, *, timeout: float = PATIENCE) -> None:
+    def wait_for_dag(self, dag_id: str) -> None:
         """Wait for the DAG to appear."""
-        self._wait(lambda: self.api.dag_exists(dag_id), what=f"DAG {dag_id}", timeout=timeout)
+        self._wait(lambda: self.api.dag_exists(dag_id), what=f"DAG {dag_id}")
 
-    def unpause(self, dag_id: str, *, watches_assets: bool = False, timeout: float = PATIENCE) -> None:
+    def unpause(self, dag_id: str, *, watches_assets: bool = False) -> None:
         """Wait for the DAG to appear, and unpause it.
 
         :param watches_assets: its triggers start when the dag-processor next reads the file: have it do so now.
         """
-        self.wait_for_dag(dag_id, timeout=timeout)
+        self.wait_for_dag(dag_id)
         self.api.unpause(dag_id)
         if watches_assets:
             self._watching.add(dag_id)
             self.api.reparse(dag_id)
 
-    def start_run(
-        self,
-        dag_id: str,
-        *,
-        conf: Json | None = None,
-        logical_date: datetime.datetime | None = None,
-        timeout: float = PATIENCE,
-    ) -> str:
-        """Wait for the DAG to appear, unpause and trigger it.
+    def start_run(self, dag_id: str, *, conf: Json | None = None) -> str:
+        """Wait for the DAG to appear, unpause and trigger it; return the id of the run."""
+        self.unpause(dag_id)
+        return self.api.trigger(dag_id, conf=conf)
 
-        :return: the id of the run.
-        """
-        self.unpause(dag_id, timeout=timeout)
-        return self.api.trigger(dag_id, conf=conf, logical_date=logical_date)
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Have all tasks of a run done again."""
+        body = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
+        self.api.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
-    def wait_for_run(
-        self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = PATIENCE
-    ) -> str:
-        """Wait until the run is in one of `states`.
-
-        :return: which.
-        """
+    def wait_for_run(self, dag_id: str, run_id: str, *, timeout: float = PATIENCE) -> str:
+        """Wait for the end of a run, and return its state."""
 
         def state() -> str | None:
             now = self.run_states(dag_id)[run_id]
-            return now if now in states else None
+            return now if now in FINISHED else None
 
-        return self._wait(state, what=f"{dag_id} {run_id} in {sorted(states)}", timeout=timeout)
+        return self._wait(state, what=f"end of {dag_id} {run_id}", timeout=timeout)
 
-    def wait_for_task(
-        self, dag_id: str, run_id: str, task_id: str, state: str, *, map_index: int = -1, timeout: float = PATIENCE
-    ) -> Json:
-        """Wait until a task instance is in `state`.
-
-        :return: the task instance.
-        """
-
+    def wait_for_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> Json:
+        """Wait until a task is in `state`, and return the task instance."""
         self._wait(
-            lambda: self.task_states(dag_id, run_id).get((task_id, map_index)) == state,
-            what=f"{dag_id}.{task_id}[{map_index}] {state}",
-            timeout=timeout,
+            lambda: self.task_states(dag_id, run_id).get((task_id, -1)) == state, what=f"{dag_id}.{task_id} {state}"
         )
-        return self.task(dag_id, run_id, task_id, map_index)
+        return self.task(dag_id, run_id, task_id)
 
     def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], Json]:
         """Every task instance of a run by task id and map index."""
         return {(ti["task_id"], ti["map_index"]): ti for ti in self.api.task_instances(dag_id, run_id)}
 
-    def task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Json:
-        return self.tasks(dag_id, run_id)[task_id, map_index]
+    def task(self, dag_id: str, run_id: str, task_id: str) -> Json:
+        return self.tasks(dag_id, run_id)[task_id, -1]
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """What a task pushed, or `None`."""
         return self.api.xcom(dag_id, run_id, task_id, key, map_index)
 
-    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
         """The log of one try, one JSON record a line."""
-        return self.api.log(dag_id, run_id, task_id, try_number, map_index)
+        return self.api.log(dag_id, run_id, task_id, try_number)
 
     def wait_for_log(self, dag_id: str, run_id: str, task_id: str, words: str) -> str:
-        """The log of a first try, once it has these words: callbacks run after the task has told how it ended."""
+        """The log of a first try, once it has these words: callbacks run after the task has reported its state."""
         return wait_until(
             lambda: log if words in (log := self.log(dag_id, run_id, task_id)) else None,
             what=f"{words!r} in the log of {task_id}",
@@ -330,7 +302,7 @@ class RunningAirflow:
             self._connection = self.metadata.connect()
         return self._connection.execute(query, parameters).fetchall()
 
-    def _wait(self, look: Callable[[], T | None], *, what: str, timeout: float) -> T:
+    def _wait(self, look: Callable[[], T | None], *, what: str, timeout: float = PATIENCE) -> T:
         def look_alive() -> T | None:
             for name, component in self.components.items():
                 if name not in self._killed and component.exit_code() is not None:
@@ -340,5 +312,5 @@ class RunningAirflow:
         try:
             return wait_until(look_alive, what=what, timeout=timeout)
         except Exception as error:
-            error.add_note(self.tails())
+            error.add_note("\n".join(component.tail() for component in self.components.values()))
             raise

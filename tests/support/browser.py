@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
 
 Open = Callable[..., "Page"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+TIMEOUT_MS = 120_000
+"""Of everything that a page is waited for; long, since a machine may be busy with other tests."""
 
 # No sandbox, since tests may run as root; and nothing that a browser does on the network by itself.
 ARGUMENTS = [
@@ -82,6 +84,7 @@ def visits(
         context = browser.new_context(base_url=base_url, **options)
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         if not hostile:
             page.on("console", complain)
@@ -93,3 +96,14 @@ def visits(
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+def violations(page: Page, folded: Locator, *, exclude: tuple[str, ...] = ()) -> list[str]:
+    """What axe finds wrong for people who cannot see or use a mouse, with all details unfolded."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    for details in folded.all():
+        details.evaluate("each => { each.open = true }")
+    context = {"exclude": [[selector] for selector in exclude]} if exclude else None
+    results = Axe().run(page, context=context).response["violations"]
+    return [f"{page.url}: {each['id']}: {each['nodes'][0]['html']}" for each in results]

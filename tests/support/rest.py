@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 import httpx
@@ -63,12 +62,9 @@ class AirflowApi:
         token = self.request("GET", f"/dags/{dag_id}").json()["file_token"]
         self.request("PUT", f"/parseDagFile/{token}")
 
-    def trigger(self, dag_id: str, *, conf: Json | None, logical_date: datetime.datetime | None) -> str:
-        """Ask for a run.
-
-        :return: its id.
-        """
-        body = {"conf": conf or {}, "logical_date": logical_date.isoformat() if logical_date else None}
+    def trigger(self, dag_id: str, *, conf: Json | None = None) -> str:
+        """Request a run; return its id."""
+        body = {"conf": conf or {}, "logical_date": None}
         run_id: str = self.request("POST", f"/dags/{dag_id}/dagRuns", json=body).json()["dag_run_id"]
         return run_id
 
@@ -99,7 +95,7 @@ class AirflowApi:
                 return None
             raise
 
-    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int) -> str:
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1) -> str:
         """The log of one try as the user sees it, one line per record."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         query = f"?full_content=true&map_index={map_index}"

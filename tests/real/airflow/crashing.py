@@ -1,6 +1,6 @@
 """Tasks that end their own process with SIGKILL, at the point that the run's configuration names.
 
-`{"point": "after request 2", "tries": [1, 2]}` ends the first two tries right after the answer to their second request.
+`{"point": "after request 2", "tries": [1, 2]}` ends the first two tries right after the response to their second one.
 From outside nobody can hit the moment between two steps; the kernel's signal is the same.
 """
 
@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +20,7 @@ from airflow_provider_mail._task.progress import STATE_KEY as PROGRESS_KEY
 
 
 class Fuse:
-    """Ends the process when a point is passed for the time that was said.
-
-    :param point: `<where> <how many times>`.
-    """
+    """Ends the process at a point: `<where> <how many times>`."""
 
     def __init__(self, point: str) -> None:
         self._point = point
@@ -41,26 +38,23 @@ class WatchedStore:
     """A task state store whose writes and deletions are points, except those of the progress record."""
 
     def __init__(self, store: Any, fuse: Fuse) -> None:
-        self._store = store
-        self._fuse = fuse
+        self._store, self._fuse = store, fuse
 
     def get(self, *arguments: Any) -> Any:
         return self._store.get(*arguments)
 
     def set(self, key: str, *arguments: Any, **options: Any) -> None:
-        self._at("before write", key)
-        self._store.set(key, *arguments, **options)
-        self._at("after write", key)
+        self._do("write", key, lambda: self._store.set(key, *arguments, **options))
 
     def delete(self, key: str) -> None:
-        self._at("before delete", key)
-        self._store.delete(key)
-        self._at("after delete", key)
+        self._do("delete", key, lambda: self._store.delete(key))
 
-    def _at(self, where: str, key: str) -> None:
+    def _do(self, name: str, key: str, change: Callable[[], object]) -> None:
         # Only a task that takes longer than half a minute has this record, so counting it would depend on the speed.
-        if key != PROGRESS_KEY:
-            self._fuse.at(where)
+        at = self._fuse.at if key != PROGRESS_KEY else lambda where: None
+        at(f"before {name}")
+        change()
+        at(f"after {name}")
 
 
 class Mortal:

@@ -1,51 +1,39 @@
 """Processes are killed with SIGKILL, in a real Airflow; what the service holds afterwards is counted.
 
-With MAIL_ALL_FAULTS=1 or MAIL_ALL_CASES=1 at every step, else at every second one. In `tests/faults` a worker ends
-before and after every request, without Airflow.
-MAIL_CRASH_POINTS=200 adds so many points by chance, MAIL_CRASH_SEED other ones.
+Some moments of each kind: in `tests/machines` a worker ends before and after every request, without Airflow.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.real.airflow.crash_runs import (
-    RETRIES_KILLED_TASKS,
-    TASK,
-    Crash,
-    Service,
-    chance,
-    clear,
-    more_points,
-    run_all,
-    some,
-)
+from tests.real.airflow.crash_runs import Crash, Service, run_all
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
 
-pytestmark = pytest.mark.timeout(1800 + 30 * more_points())
+pytestmark = pytest.mark.timeout(1800)
 
 CREATES, LOOKS = "campaign/mail/sends", "campaign/mail/get"
 SENDS = "transactional/mail/sends_customised"
 IMPORTS = "contacts/imports"
 
-EVERYBODY = [f"reader{number:02}@example.com" for number in range(20)]
-CHOICES = ["fail", "skip"]
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
-ROWS = 40_000
-CHUNKS = 40
+RETRIES_KILLED_TASKS = AIRFLOW_VERSION >= (3, 1)
+"""Airflow 3.0 fails a task whose process was killed, whatever its retries."""
+HELD = {"seconds": 60}
+"""How long a request waits; the task is killed meanwhile."""
+EVERYBODY = [f"reader{number:02}@example.com" for number in range(20)]
+ROWS, CHUNKS = 40_000, 40
 MOST_AGAIN = 20
 """Chunks that were under way when an import was killed, or were accepted in the two seconds before."""
 REQUESTS = 20
 PEOPLE = {f"user{number}@example.com" for number in range(100 * REQUESTS)}
-WAITING = 20
-PATIENCE = 600 + 30 * more_points()
 
 
 @pytest.fixture(scope="module")
@@ -70,252 +58,150 @@ def connections(airflow: RunningAirflow, postgres_server: PostgresServer, servic
         yield
 
 
-def campaign_crashes() -> Iterator[Crash]:
-    points = ["before request 1", "after request 1", "after request 2", "after request 3", "before push 1"]
-    points += ["after push 1", "after push 4", "before complete 1", "after complete 1"]
-    # Held so long that the next try has looked, and found nothing, before the request of the dead one is carried out.
-    yield Crash("crash_campaign", held=("delay", CREATES, 0, {"seconds": 15}))
-    for point in some(points):
-        yield Crash("crash_campaign", point)
-    others = [
-        Crash("crash_campaign", "after request 1", tries=(1, 2, 3)),
+def clear_failed(airflow: RunningAirflow, crashes: list[Crash]) -> None:
+    """Clear the runs that failed, as a user does, and wait for their end."""
+    failed = [crash for crash in crashes if crash.state == "failed"]
+    for crash in failed:
+        airflow.clear(crash.dag_id, crash.run_id)
+    for crash in failed:
+        crash.state = airflow.wait_for_run(crash.dag_id, crash.run_id)
+
+
+def result(airflow: RunningAirflow, crash: Crash) -> dict[str, Any]:
+    """What the task returned, at a later try than the first."""
+    assert crash.state == "success", crash
+    assert airflow.task(crash.dag_id, crash.run_id, "task")["try_number"] > 1, crash
+    return dict(airflow.xcom(crash.dag_id, crash.run_id, "task"))
+
+
+def test_campaigns_are_created_once_and_imports_lose_nobody(airflow: RunningAirflow, service: Service) -> None:
+    campaigns = [
+        # Held until the next try has looked for the campaign in vain; then the request of the dead one is processed.
+        Crash("crash_campaign", held=("delay", CREATES, 0, HELD)),
         Crash("crash_campaign", "after request 2", tries=(1, 2, 3)),
-        Crash("crash_campaign", held=("delay", LOOKS, 0, {"seconds": 8})),
-        Crash("crash_campaign", held=("delay_answer", CREATES, 0, {"seconds": 8})),
-        Crash("crash_campaign", held=("drip", CREATES, 0, {"bytes_per_second": 5})),
-        # Two misfortunes at once: the answer is lost, then the process.
-        Crash("crash_campaign", "after request 2", lost=("close_after", CREATES, 0, {})),
-        Crash("crash_campaign", held=("delay", LOOKS, 1, {"seconds": 8}), lost=("close_after", CREATES, 0, {})),
+        Crash("crash_campaign", "after push 1"),
+        Crash("crash_campaign", "after complete 1"),
+        # Two faults at once: the response is lost, then the process.
+        Crash("crash_campaign", held=("delay", LOOKS, 1, HELD), lost=("close_after", CREATES, 0, {})),
     ]
-    yield from some(others, first=1)
-    for number in range(more_points()):
-        draw = chance(number)
-        point = draw.choice([*points, *(f"{when} request {count}" for when in ("before", "after") for count in (1, 2))])
-        lost = (draw.choice(["close_before", "close_after", "reset_after", "html_after"]), CREATES, 0, {})
-        tries = draw.choice([(1,), (1, 2), (1, 2, 3), (1, 3)])
-        yield Crash("crash_campaign", point, tries=tries, lost=draw.choice([None, lost]))
-
-
-def test_a_killed_task_creates_its_campaign_once(airflow: RunningAirflow, service: Service) -> None:
-    crashes = run_all(airflow, service, campaign_crashes(), timeout=PATIENCE)
-    service.settle()
-    if not RETRIES_KILLED_TASKS:
-        assert "failed" in {crash.state for crash in crashes}
-        for _ in range(4):
-            clear(airflow, [crash for crash in crashes if crash.state == "failed"])
+    imports = [
+        Crash("crash_import", "after request 12", tries=(1, 2, 3)),
+        Crash("crash_import", held=("delay", IMPORTS, 25, {**HELD, "count": 2})),
+        *([Crash("crash_import", "before delete 1"), Crash("crash_import", "after delete 1")] if REMEMBERS else []),
+    ]
+    # Of an import, two at once, six a second: what a try that is killed has done is stored every two seconds.
+    service.change_settings(latency_seconds=0.3)
+    run_all(airflow, service, [*campaigns, *imports])
+    for _ in range(0 if RETRIES_KILLED_TASKS else 4):
+        clear_failed(airflow, [*campaigns, *imports])
+    service.change_settings(latency_seconds=0.0)
 
     creations = Counter(entry["body"]["mailName"] for entry in service.journal.processed(CREATES))
-    requests = Counter(body["mailName"] for body in service.bodies(CREATES))
-    problems = [
-        f"{crash}: {crash.state}, {creations[crash.case]} creations"
-        for crash in crashes
-        if (crash.state, creations[crash.case]) != ("success", 1)
-        or service.campaign_recipients(crash.case) != EVERYBODY
-        or len(service.campaigns(crash.case)) != 1
-    ]
-    print(
-        f"\ncampaigns: {len(crashes)} runs killed, {len(requests)} campaigns, {sum(requests.values())} requests to "
-        f"create, {sum(creations.values())} carried out, {len(problems)} problems"
-    )
-    assert not problems, "\n".join(problems)
-    assert all(_tries(airflow, crash) > 1 for crash in crashes)
-
-
-def _tries(airflow: RunningAirflow, crash: Crash) -> int:
-    tries: int = airflow.task(crash.dag_id, crash.run_id, TASK)["try_number"]
-    return tries
-
-
-def batch_crashes() -> Iterator[Crash]:
-    points = ["before write 1", "after write 1", "after request 1", "before request 10", "after request 10"]
-    points += [f"after request {REQUESTS}", f"after write {REQUESTS + 1}", "after execute 1"]
-    if not REMEMBERS:
-        points = [point for point in points if "write" not in point]
-    faults = [("delay", {"seconds": 8}), ("delay_answer", {"seconds": 8}), ("drip", {"bytes_per_second": 1})]
-    for first, choice in enumerate(CHOICES):
-        for point in some(points, first):
-            yield Crash("crash_batch", point, on_ambiguous=choice)
-        for fault, params in some(faults, first):
-            yield Crash("crash_batch", held=(fault, SENDS, 9, params), on_ambiguous=choice)
-    yield Crash("crash_batch", "after request 4", tries=(1, 2, 3), on_ambiguous="skip")
-    for number in range(more_points()):
-        draw = chance(number)
-        where = draw.choice(["before request", "after request", "before write", "after write"])
-        tries = draw.choice([(1,), (1, 2), (1, 2, 3)])
-        yield Crash(
-            "crash_batch", f"{where} {draw.randint(1, REQUESTS)}", tries=tries, on_ambiguous=draw.choice(CHOICES)
-        )
+    for crash in campaigns:
+        assert result(airflow, crash)
+        assert (creations[crash.case], service.campaign_recipients(crash.case)) == (1, EVERYBODY), crash
+    assert service.contact_count() == ROWS + len(EVERYBODY)
+    # The body of a request whose sender was killed before it had sent it is missing.
+    requests = Counter((entry["body"] or {}).get("listName") for entry in service.journal.entries(IMPORTS))
+    for crash in imports:
+        returned = result(airflow, crash)
+        earlier = returned["accepted_earlier"] // (ROWS // CHUNKS)
+        assert service.contact_count(crash.case) == ROWS, crash
+        assert (returned["read"], returned["accepted"], returned["rejected"]) == (ROWS, ROWS, 0), crash
+        assert returned["requests"] + earlier == CHUNKS, crash
+        if not REMEMBERS or crash.point == "after delete 1":  # the record was not there, or no longer
+            assert earlier == 0, crash
+        else:
+            assert requests[crash.case] - CHUNKS <= MOST_AGAIN * len(crash.tries), crash
+            assert crash.point != "before delete 1" or earlier == CHUNKS, crash
 
 
 @pytest.mark.ci
 def test_a_killed_batch_mails_nobody_twice(airflow: RunningAirflow, service: Service) -> None:
-    crashes = run_all(airflow, service, batch_crashes(), timeout=PATIENCE)
-    service.settle()
+    points = ["after request 1", f"after request {REQUESTS}", "after execute 1"]
+    points += ["before write 1", "after write 1"] if REMEMBERS else []
+    crashes = [
+        *(Crash("crash_batch", point, on_ambiguous=("fail", "skip")[place % 2]) for place, point in enumerate(points)),
+        Crash("crash_batch", held=("delay", SENDS, 9, HELD)),
+        Crash("crash_batch", held=("delay_answer", SENDS, 9, HELD), on_ambiguous="skip"),
+        Crash("crash_batch", held=("drip", SENDS, 9, {"bytes_per_second": 0.4})),
+        Crash("crash_batch", "after request 4", tries=(1, 2, 3), on_ambiguous="skip"),
+    ]
+    run_all(airflow, service, crashes)
 
     got = service.mails()
-    finished = [crash for crash in crashes if crash.state == "success"]
-    problems = []
-    for crash in crashes:
-        mails = got[crash.case]
-        told = airflow.xcom(crash.dag_id, crash.run_id, TASK) if crash in finished else None
-        if (problem := _problem_of_batch(crash, mails, told)) is not None:
-            problems.append(f"{crash}: {crash.state}, {told}: {problem}")
-    twice = sum(count > 1 for mails in got.values() for count in mails.values())
-    print(
-        f"\nbatches: {len(crashes)} runs killed, {sum(map(len, got.values()))} people mailed, {twice} twice, "
-        f"{len(finished)} finished by Airflow's retry, {len(crashes) - len(finished)} stopped, {len(problems)} problems"
-    )
-    assert twice == 0
-    assert not problems, "\n".join(problems)
-
     stopped = [crash for crash in crashes if crash.state == "failed"]
-    if REMEMBERS:
-        _the_user_decides(airflow, service, stopped)
-    else:
-        clear(airflow, stopped[:5])
-        assert {crash.state for crash in stopped[:5]} == {"failed"}
-        assert service.mails() == got
+    assert max(count for mails in got.values() for count in mails.values()) == 1
+    for crash in crashes:
+        assert set(got[crash.case]) <= PEOPLE, crash
+        if crash in stopped:  # where a request may have been under way; and 3.0 never gets to a second try
+            assert crash.on_ambiguous == "fail" or not REMEMBERS, crash
+        else:
+            check_batch(airflow, crash, got[crash.case])
 
-
-def _problem_of_batch(crash: Crash, mails: Counter[str], told: dict[str, int] | None) -> str | None:
-    """What is wrong with a run that was killed, if anything is."""
-    if set(mails) - PEOPLE:
-        return "somebody else was mailed"
-    if crash.state == "failed":
-        # Where a request may have been under way, the default is to stop; and 3.0 never gets to a second try.
-        expected = crash.on_ambiguous == "fail" or not REMEMBERS
-        return None if expected else "failed although it may skip"
-    if told is None or told["recipients"] + told["unknown_recipients"] != len(PEOPLE):
-        return "the numbers do not add up"
-    if len(mails) < told["recipients"]:
-        return f"{told['recipients'] - len(mails)} were left out without saying so"
-    if crash.on_ambiguous == "fail" and told["unknown_recipients"]:
-        return "skipped although it may not"
-    return None
-
-
-def _the_user_decides(airflow: RunningAirflow, service: Service, stopped: list[Crash]) -> None:
-    """Half of the runs that stopped go on behind the request in doubt, the others send it again."""
     assert stopped
+    if not REMEMBERS:
+        clear_failed(airflow, stopped)
+        assert {crash.state for crash in stopped} == {"failed"}
+        assert service.mails() == got
+        return
+    # Half of the runs that stopped continue behind the request in doubt, the others send it again.
     for number, crash in enumerate(stopped):
-        crash.on_ambiguous = ["skip", "resend"][number % 2]
+        crash.on_ambiguous = ["resend", "skip"][number % 2]
         airflow.set_variable(f"decision_{crash.case}", crash.on_ambiguous)
-    clear(airflow, stopped)
-
+    clear_failed(airflow, stopped)
     got = service.mails()
     for crash in stopped:
-        told = airflow.xcom(crash.dag_id, crash.run_id, TASK)
-        mails = got[crash.case]
-        assert crash.state == "success", crash
-        assert told["recipients"] + told["unknown_recipients"] == len(PEOPLE), crash
-        if crash.on_ambiguous == "skip":
-            assert max(mails.values()) == 1, crash
-            assert len(mails) >= told["recipients"], crash
-        else:
-            assert set(mails) == PEOPLE, crash
-            # Only those in the request that was in doubt, once more for each time that the task was killed.
-            assert sum(mails.values()) - len(PEOPLE) <= 100 * len(crash.tries), crash
+        check_batch(airflow, crash, got[crash.case])
 
 
-def import_crashes() -> Iterator[Crash]:
-    points = ["before request 1", "after request 1", "after request 20", f"after request {CHUNKS}"]
-    # What is written down of an import is removed at its end.
-    points += ["before write 1", "after write 1", "before delete 1", "after delete 1"] if REMEMBERS else []
-    for point in some(points):
-        yield Crash("crash_import", point)
-    yield Crash("crash_import", "after request 12", tries=(1, 2, 3))
-    yield Crash("crash_import", held=("delay", IMPORTS, 25, {"seconds": 8, "count": 2}))
-    for number in range(more_points() // 10):
-        draw = chance(number)
-        yield Crash("crash_import", f"{draw.choice(['before', 'after'])} request {draw.randint(1, CHUNKS)}")
-
-
-def test_a_killed_import_loses_nobody(airflow: RunningAirflow, service: Service) -> None:
-    # Two at once, six a second: what a try that is killed has done is written down every two seconds.
-    service.change_settings(latency_seconds=0.3)
-    try:
-        crashes = run_all(airflow, service, import_crashes(), timeout=PATIENCE)
-        if not RETRIES_KILLED_TASKS:
-            assert {crash.state for crash in crashes} == {"failed"}
-            for _ in range(3):
-                clear(airflow, [crash for crash in crashes if crash.state == "failed"])
-        service.settle()
-    finally:
-        service.change_settings(latency_seconds=0.0)
-
-    held = {crash.case: service.contact_count(crash.case) for crash in crashes}
-    requests = Counter(body["listName"] for body in service.bodies(IMPORTS))
-    again = {crash: requests[crash.case] - CHUNKS for crash in crashes}
-    told = ", ".join(f"{count} ({crash.point or crash.held})" for crash, count in again.items())
-    print(
-        f"\nimports: {len(crashes)} runs killed; contacts in each list: {sorted(set(held.values()))}; "
-        f"of {CHUNKS} chunks were sent again: {told}"
-    )
-    assert [str(crash) for crash in crashes if crash.state != "success" or held[crash.case] != ROWS] == []
-    assert service.contact_count() == ROWS + len(EVERYBODY)
-    assert all(_tries(airflow, crash) > 1 for crash in crashes)
-    problems = [problem for crash in crashes if (problem := _problem_of_import(airflow, crash, again[crash]))]
-    assert not problems, "\n".join(problems)
-
-
-def _problem_of_import(airflow: RunningAirflow, crash: Crash, again: int) -> str | None:
-    """Whether a run told what it did, and sent more again than it must."""
-    told = airflow.xcom(crash.dag_id, crash.run_id, TASK)
-    earlier = told["accepted_earlier"] // (ROWS // CHUNKS)
-    if (told["read"], told["accepted"], told["rejected"]) != (ROWS, ROWS, 0) or told["requests"] + earlier != CHUNKS:
-        return f"{crash}: {told}: the numbers do not add up"
-    if not REMEMBERS or crash.point == "after delete 1":
-        # The record was not there, or no longer.
-        return f"{crash}: {told}: nothing can be remembered" if earlier else None
-    if again > MOST_AGAIN * len(crash.tries):
-        return f"{crash}: {told}: {again} chunks were sent again"
-    return f"{crash}: {told}: all was accepted" if crash.point == "before delete 1" and earlier != CHUNKS else None
+def check_batch(airflow: RunningAirflow, crash: Crash, mails: Counter[str]) -> None:
+    """Nobody was left out that the result does not count, and nobody mailed twice unless the user wanted it."""
+    returned = result(airflow, crash)
+    assert returned["recipients"] + returned["unknown_recipients"] == len(PEOPLE), crash
+    if crash.on_ambiguous == "resend":
+        assert set(mails) == PEOPLE, crash
+        # Only those in the request that was in doubt, once more for each time that the task was killed.
+        assert sum(mails.values()) - len(PEOPLE) <= 100 * len(crash.tries), crash
+    else:
+        assert max(mails.values()) == 1, crash
+        assert len(mails) >= returned["recipients"], crash
+        assert crash.on_ambiguous == "skip" or not returned["unknown_recipients"], crash
 
 
 def test_campaigns_wait_while_the_triggerer_and_the_api_server_go(airflow: RunningAirflow, service: Service) -> None:
+    def all_wait() -> bool:
+        return Counter(airflow.task_states("crash_waiting", run_id).values()) == {"deferred": 20}
+
+    def created() -> list[str]:
+        names = (entry["body"]["mailName"] for entry in service.journal.processed(CREATES))
+        return sorted(name for name in names if name.startswith("waiting"))
+
     service.change_settings(sending_seconds=1e6)
     run_id = airflow.start_run("crash_waiting")
-    _wait_for_states(airflow, run_id, {"deferred": WAITING})
-    created = _creations_of(service, "waiting")
-    assert len(created) == WAITING
+    wait_until(all_wait, what="all wait")
+    assert len(before := created()) == 20
 
     airflow.kill("triggerer")
     assert airflow.slots()["occupied"] == 0
     airflow.restart("triggerer")
-    looks = service.journal.count(LOOKS)
-    wait_until(lambda: service.journal.count(LOOKS) > looks + 2, what="the triggerer looks again")
+    polls = service.journal.count(LOOKS)
+    wait_until(lambda: service.journal.count(LOOKS) > polls + 2, what="the triggerer polls again")
 
-    batch = Crash("crash_batch", on_ambiguous="fail")
+    batch = Crash("crash_batch")
     service.change_settings(latency_seconds=0.5)
     batch.run_id = airflow.start_run("crash_batch", conf=batch.conf)
     wait_until(lambda: len(service.mails()[batch.case]) > 300, what="a batch in its middle")
     airflow.kill("api-server")
-    time.sleep(5)
     airflow.restart("api-server")
     service.change_settings(latency_seconds=0.0)
-    _wait_for_states(airflow, run_id, {"deferred": WAITING})
+    wait_until(all_wait, what="all wait")
 
     service.clock.advance(days=30)
     assert airflow.wait_for_run("crash_waiting", run_id) == "success"
-
-    assert _creations_of(service, "waiting") == created
-    for name in created:
-        assert service.campaign_recipients(name) == EVERYBODY
+    assert created() == before
+    assert all(service.campaign_recipients(name) == EVERYBODY for name in before)
     batch.state = airflow.wait_for_run("crash_batch", batch.run_id)
     mails = service.mails()[batch.case]
-    print(f"\nbatch while the API server was gone: {batch.state}, {len(mails)} people mailed")
     assert max(mails.values()) == 1
     assert batch.state == "failed" or set(mails) == PEOPLE
-
-
-def _wait_for_states(airflow: RunningAirflow, run_id: str, states: dict[str, int]) -> None:
-    def look() -> bool:
-        return Counter(airflow.task_states("crash_waiting", run_id).values()) == states
-
-    wait_until(look, what=str(states))
-
-
-def _creations_of(service: Service, prefix: str) -> list[str]:
-    """Names of the campaigns that were created, one for each time."""
-    names = (entry["body"]["mailName"] for entry in service.journal.processed(CREATES))
-    return sorted(name for name in names if name.startswith(prefix))

@@ -59,7 +59,7 @@ def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
         pushed = airflow.api.request("GET", f"{path}/{task_id}/xcomEntries").json()["xcom_entries"]
         xcoms = [airflow.xcom("mail_campaign", run_id, task_id, key=entry["key"]) for entry in pushed]
         logs = [airflow.log("mail_campaign", run_id, task_id, number) for number in tries]
-        # Airflow 3.0 tells the rendered fields of a single task instance only.
+        # Airflow 3.0 shows the rendered fields of a single task instance only.
         rendered = airflow.api.request("GET", f"{path}/{task_id}").json()["rendered_fields"]
         assert rendered
         assert all(logs)
@@ -132,26 +132,11 @@ def test_the_main_job(
         ("mail.load.records", "mail_campaign", "load_statistics"): 1,
     }
 
-    # Again, as a person does it who is not sure: everything is cleared, and nobody is mailed twice.
-    clear = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
-    airflow.api.request("POST", "/dags/mail_campaign/clearTaskInstances", json=clear)
+    # Everything is cleared, and nobody is mailed twice.
+    airflow.clear("mail_campaign", run_id)
     assert airflow.wait_for_run("mail_campaign", run_id) == "success"
     assert airflow.task("mail_campaign", run_id, "send_newsletter")["try_number"] == 2
     assert airflow.xcom("mail_campaign", run_id, "send_newsletter")["adopted"] is True
     assert len(emulator.campaigns()) == emulator.journal.count("campaign/mail/sends") == 1
     assert emulator.contact_count(f"newsletter {run_id}") == sent
     assert_nothing_planted(airflow, run_id)
-
-
-def test_a_wait_that_comes_back_holds_no_slot_in_between(airflow: RunningAirflow, emulator: Emulator) -> None:
-    emulator.add_campaign("rescheduled", state="sending", sent=10)
-    run_id = airflow.start_run("mail_reschedule", conf={"mail_name": "rescheduled"})
-
-    airflow.wait_for_task("mail_reschedule", run_id, "wait", "up_for_reschedule")
-    wait_until(lambda: airflow.slots()["occupied"] == 0, what="a wait that holds no slot")
-    looks = emulator.journal.count("campaign/mail/get")
-    wait_until(lambda: emulator.journal.count("campaign/mail/get") > looks, what="another look")
-    emulator.set_campaign_state("rescheduled", "done")
-
-    assert airflow.wait_for_run("mail_reschedule", run_id) == "success"
-    assert airflow.xcom("mail_reschedule", run_id, "wait")["sent_count"] == 10

@@ -59,5 +59,5 @@ def test_a_fork_while_another_thread_holds_the_throttle(emulator: Emulator) -> N
 
 def test_importing_the_package_loads_nothing_else() -> None:
     loaded = measure(["airflow_provider_mail.api"], after="json", env=os.environ).modules
-    assert {name for name in loaded if name.startswith("airflow_provider_mail.")} == {"airflow_provider_mail.api"}
-    assert {"httpx", "pydantic"} & set(loaded) == set()
+    others = ("airflow_provider_mail.", "httpx", "pydantic")
+    assert [name for name in loaded if name.startswith(others)] == ["airflow_provider_mail.api"]

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +21,48 @@ pytestmark = pytest.mark.ci
 
 PACKAGE = "airflow-provider-mail"
 FORM_FROM_METADATA = AIRFLOW_VERSION >= (3, 2)
+HOOK = {
+    "hook_class_name": "airflow_provider_mail.hooks.mail.MailHook",
+    "connection_id_attribute_name": "mail_conn_id",
+    "package_name": PACKAGE,
+    "hook_name": "Mail",
+    "connection_type": "mail",
+}
 
 
-def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, *arguments], env=dict(os.environ), capture_output=True, text=True, check=False, timeout=120
-    )
+def run(arguments: Sequence[str]) -> str:
+    """What a process of its own prints."""
+    done = subprocess.run([sys.executable, *arguments], env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
-    return done
+    assert "mail" not in done.stderr.lower()
+    return done.stdout
 
 
-@pytest.fixture(scope="module", autouse=True)
-def installed() -> None:
-    """Airflow finds providers by their entry points, which only an installation has."""
-    try:
-        version(PACKAGE)
-    except PackageNotFoundError:
-        pytest.fail(f"{PACKAGE} is not installed in {sys.prefix}: `make test` does that, or `pip install -e .`")
-
-
-@pytest.fixture(scope="module")
-def known() -> dict[str, Any]:
-    """What Airflow knows, and what it said while finding out, from a process that has seen nothing else."""
-    return json.loads(run([str(Path(__file__).with_name("what_airflow_knows.py"))]).stdout.splitlines()[-1])
+def test_what_airflow_knows_of_the_hook_and_its_form() -> None:
+    """The form as the API server hands it to the browser."""
+    (point,) = (point for point in entry_points(group="apache_airflow_provider") if point.dist.name == PACKAGE)
+    assert point.load() is get_provider_info
+    known = json.loads(run([str(Path(__file__).with_name("what_airflow_knows.py"))]).splitlines()[-1])
+    assert known["said"] == []
+    assert known["hook"] == {**HOOK, "connection_testable": True}
+    fields, standard = known["form"]["extra_fields"], known["form"]["standard_fields"]
+    if AIRFLOW_VERSION == (3, 0):
+        assert (fields, standard) == (None, None), "our names and fields come only with the FAB provider"
+        return
+    assert (standard["host"]["title"], standard["host"]["placeholder"]) == ("Base URL", "https://api.example.com")
+    assert standard["password"]["title"] == "API key"
+    assert [standard[name]["hidden"] for name in ("port", "url_schema", "login")] == [False, True, True]
+    assert list(fields) == list(FIELDS)
+    for name, field in FIELDS.items():
+        shown, schema = fields[name], fields[name]["schema"]
+        assert (schema["title"], shown["description"]) == (field.label, field.description)
+        # The older form knows no numbers with a fraction.
+        kind = "string" if field.kind == "number" and not FORM_FROM_METADATA else field.kind
+        assert schema["type"] == [kind, "null"], name
+        assert (schema.get("format") == "password") == field.secret, name
+        assert shown["value"] is None, "a default would be stored with every connection"
+        for rule in ("enum", "minimum", "maximum") if FORM_FROM_METADATA else ("enum",):
+            assert schema.get(rule) == field.schema.get(rule), name
 
 
 COMMANDS = ("list", "hooks", "widgets", "behaviours", f"get {PACKAGE} --full")
@@ -60,91 +79,22 @@ for command in sys.argv[1:]:
 """
 
 
-@pytest.fixture(scope="module")
-def printed() -> dict[str, list[dict[str, Any]]]:
-    """The rows that each of `airflow providers ... -o json` prints, when nothing about us goes to stderr."""
-    done = run(["-c", RUN_COMMANDS, *COMMANDS])
-    assert "mail" not in done.stderr.lower()
+def test_the_commands_show_the_provider() -> None:
     rows: dict[str, list[dict[str, Any]]] = {}
-    for line in done.stdout.splitlines():
+    for line in run(["-c", RUN_COMMANDS, *COMMANDS]).splitlines():
         if line.startswith(">>> "):
             rows[command := line.removeprefix(">>> ")] = []
         elif line.startswith("[{"):
             rows[command] = json.loads(line)
-    return rows
-
-
-def test_the_hook_is_known_and_airflow_warns_of_nothing(known: dict[str, Any]) -> None:
-    (point,) = (point for point in entry_points(group="apache_airflow_provider") if point.dist.name == PACKAGE)
-    assert point.load() is get_provider_info
-    assert known["said"] == []
-    assert known["hook"] == {
-        "hook_class_name": "airflow_provider_mail.hooks.mail.MailHook",
-        "connection_id_attribute_name": "mail_conn_id",
-        "package_name": PACKAGE,
-        "hook_name": "Mail",
-        "connection_type": "mail",
-        "connection_testable": True,
-    }
-
-
-def test_the_form_has_our_fields(known: dict[str, Any]) -> None:
-    """As the API server hands it to the browser."""
-    form = known["form"]
-    if AIRFLOW_VERSION == (3, 0):
-        assert form["extra_fields"] is None, "fields come only with the FAB provider"
-        return
-    assert {name: (shown["schema"]["title"], shown["description"]) for name, shown in form["extra_fields"].items()} == {
-        name: (field.label, field.description) for name, field in FIELDS.items()
-    }
-    assert list(form["extra_fields"]) == list(FIELDS)
-    for name, field in FIELDS.items():
-        schema = form["extra_fields"][name]["schema"]
-        # The older form knows no numbers with a fraction.
-        kind = "string" if field.kind == "number" and not FORM_FROM_METADATA else field.kind
-        assert schema["type"] == [kind, "null"], name
-        assert (schema.get("format") == "password") == field.secret, name
-        assert schema.get("enum") == field.schema.get("enum"), name
-        assert form["extra_fields"][name]["value"] is None, "a default would be stored with every connection"
-        if FORM_FROM_METADATA:
-            assert schema.get("minimum") == field.schema.get("minimum"), name
-            assert schema.get("maximum") == field.schema.get("maximum"), name
-
-
-def test_the_form_calls_the_standard_fields_by_our_names(known: dict[str, Any]) -> None:
-    standard = known["form"]["standard_fields"]
-    if AIRFLOW_VERSION == (3, 0):
-        assert standard is None, "our names come only with the FAB provider"
-        return
-    assert (standard["host"]["title"], standard["host"]["placeholder"]) == ("Base URL", "https://api.example.com")
-    assert standard["password"]["title"] == "API key"
-    assert not standard["port"]["hidden"]
-    assert standard["url_schema"]["hidden"]
-    assert standard["login"]["hidden"]
-
-
-def test_the_commands_show_the_provider(printed: dict[str, Any]) -> None:
-    (row,) = (row for row in printed["list"] if row["package_name"] == PACKAGE)
-    assert row["version"] == version(PACKAGE)
-    assert row["description"] == get_provider_info()["description"].rstrip(".")
-    (row,) = printed[f"get {PACKAGE} --full"]
-    assert (row["name"], row["package-name"]) == ("Mail", PACKAGE)
-    assert row["connection-types"][0]["connection-type"] == "mail"
-    (row,) = (row for row in printed["hooks"] if row["connection_type"] == "mail")
-    assert row == {
-        "connection_type": "mail",
-        "class": "airflow_provider_mail.hooks.mail.MailHook",
-        "conn_id_attribute_name": "mail_conn_id",
-        "package_name": PACKAGE,
-        "hook_name": "Mail",
-    }
+    (listed,) = (row for row in rows["list"] if row["package_name"] == PACKAGE)
+    assert listed["version"] == version(PACKAGE)
+    assert listed["description"] == get_provider_info()["description"].rstrip(".")
+    (full,) = rows[f"get {PACKAGE} --full"]
+    assert (full["name"], full["package-name"]) == ("Mail", PACKAGE)
+    assert full["connection-types"][0]["connection-type"] == "mail"
+    (hook,) = (row for row in rows["hooks"] if row["connection_type"] == "mail")
+    assert {*hook.values()} == {*HOOK.values()}
     # Before 3.2 the commands show what the FAB provider would.
-    fields = [row["connection_parameter_name"] for row in printed["widgets"] if row["package_name"] == PACKAGE]
-    assert set(fields) == ({f"extra__mail__{name}" for name in FIELDS} if FORM_FROM_METADATA else set())
-    assert len([row for row in printed["behaviours"] if row["field_behaviours"] == "mail"]) == FORM_FROM_METADATA
-
-
-def test_the_whole_command() -> None:
-    done = run(["-m", "airflow", "providers", "get", PACKAGE, "-o", "json"])
-    assert json.loads(done.stdout.splitlines()[-1]) == [{"Provider": PACKAGE, "Version": version(PACKAGE)}]
-    assert "mail" not in done.stderr.lower()
+    fields = {row["connection_parameter_name"] for row in rows["widgets"] if row["package_name"] == PACKAGE}
+    assert fields == ({f"extra__mail__{name}" for name in FIELDS} if FORM_FROM_METADATA else set())
+    assert [row["field_behaviours"] for row in rows["behaviours"]].count("mail") == FORM_FROM_METADATA

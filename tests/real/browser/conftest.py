@@ -8,9 +8,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.airflow import RunningAirflow
+from tests.support.browser import TIMEOUT_MS
 
-TIMEOUT_MS = 120_000
-"""Long, since a machine may be busy with other tests."""
 expect.set_options(timeout=TIMEOUT_MS)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -36,14 +34,16 @@ def emulator(emulator: Emulator) -> Emulator:
     return emulator
 
 
-def add_connection(page: Page, conn_id: str) -> Locator:
-    """The dialog for a new connection of our type."""
+def add_connection(page: Page, conn_id: str, **fields: str) -> Locator:
+    """The dialog for a new connection of our type, with standard fields filled in."""
     page.goto("/connections")
     page.get_by_role("button", name="Add Connection").click()
     dialog = page.get_by_role("dialog")
     dialog.locator("[name=connection_id]").fill(conn_id)
     dialog.get_by_role("combobox").first.fill("Mail")
     page.get_by_role("option", name="Mail", exact=True).click()
+    for name, value in fields.items():
+        dialog.locator(f"[name={name}]").fill(value)
     return dialog
 
 
@@ -78,16 +78,8 @@ def press_test(page: Page, conn_id: str, outcome: str) -> str:
     return words
 
 
-@contextmanager
-def everything_received(page: Page) -> Iterator[list[str]]:
-    """All text that the browser gets from the server meanwhile."""
-    texts: list[str] = []
-    page.on("response", lambda response: texts.append(response.text()) if "/connections" in response.url else None)
-    yield texts
-
-
 def picture(dialog: Locator, name: str) -> None:
-    """Keep a picture for the documentation, when asked to (`SCREENSHOTS=1`)."""
+    """Keep a picture for the documentation (`SCREENSHOTS=1`)."""
     if os.environ.get("SCREENSHOTS"):
         dialog.page.mouse.move(5, 5)
         dialog.page.wait_for_timeout(500)  # until everything has unfolded
@@ -96,14 +88,12 @@ def picture(dialog: Locator, name: str) -> None:
 
 @pytest.mark.ci
 def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emulator: Emulator) -> None:
-    dialog = add_connection(page, "mail_default")
+    standard = {"host": "https://api.example.com", "password": SECRETS["password"], "port": "443"}
+    dialog = add_connection(page, "mail_default", **standard)
     expect(dialog.get_by_text("Base URL")).to_be_visible()
     expect(dialog.get_by_text("API key", exact=True)).to_be_visible()
     expect(dialog.get_by_text("Login", exact=True)).to_have_count(0)
     expect(dialog.locator("[name=host]")).to_have_attribute("placeholder", "https://api.example.com")
-    dialog.locator("[name=host]").fill("https://api.example.com")
-    dialog.locator("[name=password]").fill(SECRETS["password"])
-    dialog.locator("[name=port]").fill("443")
     picture(dialog, "connection-form")
 
     # The picture shows what somebody would enter, the test needs where the emulator is.
@@ -114,24 +104,19 @@ def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emul
     page.get_by_role("option", name="api_key", exact=True).click()
     dialog.locator("label", has=page.locator("[name=element_sandbox]")).click()
     picture(dialog, "connection-form-extra")
-    field(dialog, "access_token").fill(SECRETS["access_token"])
-    field(dialog, "client_secret").fill(SECRETS["client_secret"])
-    if AIRFLOW_VERSION >= (3, 3):  # before, Airflow hides only the standard password while it is typed
-        expect(field(dialog, "access_token")).to_have_attribute("type", "password")
-        expect(field(dialog, "client_secret")).to_have_attribute("type", "password")
+    for name in ("access_token", "client_secret"):
+        field(dialog, name).fill(SECRETS[name])
+        if AIRFLOW_VERSION >= (3, 3):  # before, Airflow hides only the standard password while it is typed
+            expect(field(dialog, name)).to_have_attribute("type", "password")
     open_section(dialog, "Network and limits")
     dialog.get_by_role("spinbutton").last.fill("4")
     picture(dialog, "connection-form-network")
     save(dialog)
 
-    words = press_test(page, "mail_default", "Test Connection Successful")
-    assert words == (
+    assert press_test(page, "mail_default", "Test Connection Successful") == (
         f"{emulator.base_url} accepts the password (API key); contact lists there: 1. "
         "The connection is in sandbox mode: no mail is sent and nothing is changed."
     )
-    (entry,) = emulator.journal.entries()
-    assert (entry["operation"], entry["auth"]) == ("/v5/lists/get", "api_key")
-
     stored = airflow.api.request("GET", "/connections/mail_default").json()
     assert stored["password"] == "***"
     assert json.loads(stored["extra"]) == dict.fromkeys(FIELDS) | {
@@ -143,43 +128,28 @@ def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emul
         "max_in_flight": 4,
     }
 
-    with everything_received(page) as texts:
-        page.get_by_role("row").filter(has_text="mail_default").get_by_label("Edit Connection").click()
-        expect(dialog.locator("[name=password]")).to_have_value("***")
-        expect(field(dialog, "access_token")).to_have_value("***")
-        expect(field(dialog, "client_secret")).to_have_value("***")
-        expect(field(dialog, "team_name")).to_have_value("Marketing")
-        texts.append(page.content())
-    assert not [secret for secret in SECRETS.values() for text in texts if secret in text]
+    received: list[str] = []
+    page.on("response", lambda response: received.append(response.text()) if "/connections" in response.url else None)
+    page.get_by_role("row").filter(has_text="mail_default").get_by_label("Edit Connection").click()
+    for locator in (dialog.locator("[name=password]"), field(dialog, "access_token"), field(dialog, "client_secret")):
+        expect(locator).to_have_value("***")
+    expect(field(dialog, "team_name")).to_have_value("Marketing")
+    received.append(page.content())
+    assert not [secret for secret in SECRETS.values() for text in received if secret in text]
 
     # Saved again, the hidden secrets stay what they were.
     field(dialog, "team_name").fill("Sales")
     save(dialog)
-    emulator.journal.clear()
     press_test(page, "mail_default", "Test Connection Successful")
-    assert [entry["auth"] for entry in emulator.journal.entries()] == ["api_key"]
-
-
-def test_an_untouched_form_works(page: Page, emulator: Emulator) -> None:
-    dialog = add_connection(page, "mail_plain")
-    dialog.locator("[name=host]").fill(emulator.base_url)
-    dialog.locator("[name=password]").fill(emulator.api_key)
-    dialog.locator("[name=port]").fill("443")
-    save(dialog)
-
-    words = press_test(page, "mail_plain", "Test Connection Successful")
-    assert words == f"{emulator.base_url} accepts the password (API key); contact lists there: 1."
+    assert [(entry["operation"], entry["auth"]) for entry in emulator.journal.entries()] == [
+        ("/v5/lists/get", "api_key")
+    ] * 2
 
 
 def test_the_button_says_what_is_wrong(page: Page, emulator: Emulator) -> None:
-    dialog = add_connection(page, "mail_wrong")
-    dialog.locator("[name=host]").fill(emulator.base_url)
-    dialog.locator("[name=password]").fill("typed-and-wrong")
-    dialog.locator("[name=port]").fill("443")
-    save(dialog)
-
-    words = press_test(page, "mail_wrong", "Test Connection Failed")
-    assert words == (
+    """In an otherwise untouched form."""
+    save(add_connection(page, "mail_wrong", host=emulator.base_url, password="typed-and-wrong", port="443"))
+    assert press_test(page, "mail_wrong", "Test Connection Failed") == (
         f"{emulator.base_url} rejects the password (API key): missing or invalid ApiKey. Check it, and auth_type."
     )
 

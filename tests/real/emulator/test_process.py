@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import psutil
 import pytest
 
 import airflow_provider_mail
-from airflow_provider_mail.emulator import Emulator, EmulatorProcess, EmulatorSettings
+from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
 from tests.support.processes import wait_until
 
 COMMAND = [sys.executable, "-m", "airflow_provider_mail.emulator", "--port", "0"]
@@ -57,7 +56,7 @@ def test_the_command_serves_and_stops_cleanly(tmp_path: Path, how: signal.Signal
         assert (response["code"], response["message"]) == (200, None)
         assert (ready["pid"], ready["api_key"]) == (process.pid, "secret-key")
         process.send_signal(how)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     assert [text in output for text in (ready["base_url"], "secret-key", "Traceback")] == [True, True, False]
 
@@ -65,59 +64,24 @@ def test_the_command_serves_and_stops_cleanly(tmp_path: Path, how: signal.Signal
 def test_open_connections_do_not_delay_the_end(tmp_path: Path) -> None:
     with started(tmp_path) as (process, ready), httpx.Client(base_url=ready["base_url"], trust_env=False) as client:
         client.post("/_emulator/faults/add", json={"kind": "delay", "seconds": 3600})
-        with pytest.raises(httpx.ReadTimeout):
-            client.post("/v5/webhook/get", json={}, timeout=0.1)
+        with pytest.raises(httpx.TimeoutException):  # the request waits, unless it did not even leave
+            client.post("/v5/webhook/get", json={}, timeout=1)
         process.terminate()
-        assert process.wait(120) == 0  # and not after the hour
+        assert process.wait() == 0  # and not after the hour
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--setting", "no_such=1"], "no_such"),
-        (["--setting", "sending_seconds=soon"], "sending_seconds"),
-        (["--setting", "sending_seconds"], "name=value"),
-        (["--file", "/proc/nowhere/state.db"], "unable to open"),
-        (["--port", "99999"], "'99999' is not a port: expected 0 to 65535"),
-        (["--port", "http"], "'http' is not a port"),
-        (["--forward-smtp", "localhost"], "'localhost' is not HOST:PORT"),
-    ],
-)
-def test_wrong_options(arguments: list[str], words: str) -> None:
-    done = run(*COMMAND, *arguments)
-    assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (2, True, False)
-
-
-def test_settings_are_listed_with_their_meaning() -> None:
-    printed = run(*COMMAND, "--list-settings").stdout
-    assert "sending_seconds=5.0\n    Virtual seconds" in printed
-    assert all(f"{name}=" in printed for name in EmulatorSettings.__slots__)
+def test_a_reader_of_the_settings_that_leaves_early() -> None:
+    """As `head` does."""
     read, write = os.pipe()
-    os.close(read)  # as `head` does, which leaves early
+    os.close(read)
     done = run(*COMMAND, "--list-settings", capture_output=False, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_demo_data(tmp_path: Path) -> None:
-    for _ in range(2):  # the second time it is there already
-        with started(tmp_path, "--demo-data", "--file", str(tmp_path / "state.db")) as (process, ready):
-            assert post(ready, "v5/campaign/mail/get")["totalRecords"] == 14
-            assert post(ready, "v5/lists/get")["totalRecords"] == 2
-            process.terminate()
-            process.wait(120)
-
-
-def test_it_needs_neither_airflow_nor_the_client() -> None:
-    script = (
-        "import sys; import airflow_provider_mail.emulator.__main__, airflow_provider_mail.emulator.client; "
-        "print([name for name in sys.modules if name.partition('.')[0] in ('airflow', 'pydantic', 'httpx', 'pendulum') "
-        "or name.startswith('airflow_provider_mail.') and not name.startswith('airflow_provider_mail.emulator')])"
-    )
-    assert run(sys.executable, "-c", script).stdout.strip() == "[]"
-
-
 def test_a_process_is_controlled_like_one_here() -> None:
+    with pytest.raises(RuntimeError, match="unable to open"), EmulatorProcess(file=Path("/proc/nowhere/x.db")):
+        pass
     with EmulatorProcess(EmulatorSettings(sending_looks=1, refused_addresses=("x@example.com",))) as emulator:
         ready = {"base_url": emulator.base_url, "api_key": emulator.api_key}
         assert emulator.read_settings()["sending_looks"] == 1
@@ -153,29 +117,6 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         emulator.clock.advance(hours=2)
         assert emulator.campaigns("m")[0]["state"] == "done"
         assert emulator.journal.count() == 0  # of this process, not of the state
-
-
-def test_a_start_that_fails_says_why() -> None:
-    with pytest.raises(RuntimeError, match="unable to open"), EmulatorProcess(file=Path("/proc/nowhere/x.db")):
-        pass
-
-
-def test_it_speaks_tls(tmp_path: Path) -> None:
-    key, cert, both = (tmp_path / name for name in ("key.pem", "cert.pem", "both.pem"))
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    assert run(*new, "-keyout", str(key), "-out", str(cert), *names).returncode == 0
-    both.write_text(key.read_text() + cert.read_text())
-    context = ssl.create_default_context(cafile=str(cert))
-    with Emulator(EmulatorSettings(tls_certificate=str(both))) as emulator:
-        url = f"{emulator.base_url}/v5/webhook/get"
-        assert url.startswith("https://")
-        assert httpx.post(url, json={}, verify=context, trust_env=False, timeout=600).status_code == 401
-        emulator.faults.add("reset_after")
-        with pytest.raises(httpx.TransportError):
-            httpx.post(url, json={}, verify=context, trust_env=False, timeout=600)
-        with pytest.raises(httpx.ConnectError):
-            httpx.post(url, json={}, trust_env=False, timeout=600)
 
 
 def test_it_ends_with_the_process_that_started_it() -> None:

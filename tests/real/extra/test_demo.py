@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import httpx
 import psutil
@@ -28,12 +27,7 @@ from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import PATIENCE, wait_until
 from tests.support.rest import AirflowApi, Json
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-
 CONTACTS = 5_000
-CONNECTIONS = ("crm", "mail_default", "shop", "warehouse")
 # On 3.0 nobody can be asked, and this DAG says so by failing.
 APPROVAL = "mail_approval"
 DAGS = {path.stem for path in (env.ROOT / "example_dags").glob("mail_*.py")} - {APPROVAL}
@@ -70,9 +64,7 @@ class Demo:
         os.close(terminal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             error.add_note(self.printed())
         if self.process.poll() is None:
@@ -83,7 +75,7 @@ class Demo:
     def printed(self) -> str:
         return self.output.read_text(errors="replace")
 
-    def wait_for(self, pattern: str, timeout: float = 180) -> str:
+    def wait_for(self, pattern: str) -> str:
         """The first group of what matches what was printed, once it does."""
 
         def look() -> str | None:
@@ -91,7 +83,7 @@ class Demo:
             found = re.search(pattern, self.printed())
             return found[1] if found else None
 
-        return wait_until(look, what=pattern, timeout=timeout)
+        return wait_until(look, what=pattern)
 
     def descendants(self) -> set[psutil.Process]:
         """All processes below the demo now."""
@@ -113,7 +105,7 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """`make demo-ui`, its story told to the end."""
+    """`make demo-ui`, until it has shown all."""
     with Demo(tmp_path_factory.mktemp("demo"), "--keep") as demo:
         demo.wait_for("(Press Ctrl-C to end it)")
         yield demo
@@ -136,16 +128,13 @@ def all_runs(api: AirflowApi) -> list[Json]:
     return runs
 
 
-def test_the_inbox_shows_the_mail(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
-    """`api` waits for the end of the story."""
+def test_the_inbox_and_the_page_show_the_campaign(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
+    """`api` waits until the demo has shown all."""
     address = demo.wait_for(r"The mail that was sent is at (\S+)")
     assert address == emulator.base_url
-    page = httpx.get(f"{address}/", trust_env=False, timeout=60).text
-    assert f"{emulator.inbox.search(limit=1)['total']:,} mails" in page
-    assert "mail_campaign/" in page
-
-
-def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
+    inbox = httpx.get(f"{address}/", trust_env=False, timeout=60).text
+    assert f"{emulator.inbox.search(limit=1)['total']:,} mails" in inbox
+    assert "mail_campaign/" in inbox
     address = demo.wait_for(r"Its page of campaigns and loads is at (\S+)")
     assert address.endswith("/mail/" if AIRFLOW_VERSION < (3, 1) else "/plugin/mail")
     request = api.request("GET", "/version").request
@@ -155,11 +144,11 @@ def test_the_page_shows_the_campaign(demo: Demo, api: AirflowApi) -> None:
         assert shown in page.text, path
 
 
-@pytest.mark.timeout(600)  # with the start of the demo; on a busy machine
+@pytest.mark.timeout(1200)  # with the start of the demo; on a busy machine
 def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClient) -> None:
     """All are triggered at once, after those that the demo itself has run: a second time for some."""
     assert {dag["dag_id"] for dag in api.request("GET", "/dags?limit=100").json()["dags"]} >= DAGS
-    triggered = {(dag_id, api.trigger(dag_id, conf=None, logical_date=None)) for dag_id in DAGS}
+    triggered = {(dag_id, api.trigger(dag_id)) for dag_id in DAGS}
 
     def ended() -> list[Json] | None:
         runs = all_runs(api)
@@ -168,24 +157,24 @@ def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClie
         events = [run for run in runs if run["run_type"] == "asset_triggered" and run["state"] == "success"]
         return runs if triggered <= over and len(over) == len(runs) and len(events) >= 2 else None
 
-    runs = wait_until(ended, what="the end of all runs", timeout=240, interval=1)
+    runs = wait_until(ended, what="the end of all runs", interval=1)
 
     assert not (failures := "\n".join(failed_tasks(api, runs))), failures
     loaded = [run for run in runs if run["run_type"] == "asset_triggered"]
     assert {states(api, run["dag_id"], run["dag_run_id"])["load"]["state"] for run in loaded} == {"success"}
     assert emulator.crashes() == []
-    told = {address["email"] for message in emulator.messages() for address in message["recipients"]}
-    assert {"ada@example.com", "customer0@example.com", "sales@example.com"} <= told
+    mailed = {address["email"] for message in emulator.messages() for address in message["recipients"]}
+    assert {"ada@example.com", "customer0@example.com", "sales@example.com"} <= mailed
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="3.0 cannot ask a person")
 def test_a_person_approves(api: AirflowApi) -> None:
     """As in "Required Actions". An answer before the scheduler has heard that the worker is done with the task makes
     Airflow fail the task, since it takes it for one that was killed: so the answer takes a while, and may come again.
     """
     for _ in range(3):
-        run_id = api.trigger(APPROVAL, conf=None, logical_date=None)
+        run_id = api.trigger(APPROVAL)
         polls: Counter[str] = Counter()
 
         def ended(run_id: str = run_id, polls: Counter[str] = polls) -> str | None:
@@ -200,7 +189,7 @@ def test_a_person_approves(api: AirflowApi) -> None:
             state = str(api.request("GET", path).json()["state"])
             return state if state in ("success", "failed") else None
 
-        if wait_until(ended, what="the end of the run", timeout=150, interval=1) == "success":
+        if wait_until(ended, what="the end of the run", interval=1) == "success":
             return
     raise AssertionError("\n".join(failed_tasks(api, all_runs(api))))
 
@@ -234,33 +223,6 @@ def test_what_the_warehouse_holds(demo: Demo) -> None:
     assert rows[0][0] > 0
 
 
-@pytest.fixture
-def page(browser: Browser, api: AirflowApi) -> Iterator[Page]:
-    context = browser.new_context(base_url=str(api.request("GET", "/version").url.join("/")), locale="en-US")
-    page = context.new_page()
-    page.set_default_timeout(30_000)
-    page.goto("/")
-    page.get_by_role("link", name="Home").first.wait_for()
-    yield page
-    context.close()
-
-
-@pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="the list of connections of 3.0 has no test button")
-def test_what_a_person_sees(page: Page, api: AirflowApi) -> None:
-    for name in CONNECTIONS:
-        page.goto("/connections")
-        row = page.get_by_role("row").filter(has=page.get_by_role("cell", name=name, exact=True))
-        row.get_by_label("Test Connection").click()
-        page.locator("[data-scope=toast][data-part=root]").filter(has_text="Test Connection Successful").wait_for()
-
-    run_id = api.runs("mail_campaign")[0]["dag_run_id"]
-    task = f"/dags/mail_campaign/dagRuns/{run_id}/taskInstances/send_newsletter"
-    (link,) = api.request("GET", f"{task}/links").json()["extra_links"].values()
-    page.goto(link)
-    page.get_by_role("heading", name=f"mail_campaign/send_newsletter/{run_id}").wait_for()
-    page.get_by_text("done (mailStatus 2)").wait_for()
-
-
 def test_a_closed_terminal_leaves_nothing(demo: Demo) -> None:
     processes = demo.descendants()
     assert len(processes) > 6
@@ -279,7 +241,7 @@ def test_any_end_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
             processes = demo.descendants()
             return processes if len(processes) >= 6 else None
 
-        processes = wait_until(started, what="all components", timeout=90)
+        processes = wait_until(started, what="all components")
         assert len(list(demo.temporary.glob("mail-demo-*"))) == 1
         demo.process.send_signal(how)
         demo.assert_nothing_is_left(processes)

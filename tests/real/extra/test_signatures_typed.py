@@ -61,20 +61,14 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
 from airflow_provider_mail.assets import campaign_stats_asset, list_asset
-from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications.mail import MailNotifier, send_mail_notification
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from airflow_provider_mail.operators.contacts import (
-    MailDeleteContactOperator,
-    MailImportContactsOperator,
-    MailUpsertContactOperator,
-)
-from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
-from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator, SqlToMailContactsOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 from airflow_provider_mail.utils.emailer import send_email
 
@@ -87,11 +81,6 @@ def rows() -> list[dict[str, Any]]:
 @task
 def text() -> str:
     return "ada@example.com"
-
-
-@task
-def count() -> int:
-    return len(list(MailHook("mail_default").iter_contacts("friends")))
 
 
 def streamed() -> Iterator[dict[str, Any]]:
@@ -113,17 +102,9 @@ with DAG(
 ):
     for contacts in (rows(), rows().map(dict), [{"email": "ada@example.com"}], streamed):
         MailImportContactsOperator(task_id="import", contacts=contacts)
-    MailImportContactsOperator(task_id="import", contacts=rows(), list_name="{{ params.list }}", retries=3, pool="mail")
-    MailSendBatchOperator(task_id="batch", sender_mail="shop@example.com", messages=rows(), mail_params=rows())
-    MailSendBatchOperator(task_id="batch", sender_mail="shop@example.com", messages=streamed)
-    MailSendBatchOperator(task_id="batch", sender_mail="shop@example.com", messages=[{"to": "ada@example.com"}])
-    MailSendOperator(task_id="one", sender_mail=text(), to=text(), subject=text(), content=text(), attachment=rows())
+    for messages in (rows(), [{"to": "ada@example.com"}], streamed):
+        MailSendBatchOperator(task_id="batch", sender_mail="shop@example.com", messages=messages, mail_params=rows())
     OwnOperator(task_id="own", region="north", retries=2, subject="{{ ds }}")
-    MailUpsertContactOperator(task_id="upsert", contact_email=text(), phone_number=text(), name=text())
-    MailDeleteContactOperator(task_id="delete", contact_email=text())
-    MailCreateTemplateOperator(task_id="template", template_name="x", template_content=text(), template_subject=text())
-    SqlToMailBatchOperator(task_id="sql", sql_conn_id="x", sql="x", parameters=rows(), sender_mail="shop@example.com")
-    SqlToMailContactsOperator(task_id="contacts", sql_conn_id="x", sql="x", parameters=rows())
     SqlToMailContactsOperator.partial(task_id="mapped", sql_conn_id="x").expand_kwargs(
         task(key_ranges)(sql_conn_id="x", sql="x", key="id", ranges=8)
     )

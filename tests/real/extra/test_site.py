@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.browser import browser, chromium
+from tests.support.browser import TIMEOUT_MS, browser, chromium
 from tests.support.env import ROOT
 
 if TYPE_CHECKING:
@@ -30,10 +31,9 @@ OLD = "0.0"
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder and logs nothing."""
+    """Serves a folder."""
 
-    def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+    def log_message(self, *_: Any) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -58,39 +58,34 @@ def address(site: Path) -> Iterator[str]:
     server.server_close()
 
 
-@pytest.fixture
-def complaints() -> list[str]:
-    """Requests to other places and errors in the console, which no page may have."""
-    return []
+@contextmanager
+def watched(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
+    """A page; it must not have requests to other places and errors in the console."""
+    complaints: list[str] = []
+    own = (address.rpartition("/")[0], "data:")
+    with browser.new_context(**options) as context:
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("request", lambda request: request.url.startswith(own) or complaints.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        yield page
+    assert complaints == []
 
 
 @pytest.fixture
-def phone(browser: Browser, address: str, complaints: list[str]) -> Iterator[Page]:
+def phone(browser: Browser, address: str) -> Iterator[Page]:
     """A page of a phone."""
-    with browser.new_context(
-        viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True, color_scheme="dark"
-    ) as context:
-        yield watched(context.new_page(), address, complaints)
-    assert complaints == []
+    size = {"width": 390, "height": 844}
+    with watched(browser, address, viewport=size, is_mobile=True, has_touch=True, color_scheme="dark") as page:
+        yield page
 
 
 @pytest.fixture
-def page(browser: Browser, address: str, complaints: list[str]) -> Iterator[Page]:
+def page(browser: Browser, address: str) -> Iterator[Page]:
     """A page of a large screen."""
-    with browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light") as context:
-        yield watched(context.new_page(), address, complaints)
-    assert complaints == []
-
-
-def watched(page: Page, address: str, complaints: list[str]) -> Page:
-    """The page, which now complains."""
-    origin = address.rpartition("/")[0]
-    page.on(
-        "request", lambda request: None if request.url.startswith((origin, "data:")) else complaints.append(request.url)
-    )
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    return page
+    with watched(browser, address, viewport={"width": 1280, "height": 900}, color_scheme="light") as page:
+        yield page
 
 
 def test_no_page_scrolls_sideways_on_a_phone(site: Path, phone: Page, address: str) -> None:
@@ -144,17 +139,14 @@ def test_dark_and_light(page: Page, address: str) -> None:
     assert len(seen) == 2
 
 
-def test_the_menu_leads_to_an_older_version(site: Path, page: Page, address: str) -> None:
+def test_the_start_and_the_menu_lead_to_versions(site: Path, page: Page, address: str) -> None:
+    page.goto(f"{address.rpartition('/')[0]}/index.html")
+    page.wait_for_url(f"{address}/index.html")
     page.goto(f"{address}/campaigns.html")
     menu = page.locator("select.versions").first
     assert menu.locator("option").all_inner_texts() == [site.name, OLD]
     menu.select_option(OLD)
     page.wait_for_url(f"**/{OLD}/index.html")
-
-
-def test_the_start_leads_to_the_newest_version(page: Page, address: str) -> None:
-    page.goto(f"{address.rpartition('/')[0]}/index.html")
-    page.wait_for_url(f"{address}/index.html")
 
 
 def test_the_check_finds_what_is_wrong(site: Path, tmp_path: Path) -> None:

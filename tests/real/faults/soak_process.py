@@ -14,9 +14,11 @@ import random
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -34,12 +36,8 @@ from tests.faults.tries import Task
 
 CONNECTIONS = [f"mail_{number:02}" for number in range(30)]
 THREADS = 2
-"""Of each kind; how many do not matter, but that there are several."""
-
-ROWS = 2000
-WAITS = 60
-SAMPLE_SECONDS = 1.0
-
+"""Of each kind."""
+ROWS, WAITS = 2000, 60
 OURS = (MailError, WarehouseError, AirflowException)
 
 
@@ -55,7 +53,7 @@ class Soak:
         """Errors that are none of this package's."""
 
     def run(self, seconds: float) -> list[float]:
-        """Keep everything going; the process's memory in MiB, second by second."""
+        """Keep everything going, until each kind has succeeded; the process's memory in MiB, second by second."""
         process, samples = psutil.Process(), []
         workers = [
             threading.Thread(target=self._repeat, args=(kind, work, number))
@@ -66,8 +64,8 @@ class Soak:
         for worker in workers:
             worker.start()
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(SAMPLE_SECONDS)
+        while time.monotonic() < end or not {"import success", "load success", "wait complete"} <= set(self.done):
+            time.sleep(1)
             samples.append(process.memory_info().rss / 2**20)
         self._over.set()
         for worker in workers:
@@ -83,8 +81,7 @@ class Soak:
     def _repeat(self, kind: str, work: Callable[[str, int], BaseOperator], number: int) -> None:
         dice = random.Random(f"{kind} {number}")
         while not self._over.is_set():
-            conn_id = dice.choice(CONNECTIONS)
-            task = Task(lambda: work(conn_id, number))  # noqa: B023 - it runs before the next turn
+            task = Task(partial(work, dice.choice(CONNECTIONS), number))
             self._count(f"{kind} {task.run()}", task.error)
 
     def _import(self, conn_id: str, number: int) -> BaseOperator:
@@ -111,17 +108,12 @@ class Soak:
         self.done["asyncio tasks left"] = len(asyncio.all_tasks()) - 1
 
     async def _wait(self, number: int) -> None:
-        turn = 0
         while not self._over.is_set():
-            turn += 1
-            name = f"campaign-{id(self)}-{number}-{turn}"
+            name = f"campaign-{uuid.uuid4()}"
             await asyncio.to_thread(self._emulator.add_campaign, name, state="sending")
+            conn_id = CONNECTIONS[number % len(CONNECTIONS)]
             trigger = MailCampaignTrigger(
-                mail_conn_id=CONNECTIONS[number % len(CONNECTIONS)],
-                mail_name=name,
-                poke_interval=0.5,
-                end_time=time.time() + 60,
-                seen=True,
+                mail_conn_id=conn_id, mail_name=name, poke_interval=0.5, end_time=time.time() + 600, seen=True
             )
             async with aclosing(trigger.run()) as events:
                 event = await anext(events)
@@ -147,8 +139,8 @@ def main(base_url: str, folder: str, seconds: str, result: str) -> None:
         "sockets": len(process.net_connections(kind="inet")),
         "tasks": soak.done.pop("asyncio tasks left"),
     }
-    found = {"memory": samples, "done": soak.done, "foreign": soak.foreign[:20], "left": left}
-    Path(result).write_text(json.dumps(found))
+    results = {"memory": samples, "done": soak.done, "foreign": soak.foreign[:20], "left": left}
+    Path(result).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

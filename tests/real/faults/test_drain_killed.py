@@ -56,7 +56,7 @@ class Killed:
         process.join()
 
     def one_undisturbed(self) -> float:
-        """The seconds that an undisturbed drain takes."""
+        """The seconds that an undisturbed drain takes; they only spread the kills."""
         start = time.monotonic()
         process = self.start()
         process.join()

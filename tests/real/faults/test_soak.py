@@ -20,8 +20,8 @@ from tests.faults.cases import FOREVER, Case, Strike
 from tests.faults.conftest import SOAK_SEED as SEED
 from tests.faults.tasks import TaskWorkload
 from tests.faults.test_matrix import FLOWS, TASKS
-from tests.faults.variants import VARIANTS, Variant
-from tests.faults.workload import Trial, Workload
+from tests.faults.variants import VARIANTS
+from tests.faults.workload import Trial
 
 SECONDS = float(os.environ.get("MAIL_SOAK_SECONDS", "3"))
 START = int(os.environ.get("MAIL_SOAK_FIRST", "1"))
@@ -50,33 +50,10 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
 def drawn(dice: random.Random) -> Iterator[Strike]:
     """One to four faults, few of which take real time."""
     weights = [0.1 if variant.takes_time else 1.0 for variant in VARIANTS]
-    for variant in dice.choices(VARIANTS, weights, k=dice.choice((1, 1, 2, 3, 4))):
-        yield Strike(variant, skip=int(dice.expovariate(0.4)), count=_times(dice, variant), path=_path(dice, variant))
-
-
-def _times(dice: random.Random, variant: Variant) -> int | None:
     times: tuple[int | None, ...] = (1, 1, 1, 2, 3, 4, 6, 12, FOREVER)
-    return dice.choice(times[:4] if variant.takes_time else times)
-
-
-def _path(dice: random.Random, variant: Variant) -> str:
-    return "*" if variant.kind.operations is None else dice.choice(variant.kind.operations)
-
-
-def try_one(trial: Trial, workload: Workload, dice: random.Random, number: int) -> None:
-    """Run a workload with settings of the service and faults that the dice choose."""
-    changed = dice.sample(sorted(SETTINGS), k=dice.randint(0, 5))
-    settings = {name: dice.choice(SETTINGS[name]) for name in changed}
-    moment = (dice.randint(0, 8), dice.choice(("before", "after")))
-    dies = isinstance(workload, TaskWorkload) and dice.random() < 0.3
-    case = Case(tuple(drawn(dice)), 0, Effect.READ, kill=moment if dies else None, wild=True)
-
-    trial.prepare(workload, **settings)
-    trial.try_case(workload, case, plain_requests=10, number=number)
-
-    assert not trial.problems, f"MAIL_SOAK_SEED={SEED} MAIL_SOAK_FIRST={number} with {settings}:\n" + "\n".join(
-        trial.problems
-    )
+    for variant in dice.choices(VARIANTS, weights, k=dice.choice((1, 1, 2, 3, 4))):
+        skip, count = int(dice.expovariate(0.4)), dice.choice(times[:4] if variant.takes_time else times)
+        yield Strike(variant, skip=skip, count=count, path=dice.choice(variant.kind.operations or ("*",)))
 
 
 @pytest.mark.timeout(SECONDS + 300)
@@ -84,6 +61,15 @@ def test_soak(soak_trial: Trial) -> None:
     end = time.monotonic() + SECONDS
     for number in count(START):
         dice = random.Random(f"{SEED} {number}")
-        try_one(soak_trial, dice.choice(dice.choice((FLOWS, TASKS))), dice, number)
+        workload = dice.choice(dice.choice((FLOWS, TASKS)))
+        changed = dice.sample(sorted(SETTINGS), k=dice.randint(0, 5))
+        settings = {name: dice.choice(SETTINGS[name]) for name in changed}
+        moment = (dice.randint(0, 8), dice.choice(("before", "after")))
+        dies = isinstance(workload, TaskWorkload) and dice.random() < 0.3
+        case = Case(tuple(drawn(dice)), 0, Effect.READ, kill=moment if dies else None, wild=True)
+        soak_trial.prepare(workload, **settings)
+        soak_trial.try_case(workload, case, plain_requests=10, number=number)
+        problems = "\n".join(soak_trial.problems)
+        assert not problems, f"MAIL_SOAK_SEED={SEED} MAIL_SOAK_FIRST={number} with {settings}:\n{problems}"
         if time.monotonic() > end:
             break

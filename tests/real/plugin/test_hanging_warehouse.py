@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import socket
 import uuid
 
 import httpx
 import pytest
-from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
 from airflow_provider_mail.plugin import app as page_app
@@ -46,20 +43,7 @@ def task_token(task: str) -> str:
     return JWTGenerator(valid_for=600, audience=audience, issuer=None, **signing).generate({"sub": task})
 
 
-def addresses(app: FastAPI) -> list[str]:
-    """Every route that is read with GET, with something for its parameters; those of the page are left out."""
-    found = []
-    for route in app.routes:
-        if isinstance(route, Mount) and isinstance(route.app, FastAPI) and route.path != "/mail":
-            found += [route.path + address for address in addresses(route.app)]
-        elif isinstance(route, APIRoute) and "GET" in route.methods:
-            found.append(re.sub(r"\{\w+(:\w+)?\}", "1", route.path))
-    return found
-
-
-def test_every_route_of_the_api_server_responds_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, airflow_home: object
-) -> None:
+def test_the_api_server_responds_meanwhile(monkeypatch: pytest.MonkeyPatch, airflow_home: object) -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, MovableLoop)
@@ -73,19 +57,15 @@ def test_every_route_of_the_api_server_responds_meanwhile(
         ):
             persons = [asyncio.create_task(client.get("/mail/")) for _ in range(PERSONS)]
             accepted = [await asyncio.to_thread(warehouse.accept) for _ in range(PLACES)]
-            requested = addresses(app)
-            statuses = [(await client.get(address)).status_code for address in requested]
-            # The API of tasks lists its routes nowhere.
-            alive = await client.get("/execution/health")
+            for address in ("/api/v2/monitor/health", "/api/v2/version", "/api/v2/dags", "/execution/health"):
+                assert (await client.get(address)).status_code == 200, address
             task = str(uuid.uuid4())
             heartbeat = await client.put(
                 f"/execution/task-instances/{task}/heartbeat",
                 headers={"authorization": f"Bearer {task_token(task)}"},
                 json={"hostname": "worker", "pid": 1},
             )
-            assert len(statuses) > 50
-            assert statuses[requested.index("/api/v2/monitor/health")] == 200
-            assert (alive.status_code, heartbeat.status_code) == (200, 404), "there is no such task"
+            assert heartbeat.status_code == 404, "there is no such task"
             assert not any(person.done() for person in persons)
             warehouse.setblocking(False)
             with pytest.raises(BlockingIOError):

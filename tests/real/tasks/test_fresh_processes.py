@@ -56,10 +56,7 @@ def test_the_first_wait_of_a_triggerer_imports_beside_the_loop(
 ) -> None:
     emulator.add_campaign("spring")
     connection = json.dumps({"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key})
-
-    lines = output(FRESH_TRIGGERER, kind, AIRFLOW_CONN_MAIL_DEFAULT=connection)
-
-    assert lines[-3:] == ["True", "[]", "False"]
+    assert output(FRESH_TRIGGERER, kind, AIRFLOW_CONN_MAIL_DEFAULT=connection)[-3:] == ["True", "[]", "False"]
 
 
 @pytest.mark.parametrize("default", ["True", "False"])

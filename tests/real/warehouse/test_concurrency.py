@@ -28,6 +28,7 @@ from tests.warehouse.standins import SAMPLE
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
 WORKERS, ROUNDS, KEYS = 3, 6, 400
+MINUTE = datetime.timedelta(minutes=1)
 
 
 def rows_of(worker: int) -> list[list[tuple[Any, ...]]]:
@@ -35,9 +36,7 @@ def rows_of(worker: int) -> list[list[tuple[Any, ...]]]:
     chance = random.Random(worker)
     return [
         [
-            thing(
-                THINGS, number, name=f"{worker}/{turn}", at=NOON + datetime.timedelta(minutes=turn * WORKERS + worker)
-            )
+            thing(THINGS, number, name=f"{worker}/{turn}", at=NOON + (turn * WORKERS + worker) * MINUTE)
             for number in chance.sample(range(KEYS), KEYS // 2)
         ]
         for turn in range(ROUNDS)
@@ -46,10 +45,8 @@ def rows_of(worker: int) -> list[list[tuple[Any, ...]]]:
 
 def latest() -> list[tuple[Any, ...]]:
     """What must come of them in whatever order they are loaded: of each key what was observed last."""
-    rows = sorted(
-        (row for worker in range(WORKERS) for rows in rows_of(worker) for row in rows), key=lambda row: row[-1]
-    )
-    return sorted({row[1]: row for row in rows}.values(), key=lambda row: row[1])
+    rows = [row for worker in range(WORKERS) for rows in rows_of(worker) for row in rows]
+    return sorted({row[1]: row for row in sorted(rows, key=lambda row: row[-1])}.values(), key=lambda row: row[1])
 
 
 def work(warehouse: Warehouse, worker: int, start: Any) -> None:
@@ -81,16 +78,16 @@ def test_processes_load_overlapping_keys_at_once(native: Warehouse) -> None:
     assert native.rows(THINGS) == latest()
 
 
-def test_a_table_is_made_and_widened_by_many_at_once(native: Warehouse) -> None:
+def test_a_table_is_created_and_widened_by_many_at_once(native: Warehouse) -> None:
     narrow, start = Table(PLAIN.columns[:3], PLAIN.key, ""), threading.Barrier(6)
 
-    def make(number: int) -> None:
+    def create(number: int) -> None:
         table, mine = narrow if number % 2 else PLAIN, native.another()
         start.wait(PATIENCE)
         mine.load(table, [thing(table, number, name="x")])
 
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(make, range(6)))
+        list(pool.map(create, range(6)))
     assert [(row[1], row[2]) for row in native.rows(narrow)] == [(number, "x") for number in range(6)]
 
 
@@ -99,17 +96,19 @@ def test_a_deadlock_is_tried_again(
     make_warehouse: Callable[..., Warehouse], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    warehouse = make_warehouse(kind)
+    warehouse, turn = make_warehouse(kind), 0
     warehouse.load(THINGS, [thing(THINGS, number, name="old") for number in range(100)])
     waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
     if warehouse.is_mysql:
         waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    for turn in range(1, 6):
-        rows = [thing(THINGS, n, name="new", at=NOON + datetime.timedelta(minutes=turn)) for n in (1, 60)]
+    # Postgres looks for a deadlock once, a second after ours began to wait: on a slow machine there is none yet.
+    while "conflict with another transaction (attempt 1 of 8)" not in caplog.text:
+        turn += 1
+        rows = [thing(THINGS, number, name="new", at=NOON + turn * MINUTE) for number in (1, 60)]
         with ThreadPoolExecutor(1) as pool, closing(warehouse.another().hook.get_conn()) as other:
             cursor = other.cursor()
             if not warehouse.is_mysql:
-                cursor.execute("SET deadlock_timeout = '20s'")  # so that it is ours that finds out, and is given up
+                cursor.execute("SET deadlock_timeout = '20s'")  # so that ours is given up, unless it missed it
             # The other transaction has done more, so ours is the one that MySQL gives up.
             cursor.execute("UPDATE things SET size = 1 WHERE account = 'a' AND number BETWEEN 50 AND 99")
             ours = pool.submit(warehouse.load, THINGS, rows)
@@ -117,18 +116,11 @@ def test_a_deadlock_is_tried_again(
             try:
                 cursor.execute("UPDATE things SET size = 1 WHERE account = 'a' AND number = 1")
             except psycopg.errors.DeadlockDetected:
-                # Ours looks once, a second after it began to wait: on a slow machine that was before the deadlock.
                 other.rollback()
             else:
                 other.commit()
             ours.result(PATIENCE)
-        if "conflict with another transaction (attempt 1 of 8)" in caplog.text:
-            break
-    assert "conflict with another transaction (attempt 1 of 8)" in caplog.text
     assert [row[2] for row in warehouse.rows(THINGS) if row[1] in (1, 60)] == ["new", "new"]
-
-
-# SIGKILL
 
 
 def die_in_rows(warehouse: Warehouse, reached: Any) -> None:
@@ -167,7 +159,6 @@ def test_a_killed_load_leaves_neither_rows_nor_locks(warehouse: Warehouse, death
         assert process.pid
         os.kill(process.pid, signal.SIGKILL)
         process.join(PATIENCE)
-    assert process.exitcode == -signal.SIGKILL
     assert [row[2] for row in warehouse.rows(THINGS)] == ["old"] * 10
     warehouse.load(THINGS, [thing(THINGS, 1, name="newest", at=LATER)])
     assert warehouse.rows(THINGS)[1][2] == "newest"
@@ -180,7 +171,7 @@ def test_a_load_ends_with_the_connection_of_its_server(postgres: Warehouse, ware
         yield thing(THINGS, 1, name="new", at=LATER)
         with warehouse_database.connect() as other:
             other.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
                 "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
             )
         yield thing(THINGS, 2, at=LATER)

@@ -1,21 +1,84 @@
-"""A file of DuckDB that another process uses."""
+"""A file of DuckDB that several processes use: one at a time has the lock beside it, whose threads share that."""
 
 from __future__ import annotations
 
+import fcntl
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from airflow_provider_mail.warehouse.file_lock import merge_lock
+from airflow_provider_mail.warehouse.file_lock import merge_lock, one_process
 from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import THINGS, thing
 
 
 @pytest.fixture
-def duck(make_warehouse: Any) -> Warehouse:
+def duck(make_warehouse: Callable[..., Warehouse]) -> Warehouse:
     return make_warehouse("duckdb")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return str(tmp_path / "warehouse.duckdb")
+
+
+def hold(database: str, held: Any, leave: Any, begun: Any = None) -> None:
+    if begun:
+        begun.set()
+    with one_process(database, PATIENCE):
+        held.set()
+        leave.wait(PATIENCE)
+
+
+def is_free(database: str) -> bool:
+    """Whether another process would get the lock now; it belongs to a file descriptor, so this process can try."""
+    with Path(f"{database}.lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_another_process_waits_for_its_turn(database: str) -> None:
+    mine, begun, theirs, leave = FORK.Event(), FORK.Event(), FORK.Event(), FORK.Event()
+    first = fork(hold, database, mine, leave)
+    assert mine.wait(PATIENCE)
+    second = fork(hold, database, theirs, leave, begun)
+    assert begun.wait(PATIENCE)
+    assert not is_free(database)
+    leave.set()
+    assert theirs.wait(PATIENCE)
+    for process in (first, second):
+        process.join(PATIENCE)
+        assert process.exitcode == 0
+
+
+def test_a_process_that_is_killed_leaves_no_lock(database: str) -> None:
+    held = FORK.Event()
+    process = fork(hold, database, held, FORK.Event())
+    assert held.wait(PATIENCE)
+    process.kill()
+    process.join(PATIENCE)
+    with one_process(database, PATIENCE):
+        pass
+
+
+def test_threads_share_it_until_the_last_has_left(database: str) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=hold, args=(database, entered, leave))
+    with one_process(database, 0):
+        thread.start()
+        assert entered.wait(PATIENCE)
+    assert not is_free(database)
+    leave.set()
+    thread.join(PATIENCE)
+    assert is_free(database)
 
 
 def test_a_forked_child_has_a_merge_lock_of_its_own(duck: Warehouse) -> None:
@@ -30,7 +93,7 @@ def test_a_forked_child_has_a_merge_lock_of_its_own(duck: Warehouse) -> None:
     assert len(duck.rows(THINGS)) == 1
 
 
-def hold(path: str, held: Any, leave: Any) -> None:
+def keep_open(path: str, held: Any, leave: Any) -> None:
     with duckdb.connect(path):
         held.set()
         leave.wait(PATIENCE)
@@ -39,14 +102,9 @@ def hold(path: str, held: Any, leave: Any) -> None:
 def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     duck.load(THINGS, [])
     held, leave = FORK.Event(), FORK.Event()
-    process = fork(hold, duck.hook.get_connection("warehouse").host, held, leave)
+    process = fork(keep_open, duck.hook.get_connection("warehouse").host, held, leave)
     assert held.wait(PATIENCE)
-    pauses: list[None] = []
-
-    def pause() -> None:
-        pauses.append(leave.set())
-
-    monkeypatch.setattr("airflow_provider_mail.warehouse.connection.pause", pause)
+    monkeypatch.setattr("airflow_provider_mail.warehouse.connection.pause", leave.set)
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
-    assert pauses
+    assert leave.is_set()
     process.join(PATIENCE)

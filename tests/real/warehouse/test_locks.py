@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 
@@ -28,30 +27,38 @@ POSTGRES = {
 MYSQL = {
     "table": ("LOCK TABLES things WRITE", "Waiting for table metadata lock, .*held by .*connection"),
     "row": (UPDATE, "a lock of rows, held by connection"),
-    "load": ("SELECT get_lock('{lock}', 0)", "User lock, held by connection"),
-}
+    # See `MySql._lock_name`.
+    "load": ("SELECT get_lock('airflow_provider_mail.7e1ddfc85ae45a95330209c0834c5987', 0)",
+             "User lock, held by connection"),
+}  # fmt: skip
 CASES = [
-    *((kind, *case) for kind in ("psycopg3", "psycopg2") for case in POSTGRES.values()),
-    *(("mysql", *case) for case in MYSQL.values()),
+    pytest.param(kind, *case, id=f"{kind}-{name}")
+    for kind, cases in (("psycopg3", POSTGRES), ("psycopg2", POSTGRES), ("mysql", MYSQL))
+    for name, case in cases.items()
 ]
-IDS = [f"{kind}-{what}" for kind in ("psycopg3", "psycopg2") for what in POSTGRES] + [f"mysql-{what}" for what in MYSQL]
+OLD, NEW = [thing(THINGS, 1, name="old")], [thing(THINGS, 1, name="new", at=LATER)]
 
 
 @contextmanager
 def held(warehouse: Warehouse, statement: str) -> Iterator[None]:
     """Let another connection run a statement, whose locks it holds in the block."""
     with closing(warehouse.another().hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-        # See `MySql._lock_name`.
-        cursor.execute(statement.format(lock="airflow_provider_mail.7e1ddfc85ae45a95330209c0834c5987"))
+        cursor.execute(statement)
         yield
         connection.rollback()
 
 
-def things() -> list[tuple[Any, ...]]:
-    return [thing(THINGS, 1, name="new", at=LATER)]
+def load_when_released(warehouse: Warehouse, statement: str, caplog: pytest.LogCaptureFixture, message: str) -> None:
+    """Release the lock once the log has the message."""
+    caplog.set_level("INFO")
+    with ThreadPoolExecutor() as pool:
+        with held(warehouse, statement):
+            load = pool.submit(warehouse.load, THINGS, NEW)
+            wait_until(lambda: re.search(message, caplog.text), what="the line in the log")
+        assert load.result().changed == 1
 
 
-@pytest.mark.parametrize(("kind", "statement", "message"), CASES, ids=IDS)
+@pytest.mark.parametrize(("kind", "statement", "message"), CASES)
 def test_what_holds_a_lock_is_logged_and_the_wait_ends(
     make_warehouse: Callable[..., Warehouse],
     caplog: pytest.LogCaptureFixture,
@@ -59,30 +66,19 @@ def test_what_holds_a_lock_is_logged_and_the_wait_ends(
     statement: str,
     message: str,
 ) -> None:
-    caplog.set_level("INFO")
     warehouse = make_warehouse(kind)
-    old = [thing(THINGS, 1, name="old")]
-    warehouse.load(THINGS, old)
+    warehouse.load(THINGS, OLD)
     words = rf"raise `lock_timeout`: .* for 1 s( \(|; .*{message})"
     with held(warehouse, statement), pytest.raises(WarehouseError, match=words) as caught:
-        warehouse.load(THINGS, things(), lock_timeout=1)
+        warehouse.load(THINGS, NEW, lock_timeout=1)
     assert SECRET not in str(caught.value)
-    assert warehouse.rows(THINGS) == old
+    assert warehouse.rows(THINGS) == OLD
     caplog.clear()
-    with ThreadPoolExecutor() as pool:
-        with held(warehouse, statement):
-            load = pool.submit(warehouse.load, THINGS, things())
-            wait_until(lambda: "waiting for a lock" in caplog.text, what="the line in the log")
-        assert load.result().changed == 1
-    assert re.search(f"table things on connection 'warehouse': waiting for a lock since .+ s: {message}", caplog.text)
+    words = f"table things on connection 'warehouse': waiting for a lock since .+ s: {message}"
+    load_when_released(warehouse, statement, caplog, words)
     assert SECRET not in caplog.text
 
 
 def test_a_file_that_another_connection_writes(sqlite: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    sqlite.load(THINGS, [])
-    with ThreadPoolExecutor() as pool:
-        with held(sqlite, "BEGIN IMMEDIATE"):
-            load = pool.submit(sqlite.load, THINGS, things())
-            wait_until(lambda: "another connection writes to the database file" in caplog.text, what="the line")
-        assert load.result().inserted == 1
+    sqlite.load(THINGS, OLD)
+    load_when_released(sqlite, "BEGIN IMMEDIATE", caplog, "another connection writes to the database file")

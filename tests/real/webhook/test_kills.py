@@ -1,13 +1,12 @@
 """Kill -9 of the receiver and of its database under load: what was accepted is in the inbox.
 
-Each once, unless MAIL_ALL_FAULTS is set: then 100 random moments.
+Each once, or with MAIL_ALL_FAULTS=1 fifty times.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import random
 import subprocess
@@ -22,13 +21,12 @@ import pytest
 
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
-from tests.support.proxy import Proxy
 from tests.support.receiver import HEADERS, RunningReceiver
 from tests.webhook.pushes import body, event
 
 ALL = os.environ.get("MAIL_ALL_FAULTS") == "1"
 ROUNDS = 100 if ALL else 2
-SENDERS = 8
+SENDERS = 4
 
 pytestmark = pytest.mark.timeout(7200 if ALL else 900)
 
@@ -54,10 +52,10 @@ class Load:
         for thread in self._threads:
             thread.join()
 
-    def wait_for_more(self, count: int, status: int = 200) -> None:
-        """Wait until so many more pushes got a status."""
-        enough = self.statuses.count(status) + count
-        wait_until(lambda: self.statuses.count(status) >= enough, what=f"pushes with {status}", interval=0.01)
+    def wait_for_more(self, count: int) -> None:
+        """Wait until so many more pushes are accepted."""
+        enough = len(self.accepted) + count
+        wait_until(lambda: len(self.accepted) >= enough, what="accepted pushes", interval=0.01)
 
     def _send(self) -> None:
         with httpx.Client(headers=HEADERS, timeout=60) as client:
@@ -67,7 +65,7 @@ class Load:
                 try:
                     status = client.post(self._url, content=push).status_code
                 except httpx.TransportError:
-                    self._ended.wait(0.05)
+                    self._ended.wait(0.1)
                     continue
                 if status == 200:
                     self.accepted.append(number)
@@ -91,7 +89,7 @@ def kill_database(server: PostgresServer) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=60)
+    psutil.wait_procs(processes)
 
     def started() -> bool:
         # On a busy machine it takes longer than pg_ctl waits, and is not ready when it is looked at again.
@@ -103,15 +101,6 @@ def kill_database(server: PostgresServer) -> None:
     wait_until(started, what="the database runs again")
 
 
-def check(receiver: RunningReceiver, load: Load) -> None:
-    """End the load; everything that was accepted is in the inbox."""
-    load.__exit__()
-    assert set(load.accepted) - {int(event["Number"]) for event in receiver.events()} == set()
-    assert set(load.statuses) <= {200, 503}
-    assert receiver.token not in receiver.log.read_text()
-    assert "@example.com" not in receiver.log.read_text()
-
-
 @pytest.mark.ci
 def test_what_was_accepted_is_stored_after_kills(tmp_path: Path, server: PostgresServer) -> None:
     chance = random.Random()
@@ -121,29 +110,15 @@ def test_what_was_accepted_is_stored_after_kills(tmp_path: Path, server: Postgre
         Load(receiver) as load,
     ):
         for number in range(ROUNDS):
-            load.wait_for_more(chance.randint(20, 200))
+            load.wait_for_more(chance.randint(20, 200 if ALL else 60))
             if number % 2:
                 receiver.process.kill()
                 receiver.start()
             else:
                 kill_database(server)
         load.wait_for_more(20)
-        check(receiver, load)
-
-
-def test_what_was_accepted_is_stored_after_the_database_hung(tmp_path: Path, server: PostgresServer) -> None:
-    with server.database() as database, Proxy(f"{database.socket_folder}/.s.PGSQL.5432") as proxy:
-        far = json.loads(database.airflow_connection) | {"host": "127.0.0.1", "port": proxy.port}
-        with RunningReceiver(tmp_path, json.dumps(far)) as receiver, Load(receiver) as load:
-            load.wait_for_more(50)
-            proxy.hold(new=False)
-            proxy.wait_for_held(60)
-            load.wait_for_more(50)
-            proxy.hold(new=True)
-            wait_until(lambda: "is given up" in receiver.log.read_text(), what="a connection is given up")
-            load.wait_for_more(1, status=503)
-            proxy.release()
-            receiver.process.kill()
-            receiver.start()
-            load.wait_for_more(50)
-            check(receiver, load)
+        load.__exit__()
+        assert set(load.accepted) - {int(event["Number"]) for event in receiver.events()} == set()
+        assert set(load.statuses) <= {200, 503}
+        log = receiver.log.read_text()
+        assert (receiver.token in log, "@example.com" in log) == (False, False)

@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,13 +87,12 @@ def sending(client: MailClient) -> Iterator[list[str]]:
             mail = {"unique_msg_id": sent[-1], "subject": "Hi", "content": "<p>Hi</p>", "to": recipient}
             client.send(SendMail(sender_mail=SENDERS[len(sent) % 2], **mail))
 
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield sent
-    finally:
-        ended.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(send)
+        try:
+            yield sent
+        finally:
+            ended.set()
 
 
 def test_no_push_is_lost_while_the_token_is_rotated(

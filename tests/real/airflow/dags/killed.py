@@ -17,6 +17,7 @@ for deferrable in (True, False):
             subject="Hi",
             content="<p>Hi</p>",
             send_date="{{ dag_run.conf['send_date'] }}",
+            allow_past_send_date=True,
             send_list_names=["everybody"],
             wait_for_completion=True,
             deferrable=deferrable,

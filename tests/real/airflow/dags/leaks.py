@@ -1,4 +1,4 @@
-"""A task for every way to fail with something that must not be told; what that is stands elsewhere."""
+"""A task for every way to fail with something that must not be shown; what that is stands elsewhere."""
 
 import json
 import logging
@@ -68,21 +68,17 @@ ADDRESS, NAME, PHONE, GONE, CALLBACK = (
 HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "<p>Hello</p>"}
 
 
-def hidden(name: str) -> str:
-    return PLANTED[name]
-
-
 def rows() -> Iterator[dict[str, str]]:
-    yield {"email": hidden("address"), "name": hidden("name"), "phone_number": hidden("phone")}
+    yield {"email": PLANTED["address"], "name": PLANTED["name"], "phone_number": PLANTED["phone"]}
 
 
 def letters() -> Iterator[dict[str, Any]]:
-    yield {"to": {"email": hidden("address"), "name": hidden("name")}, "params": {"name": hidden("name")}}
+    yield {"to": {"email": PLANTED["address"], "name": PLANTED["name"]}, "params": {"name": PLANTED["name"]}}
 
 
 def bad_letters() -> Iterator[dict[str, Any]]:
     yield from letters()
-    yield {"to": f"{hidden('address')}, {hidden('address')}"}
+    yield {"to": f"{PLANTED['address']}, {PLANTED['address']}"}
 
 
 def crashing_rows() -> Iterator[dict[str, str]]:
@@ -103,7 +99,7 @@ with DAG(
 ):
     for shape in [*SHAPES, *ELSEWHERE]:
         MailSendOperator(task_id=f"send_{shape}", mail_conn_id=f"mail_{shape}", to=ADDRESS, **HELLO)
-    for shape in SHAPES:
+    for shape in ("code_400", "cut", "hang_up", "page_500"):
         MailImportContactsOperator(task_id=f"rows_{shape}", mail_conn_id=f"mail_{shape}", contacts=rows, chunk_size=1)
     for choice in ("fail", "resend", "skip"):
         MailSendBatchOperator(
@@ -122,9 +118,6 @@ with DAG(
     people: dict[str, Any] = {"mail_conn_id": "mail_good", "sql_conn_id": "crm"}
     SqlToMailContactsOperator(
         task_id="sql_imported", sql="SELECT * FROM people", rejects_table="aside", max_reject_fraction=1, **people
-    )
-    SqlToMailContactsOperator(
-        task_id="sql_cast", sql="SELECT email, name::int AS phone_number FROM people", count_first=False, **people
     )
     SqlToMailContactsOperator(
         task_id="sql_rejects", sql="SELECT * FROM people", rejects_table="unsuited", max_reject_fraction=1, **people
@@ -152,21 +145,12 @@ with DAG(
     SqlToMailBatchOperator(task_id="batch_unclear", mail_conn_id="mail_page_500", cc_column="email", **one, **rows_of)
     for name, sql in {
         "bad_row": "SELECT * FROM people ORDER BY length(email)",
-        "bad_name": "SELECT email, repeat(name, 99) AS name FROM people WHERE email NOT LIKE '%%,%%'",
         "bad_tag": "SELECT email, ARRAY[name] AS tag FROM people",
         "cast": "SELECT email, name::int AS number FROM people",
     }.items():
-        SqlToMailBatchOperator(
-            task_id=f"batch_{name}", mail_conn_id="mail_good", sql=sql, **rows_of,
-            name_column="name" if name == "bad_name" else None,
-        )  # fmt: skip
-    SqlToMailBatchOperator(
-        task_id="batch_parameter",
-        mail_conn_id="mail_good",
-        sql="SELECT %s::int AS email",
-        parameters=[ADDRESS],
-        **rows_of,
-    )
+        SqlToMailBatchOperator(task_id=f"batch_{name}", mail_conn_id="mail_good", sql=sql, **rows_of)
+    parameter: dict[str, Any] = {"sql": "SELECT %s::int AS email", "parameters": [ADDRESS]}
+    SqlToMailBatchOperator(task_id="batch_parameter", mail_conn_id="mail_good", **parameter, **rows_of)
 
     # --- out of files ---
 
@@ -174,7 +158,7 @@ with DAG(
         task_id="file_imported", mail_conn_id="mail_emulator", path=f"file://{FOLDER}/people.csv", list_name="friends",
         rejects_path=f"file://{FOLDER}/aside.jsonl", max_reject_fraction=1,
     )  # fmt: skip
-    for file in ("people.csv", "torn.csv", "torn.jsonl", "other_encoding.csv", "odd_values.jsonl"):
+    for file in ("people.csv", "torn.jsonl"):
         ObjectStorageToMailContactsOperator(
             task_id=f"file_{file}", mail_conn_id="mail_code_400", path=f"file://{FOLDER}/{file}", chunk_size=1
         )
@@ -183,10 +167,9 @@ with DAG(
 
     into: dict[str, Any] = {"sql_conn_id": "crm"}
     MailContactsToSqlOperator(task_id="contacts_loaded", mail_conn_id="mail_emulator", list_name="known", **into)
-    for table in ("checked", "guarded"):
-        MailContactsToSqlOperator(
-            task_id=f"contacts_{table}", mail_conn_id="mail_emulator", list_name="known", table=table, **into
-        )
+    MailContactsToSqlOperator(
+        task_id="contacts_guarded", mail_conn_id="mail_emulator", list_name="known", table="guarded", **into
+    )
     MailContactsToSqlOperator(task_id="contacts_odd", mail_conn_id="mail_odd_contacts", list_name="known", **into)
     MailCampaignsToSqlOperator(task_id="campaigns", mail_conn_id="mail_code_401", **into)
     MailCampaignStatsToSqlOperator(task_id="statistics", mail_conn_id="mail_code_400", **into)
@@ -219,13 +202,9 @@ with DAG(
         MailMergeStageTableOperator(task_id="merge_password", **files),
     ]
 
-    # --- what only has the key and the service's words to tell ---
+    # --- what only has the key and the service's words to show ---
 
-    news: dict[str, Any] = {
-        "sender_mail": "news@example.com",
-        "subject": "News",
-        "content": "unsubscribe",
-    }
+    news: dict[str, Any] = {"sender_mail": "news@example.com", "subject": "News", "content": "unsubscribe"}
     MailPreflightOperator(task_id="preflight", mail_conn_id="mail_emulator", send_list_names=["known"], **news)
     MailPreflightOperator(task_id="preflight_code_400", mail_conn_id="mail_code_400", **news, send_list_names=["a"])
     MailSaveWebhookOperator(task_id="webhook", mail_conn_id="mail_emulator", trans_callback_url=CALLBACK)
@@ -258,12 +237,12 @@ with DAG(
     @task
     def mailed() -> None:
         for name in ("emulator", "code_400", "code_500", "page"):
-            for to in (f"{hidden('name')} <{hidden('address')}>", [f"{hidden('address')} {hidden('address')}"]):
+            for to in (f"{PLANTED['name']} <{PLANTED['address']}>", [f"{PLANTED['address']} {PLANTED['address']}"]):
                 send_email(to, "Hello", "<p>Hello</p>", conn_id=f"mail_{name}", from_email="news@example.com")
 
     @task
     def mailed_in_earnest() -> None:
-        send_email(hidden("address"), "a", "b", conn_id="mail_code_400", from_email="a@example.com", raise_errors=True)
+        send_email(PLANTED["address"], "a", "b", conn_id="mail_code_400", from_email="a@example.com", raise_errors=True)
 
     notified()
     mailed()
@@ -273,14 +252,14 @@ with DAG(
     def token() -> None:
         from airflow_provider_mail.api.oauth import GetToken
 
-        secret = hidden("client_secret")
-        MailHook("mail_code_400").send(GetToken(client_id="client", client_secret=secret, code=hidden("code")))
+        secret = PLANTED["client_secret"]
+        MailHook("mail_code_400").send(GetToken(client_id="client", client_secret=secret, code=PLANTED["code"]))
 
     @task
     def hook() -> None:
         from airflow_provider_mail.api.contacts import DeleteContact
 
-        MailHook("mail_page_500").send(DeleteContact(email=hidden("address")))
+        MailHook("mail_page_500").send(DeleteContact(email=PLANTED["address"]))
 
     @task(templates_dict={"canary": "{{ 'canary-' ~ 'rendered' }}"})
     def canary(templates_dict: dict[str, str]) -> str:

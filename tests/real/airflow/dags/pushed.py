@@ -1,4 +1,4 @@
-"""A wait for a campaign, the drain of pushed events, a DAG that runs when some were stored, and the comparison."""
+"""The drain of pushed events, a DAG that runs when some were stored, and the comparison."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from typing import Any
 from airflow.sdk import DAG, Asset, task
 
 from airflow_provider_mail.operators.events import MailEventsReconcileOperator
-from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 
 stored_events = Asset("pushed_stored_events")
-
-with DAG("pushed_wait", schedule=None, params={"mail_name": ""}):
-    # Without a push it would be polled again in an hour.
-    MailCampaignSensor(task_id="wait", mail_name="{{ params.mail_name }}", deferrable=True, poke_interval=3600)
 
 with DAG("pushed_drain", schedule=None):
     came = MailInboxSensor(task_id="came", deferrable=True, poke_interval=1)
