@@ -79,6 +79,11 @@ class Told:
     events: dict[str, list[Wire]] = field(default_factory=dict)
     """Events that were pushed, each once, by account."""
 
+    def readings(self, of_list: tuple[str, str, str]) -> tuple[list[Wire], list[Wire]]:
+        """The contacts of a list, at both times of `LISTS_READ_AT`."""
+        contacts = self.lists[of_list]
+        return contacts[JOINED:] + self.left, contacts
+
     def latest(self) -> dict[tuple[str, str], Wire]:
         """The last record of each campaign that is not gone, by account and name."""
         return {
@@ -333,9 +338,10 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
             days = Coverage.days(TRANSACTIONAL_STATS["stats_date"], FIRST_DAY, LAST_DAY, only=came, **who)
             warehouse.load(TRANSACTIONAL_STATS, rows, "mail_transactional_stats", covers=days)
 
-    for (account, team, name), contacts in said.lists.items():
+    for key in said.lists:
+        account, team, name = key
         of_list = {"mail_conn_id": account, "team": team, "list_name": name}
-        for read_at, there in zip(LISTS_READ_AT, (contacts[JOINED:] + said.left, contacts), strict=True):
+        for read_at, there in zip(LISTS_READ_AT, said.readings(key), strict=True):
             rows = [contact_row(Contact.model_validate(one), **of_list, observed_at=read_at) for one in there]
             part = list_part(team, name)
             history = contacts_history("mail_contacts_history", of_list, read_at)
