@@ -35,8 +35,7 @@ def create(client: api.MailClient, **changes: object) -> None:
 def test_only_save_makes_a_draft_that_is_not_sent(lists: list[str] | None, service: Emulator, client: api.MailClient):
     create(client, only_save=True, send_list_names=lists)
     service.clock.advance(days=30)
-    assert found(client).mail_status == api.MailStatus.DRAFT
-    assert service.campaign_recipients(NAME) == []
+    assert (found(client).mail_status, service.campaign_recipients(NAME)) == (api.MailStatus.DRAFT, [])
 
 
 @pytest.mark.parametrize("only_save", [None, False], ids=["absent", "false"])
@@ -44,8 +43,7 @@ def test_without_a_send_date_it_is_sent_at_once(only_save: bool | None, service:
     create(client, only_save=only_save)
     assert found(client).mail_status == api.MailStatus.SENDING
     service.clock.advance(minutes=1)
-    assert found(client).mail_status == api.MailStatus.COMPLETE
-    assert service.campaign_recipients(NAME) == BOTH
+    assert (found(client).mail_status, service.campaign_recipients(NAME)) == (api.MailStatus.COMPLETE, BOTH)
 
 
 @pytest.mark.parametrize("shown_as", [-1, 1])
@@ -57,8 +55,7 @@ def test_with_a_send_date_it_waits(shown_as: int, service: Emulator, client: api
     assert (found(client).mail_status, found(client).send_by_date_time) == (shown_as, send_date)
     assert service.campaign_recipients(NAME) == []
     service.clock.advance(minutes=1)
-    assert found(client).mail_status == api.MailStatus.COMPLETE
-    assert service.campaign_recipients(NAME) == BOTH
+    assert (found(client).mail_status, service.campaign_recipients(NAME)) == (api.MailStatus.COMPLETE, BOTH)
 
 
 @pytest.mark.parametrize("late", [None, timedelta(0), timedelta(days=1)])
