@@ -24,7 +24,7 @@ from tests.webhook.pushes import body, event
 from tests.webhook.receiving import TOKEN, Sender, receiver, stored
 from tests.webhook.test_events import read
 
-pytestmark = pytest.mark.not_unit
+pytestmark = [pytest.mark.not_unit, pytest.mark.usefixtures("still_clock")]  # whatever time the database takes
 
 
 def test_a_push_is_in_the_inbox_when_it_is_accepted(ready: Inbox) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -26,7 +27,7 @@ CONN_ID = "AIRFLOW__MAIL__INBOX_CONN_ID"
 
 
 @pytest.fixture(autouse=True)
-def context(monkeypatch: pytest.MonkeyPatch, airflow_home: object) -> None:
+def context(monkeypatch: pytest.MonkeyPatch, airflow_home: object, still_clock: object) -> None:
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
     for name in OPTIONS:
         monkeypatch.delenv(f"AIRFLOW__MAIL__{name.upper()}", raising=False)
@@ -35,14 +36,8 @@ def context(monkeypatch: pytest.MonkeyPatch, airflow_home: object) -> None:
 def lifespan(app: ReceiverApp) -> list[dict[str, Any]]:
     """Start and end as an ASGI server does."""
     sent: list[dict[str, Any]] = []
-    received = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-
-    async def receive() -> dict[str, Any]:
-        return next(received)
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    receive, send = AsyncMock(side_effect=messages), AsyncMock(side_effect=sent.append)
     asyncio.run(app({"type": "lifespan"}, receive, send))
     return sent
 
