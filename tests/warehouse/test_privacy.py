@@ -151,9 +151,7 @@ def test_an_error_without_its_words_says_what_to_do(
 
 
 @pytest.mark.not_unit
-def test_the_error_of_the_rows_is_not_sent_to_the_server(
-    make_warehouse: Callable[..., Warehouse],
-) -> None:
+def test_the_error_of_the_rows_is_not_sent_to_the_server(make_warehouse: Callable[..., Warehouse]) -> None:
     other_secret = "grace.hopper@example.com"  # the server does write down what it rejects itself
 
     def rows() -> Iterator[tuple[Any, ...]]:
