@@ -133,16 +133,11 @@ LISTS_READ_AT = moment("2026-03-14T06:00:00"), moment("2026-03-14T07:00:00")
 def _record(name: str, sent_at: datetime.datetime | None, sent: int, numbers: random.Random) -> Wire:
     opens = numbers.randint(sent // 5, sent // 2)
     return {
-        "mailName": name,
-        "mailSendDate": None if sent_at is None else millis(sent_at),
-        "sentCount": sent,
-        "openCount": opens,
-        "clickCount": opens // numbers.randint(4, 9),
-        "hardBounce": numbers.randint(0, sent // 40),
-        "softBounce": numbers.randint(0, sent // 30),
-        "unsentCount": numbers.randint(0, 50),
+        "mailName": name, "mailSendDate": None if sent_at is None else millis(sent_at), "sentCount": sent,
+        "openCount": opens, "clickCount": opens // numbers.randint(4, 9), "hardBounce": numbers.randint(0, sent // 40),
+        "softBounce": numbers.randint(0, sent // 30), "unsentCount": numbers.randint(0, 50),
         "unsubscribeCount": numbers.randint(0, sent // 100),
-    }
+    }  # fmt: skip
 
 
 def _grown(record: Wire, age: datetime.timedelta) -> Wire:
@@ -196,16 +191,13 @@ def told() -> Told:
     for account, records in final.items():
         answer.tasks[account] = [
             {
-                "guid": f"{account}-{number}",
-                "mailName": record["mailName"],
+                "guid": f"{account}-{number}", "mailName": record["mailName"], "mailStatus": 2,
                 "subject": None if record["mailName"] == "default-3" else subjects[number % len(subjects)],
                 "taskType": "ABTest" if record["mailName"] == "default-7" else "MailList",
-                "mailStatus": 2,
-                "teamName": TEAMS[account] or "Marketing",
-                "sendByDateTime": record["mailSendDate"],
+                "teamName": TEAMS[account] or "Marketing", "sendByDateTime": record["mailSendDate"],
             }
             for number, record in enumerate(records)
-        ]
+        ]  # fmt: skip
     default, shop = answer.tasks["mail_default"], answer.tasks["mail_shop"]
     named = {task["mailName"]: task for task in default}
     named["tiny"]["subject"] = "For the ten of us"
@@ -236,19 +228,15 @@ def _transactional(answer: Told, numbers: random.Random) -> None:
         days = [first + number * DAY for number in range((LAST_DAY - first).days + 1)]
         answer.days[account] = [
             {
-                "statsDate": day.isoformat(),
-                "sentCount": sent,
-                "openCount": sent // 3,
-                "clickCount": sent // 11,
-                "bounceCount": numbers.randint(0, sent // 20),
-                "unsentCount": numbers.randint(0, 9),
+                "statsDate": day.isoformat(), "sentCount": sent, "openCount": sent // 3, "clickCount": sent // 11,
+                "bounceCount": numbers.randint(0, sent // 20), "unsentCount": numbers.randint(0, 9),
                 "unsubscribeCount": 0,
             }
             for day in days
             if day.isoformat() not in missing
             # Nothing is sent on Sundays, which is not the same as a day that is missing.
             for sent in [0 if day.weekday() == 6 else numbers.randint(100, 4000)]
-        ]
+        ]  # fmt: skip
 
 
 def _contacts(answer: Told, numbers: random.Random) -> None:
