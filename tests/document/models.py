@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 import airflow_provider_mail.api as api
 from airflow_provider_mail.api._core.requests import MailRequest
-from tests.document.fact_types import Fact, Operation
+from tests.document.fact_types import YES, Fact, Operation
 from tests.document.facts import OPERATIONS
 
 AUTHORIZE = "oauth.authorize"
@@ -137,7 +137,7 @@ SMALLEST = {
 def smallest(fact: Fact) -> Any:
     """A smallest value of a field that the specification allows."""
     if fact.fields:
-        value = {inner.wire: smallest(inner) for inner in fact.fields if inner.required == "yes"}
+        value = {inner.wire: smallest(inner) for inner in fact.fields if inner.required == YES}
         return value if fact.type == "object" else [value]
     if fact.enum:
         return [fact.enum[0]] if fact.type.startswith("array") else fact.enum[0]

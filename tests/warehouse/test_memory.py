@@ -15,7 +15,7 @@ from tests.warehouse.tables import THINGS, numbers, thing
 
 pytestmark = pytest.mark.not_unit
 
-ROWS, WORDS = 20_000, "x" * 3000
+ROWS, WORDS = 60_000, "x" * 1000
 MOST = 20_000_000
 """Bytes, of 60 MB of words alone."""
 
