@@ -14,7 +14,7 @@ from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
 import airflow_provider_mail.api as api
-from airflow_provider_mail.api._core.requests import MailRequest
+from airflow_provider_mail.api import MailRequest
 from tests.document.fact_types import YES, Fact, Operation
 from tests.document.facts import OPERATIONS
 

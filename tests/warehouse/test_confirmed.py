@@ -62,15 +62,15 @@ def test_what_both_readings_lack_is_counted(native: Warehouse, removes: str) -> 
     ],
 )
 def test_all_or_too_many_need_a_permission(
-    way: Warehouse, removes: str, before: int, left: int, words: str | None, permission: dict[str, Any]
+    sqlite: Warehouse, removes: str, before: int, left: int, words: str | None, permission: dict[str, Any]
 ) -> None:
-    load(way, removes, NOON, range(before))
+    load(sqlite, removes, NOON, range(before))
     if words:
         with pytest.raises(UnconfirmedError, match=words):
-            load(way, removes, LATER, range(left))
-        assert living(way) == set(range(before))
-    load(way, removes, LATER, range(left), **permission)
-    assert living(way) == set(range(left))
+            load(sqlite, removes, LATER, range(left))
+        assert living(sqlite) == set(range(before))
+    load(sqlite, removes, LATER, range(left), **permission)
+    assert living(sqlite) == set(range(left))
 
 
 def test_an_error_of_the_second_reading_is_raised_unchanged(warehouse: Warehouse) -> None:
