@@ -87,7 +87,7 @@ EVENT_CARRIES = {
 }
 """What an event carries beyond the fields of every event, as seen in deliveries."""
 
-MAIL_STATUS = {-1: "draft", 1: "sending", 2: "send complete", 4: "send failed"}
+MAIL_STATUS = {"DRAFT": -1, "SENDING": 1, "COMPLETE": 2, "FAILED": 4}
 
 STATES = tuple(
     f"states.{of}.{n + 1}" for of, count in (("campaign", 5), ("oauth_code", 3), ("webhook", 2)) for n in range(count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import json
 import pkgutil
@@ -57,16 +58,14 @@ def private_models() -> tuple[type[MailRequest[Any]], ...]:
 
 def wire_names(model: type[BaseModel]) -> dict[str, str]:
     """Wire name to attribute name."""
-    return {wire_name(model, name): name for name in model.model_fields}
+    return {_wire_name(field) or name: name for name, field in model.model_fields.items()}
 
 
-def wire_name(model: type[BaseModel], attribute: str) -> str:
-    field = model.model_fields[attribute]
+def _wire_name(field: FieldInfo) -> str | None:
     alias = field.validation_alias
-    if isinstance(alias, AliasChoices):
-        alias = alias.choices[0]
+    alias = alias.choices[0] if isinstance(alias, AliasChoices) else alias
     assert alias is None or isinstance(alias, str)
-    return alias or field.alias or attribute
+    return alias or field.alias
 
 
 def form(wires: set[str]) -> str:
@@ -92,11 +91,8 @@ def nested_model(annotation: Any) -> type[BaseModel]:
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         assert issubclass(annotation, BaseModel), annotation
         return annotation
-    (model,) = (
-        argument
-        for argument in get_args(annotation)
-        if argument is not type(None) and (get_args(argument) or isinstance(argument, type))
-    )
+    arguments = (one for one in get_args(annotation) if one is not type(None))
+    (model,) = (one for one in arguments if get_args(one) or isinstance(one, type))
     return nested_model(model)
 
 
@@ -172,10 +168,8 @@ def documented_value(operation: Operation, steps: Steps, fact: Fact) -> Any:
 
 def body_without(operation: Operation, steps: Steps) -> dict[str, Any]:
     body = body_with(operation, steps, None)
-    here: Any = body
-    for step in steps[:-1]:
-        here = here[step]
-    del here[steps[-1]]
+    above: Any = functools.reduce(lambda here, step: here[step], steps[:-1], body)
+    del above[steps[-1]]
     return body
 
 
