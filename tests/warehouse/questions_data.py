@@ -1,6 +1,6 @@
-"""What a service told day after day of two accounts, for the questions of `docs/questions.md`.
+"""The responses of a service about two accounts, day after day, for the questions of `docs/questions.md`.
 
-Records are kept as the service writes them, so that answers are worked out from what was said and not from our rows.
+Records are kept as the service writes them, so that answers are worked out from them and not from our rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def millis(when: datetime.datetime) -> int:
 
 @dataclass
 class Look:
-    """What the statistics said when they were asked for."""
+    """One response with statistics."""
 
     account: str
     asked_at: datetime.datetime
@@ -65,8 +65,8 @@ class Look:
 
 
 @dataclass
-class Told:
-    """All that the service told."""
+class Responses:
+    """All responses of the service."""
 
     looks: list[Look] = field(default_factory=list)
     tasks: dict[str, list[Wire]] = field(default_factory=dict)
@@ -148,10 +148,10 @@ def _grown(record: Wire, age: datetime.timedelta) -> Wire:
     return {**record, **{name: int(record[name] * share) for name in ("openCount", "clickCount", "unsubscribeCount")}}
 
 
-def told() -> Told:
+def all_responses() -> Responses:
     """The same at every call."""
     numbers = random.Random(4)
-    answer = Told()
+    data = Responses()
     final: dict[str, list[Wire]] = {}
     for account in TEAMS:
         final[account] = [
@@ -183,13 +183,13 @@ def told() -> Told:
                     continue
                 if sent_at is None or sent_at <= asked_at:
                     seen.append(_grown(record, asked_at - (sent_at or moment("2026-01-01T00:00:00"))))
-            answer.looks.append(Look(account, asked_at, seen))
-    by_name = [answer.latest()["mail_default", "spring-sale"]]
-    answer.looks.append(Look("mail_default", moment("2026-03-14T20:00:00"), by_name, whole=False))
+            data.looks.append(Look(account, asked_at, seen))
+    by_name = [data.latest()["mail_default", "spring-sale"]]
+    data.looks.append(Look("mail_default", moment("2026-03-14T20:00:00"), by_name, whole=False))
 
     subjects = ["Winter is over", "Your order of the week", "Hello {{name}}", "Only today"]
     for account, records in final.items():
-        answer.tasks[account] = [
+        data.tasks[account] = [
             {
                 "guid": f"{account}-{number}", "mailName": record["mailName"], "mailStatus": 2,
                 "subject": None if record["mailName"] == "default-3" else subjects[number % len(subjects)],
@@ -198,7 +198,7 @@ def told() -> Told:
             }
             for number, record in enumerate(records)
         ]  # fmt: skip
-    default, shop = answer.tasks["mail_default"], answer.tasks["mail_shop"]
+    default, shop = data.tasks["mail_default"], data.tasks["mail_shop"]
     named = {task["mailName"]: task for task in default}
     named["tiny"]["subject"] = "For the ten of us"
     # Two tasks that bore one name, one after the other: nobody can say whose counts these are.
@@ -209,24 +209,24 @@ def told() -> Told:
     # One of two tasks of one name was deleted: the other is the campaign.
     recalled = named[GONE[1]]
     default.remove(recalled)
-    answer.deleted["mail_default"] = [
+    data.deleted["mail_default"] = [
         recalled,
         {**named["default-4"], "guid": "deleted", "subject": "Of a deleted task"},
     ]
     # Another team's task of the same name is another campaign.
     shop.append({**shop[4], "guid": "other team", "teamName": "Support", "subject": "Not the shop's"})
 
-    _transactional(answer, numbers)
-    _contacts(answer, numbers)
-    _events(answer, random.Random(5))
-    return answer
+    _transactional(data, numbers)
+    _contacts(data, numbers)
+    _events(data, random.Random(5))
+    return data
 
 
-def _transactional(answer: Told, numbers: random.Random) -> None:
+def _transactional(data: Responses, numbers: random.Random) -> None:
     missing = {"2026-03-14", "2026-02-28", "2026-03-01", "2026-01-01"}
     for account, first in (("mail_default", FIRST_DAY), ("mail_shop", LAST_DAY - 3 * DAY)):
         days = [first + number * DAY for number in range((LAST_DAY - first).days + 1)]
-        answer.days[account] = [
+        data.days[account] = [
             {
                 "statsDate": day.isoformat(), "sentCount": sent, "openCount": sent // 3, "clickCount": sent // 11,
                 "bounceCount": numbers.randint(0, sent // 20), "unsentCount": numbers.randint(0, 9),
@@ -239,14 +239,14 @@ def _transactional(answer: Told, numbers: random.Random) -> None:
         ]  # fmt: skip
 
 
-def _contacts(answer: Told, numbers: random.Random) -> None:
+def _contacts(data: Responses, numbers: random.Random) -> None:
     def contact(number: int, created: str | None) -> Wire:
         return {"id": f"c{number}", "email": f"c{number}@example.com", "properties": {}, "createDate": created}
 
     edges = ["2025-12-31T23:59:59Z", "2026-01-01T00:00:00Z", "2026-01-31T23:30:00Z", None]
     months = [f"2025-{month:02}-15T08:00:00Z" for month in range(6, 13)]
     everybody = [contact(number, [*edges, *months][number % 11]) for number in range(120)]
-    answer.lists = {
+    data.lists = {
         ("mail_default", "", "newsletter"): everybody[:90],
         ("mail_default", "", "partners"): everybody[85:110],
         ("mail_default", "", "vip"): numbers.sample(everybody[:90], 7),
@@ -255,10 +255,10 @@ def _contacts(answer: Told, numbers: random.Random) -> None:
         ("mail_shop", "", "newsletter"): everybody[:30],
         ("mail_shop", "", "vip"): everybody[20:28],
     }
-    answer.left = everybody[110:]
+    data.left = everybody[110:]
 
 
-def _events(answer: Told, numbers: random.Random) -> None:
+def _events(data: Responses, numbers: random.Random) -> None:
     """Three campaigns to a hundred people of each account, and transactional mail to some of them."""
     for account in TEAMS:
         events: list[Wire] = []
@@ -290,12 +290,12 @@ def _events(answer: Told, numbers: random.Random) -> None:
         for person in (24, 50, 51):
             add("Dropped", person, "order-9", 13)
         events.append({"EventCode": "TaskStatus", "Guid": f"{account}-unsent", "MailName": "unsent"})
-        answer.events[account] = events
+        data.events[account] = events
 
 
-def load_all(warehouse: Warehouse, said: Told) -> None:
-    """Load all that was told, in the order in which it was."""
-    for look in said.looks:
+def load_all(warehouse: Warehouse, data: Responses) -> None:
+    """Load all responses, in their order."""
+    for look in data.looks:
         who: dict[str, Any] = {"mail_conn_id": look.account, "observed_at": look.asked_at}
         rows = [
             campaign_stats_row(CampaignStats.model_validate(record), team=TEAMS[look.account], **who)
@@ -308,14 +308,14 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
         options: dict[str, Any] = {"covers": days, "mark_gone": gone} if look.whole else {}
         warehouse.load(CAMPAIGN_STATS, rows, "mail_campaign_stats", **options)
 
-    for account, tasks in said.tasks.items():
-        for read_at, there in ((TASKS_READ_AT - DAY, tasks + said.deleted.get(account, [])), (TASKS_READ_AT, tasks)):
+    for account, tasks in data.tasks.items():
+        for read_at, there in ((TASKS_READ_AT - DAY, tasks + data.deleted.get(account, [])), (TASKS_READ_AT, tasks)):
             who = {"mail_conn_id": account, "observed_at": read_at}
             rows = [campaign_row(Campaign.model_validate(task), **who) for task in there]
             gone = MarkGone(read_at, lambda account=account: [{"mail_conn_id": account}])  # type: ignore[misc]
             warehouse.load(CAMPAIGNS, rows, "mail_campaigns", mark_gone=gone)
 
-    for account, records in said.days.items():
+    for account, records in data.days.items():
         for read_at in DAYS_READ_AT:  # of which the second brings no news
             who = {"mail_conn_id": account, "observed_at": read_at}
             rows = [
@@ -326,17 +326,17 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
             days = Coverage.days(TRANSACTIONAL_STATS["stats_date"], FIRST_DAY, LAST_DAY, only=came, **who)
             warehouse.load(TRANSACTIONAL_STATS, rows, "mail_transactional_stats", covers=days)
 
-    for key in said.lists:
+    for key in data.lists:
         account, team, name = key
         of_list = {"mail_conn_id": account, "team": team, "list_name": name}
-        for read_at, there in zip(LISTS_READ_AT, said.readings(key), strict=True):
+        for read_at, there in zip(LISTS_READ_AT, data.readings(key), strict=True):
             rows = [contact_row(Contact.model_validate(one), **of_list, observed_at=read_at) for one in there]
             part = list_part(team, name)
             history = contacts_history("mail_contacts_history", of_list, read_at)
             whole = Coverage.one(part, of_list, mail_conn_id=account, observed_at=read_at)
             warehouse.load(CONTACTS, rows, "mail_contacts", replace_where=of_list, covers=whole, history=history)
 
-    for account, events in said.events.items():
+    for account, events in data.events.items():
         for push in (events[::2], events[1::2], events[:50]):  # in another order, and some again
             body, origin = json.dumps(push).encode(), Origin(account, moment("2026-03-15T00:00:00"), 1)
             warehouse.load(EVENTS, list(read_push(body, origin, pytest.fail)), "mail_events")

@@ -18,7 +18,7 @@ from docs import er
 from tests.support.env import ROOT
 from tests.warehouse.answers import QUESTIONS
 from tests.warehouse.conftest import Warehouse
-from tests.warehouse.questions_data import load_all, told
+from tests.warehouse.questions_data import all_responses, load_all
 
 FOLDER = ROOT / "docs" / "sql"
 PAGE = ROOT / "docs" / "questions.md"
@@ -51,8 +51,8 @@ def agree(actual: Any, expected: Any) -> bool:
 
 @pytest.mark.parametrize("kind", DATABASES)
 def test_every_database_gives_the_same_rows(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
-    warehouse, said = make_warehouse(kind), told()
-    load_all(warehouse, said)
+    warehouse, data = make_warehouse(kind), all_responses()
+    load_all(warehouse, data)
     for question, (names, answer) in QUESTIONS.items():
         own = FOLDER / f"{question}.{DATABASES[kind]}.sql"
         file = own if own.exists() else FOLDER / f"{question}.sql"
@@ -61,7 +61,7 @@ def test_every_database_gives_the_same_rows(make_warehouse: Callable[..., Wareho
                 cursor.execute(statement)
             cursor.execute(file.read_text())
             assert [column[0] for column in cursor.description] == names, file.name
-            rows, expected = cursor.fetchall(), list(answer(said))
+            rows, expected = cursor.fetchall(), list(answer(data))
         wrong = [(row, wanted) for row, wanted in zip(rows, expected, strict=False) if not all(map(agree, row, wanted))]
         assert not wrong, f"{file.name}: {wrong[:3]}"
         assert len(rows) == len(expected) > 1, file.name
