@@ -1,4 +1,4 @@
-"""The rows that each question of `docs/questions.md` must give, worked out from the responses of the service, without SQL.
+"""The rows that each question of `docs/questions.md` must give, worked out from responses of the service without SQL.
 
 Percentages are not rounded.
 """
