@@ -96,23 +96,13 @@ class Responses:
 
 SENT_AT = [
     # A week that belongs to two years, and both ends of a week to the millisecond.
-    "2025-12-28T23:59:59.999",
-    "2025-12-29T00:00:00",
-    "2026-01-01T09:30:00",
-    "2026-01-04T23:59:59.999",
+    "2025-12-28T23:59:59.999", "2025-12-29T00:00:00", "2026-01-01T09:30:00", "2026-01-04T23:59:59.999",
     "2026-01-05T00:00:00",
     # The same hour of the same weekday again and again, and other ones.
-    "2026-01-13T09:00:00",
-    "2026-01-20T09:59:59.999",
-    "2026-01-27T09:15:00",
-    "2026-01-30T17:00:00",
-    "2026-02-03T09:05:00",
-    "2026-02-06T17:20:00",
-    "2026-02-08T20:00:00",
-    "2026-02-13T16:59:59.999",
-    "2026-02-15T20:30:00",
-    "2026-02-20T17:00:00",
-]
+    "2026-01-13T09:00:00", "2026-01-20T09:59:59.999", "2026-01-27T09:15:00", "2026-01-30T17:00:00",
+    "2026-02-03T09:05:00", "2026-02-06T17:20:00", "2026-02-08T20:00:00", "2026-02-13T16:59:59.999",
+    "2026-02-15T20:30:00", "2026-02-20T17:00:00",
+]  # fmt: skip
 LATE = {
     "spring-sale": "2026-03-08T08:00:00",
     "sunday-letter": "2026-03-08T22:00:00",
@@ -176,13 +166,10 @@ def all_responses() -> Responses:
         for account, records in final.items():
             seen = []
             for record in records:
-                sent_at = from_millis(record["mailSendDate"])
-                if number and (sent_at is None or sent_at < asked_at - 4 * DAY):
-                    continue
-                if (account, record["mailName"]) == GONE and asked >= GONE_FROM:
-                    continue
-                if sent_at is None or sent_at <= asked_at:
-                    seen.append(_grown(record, asked_at - (sent_at or moment("2026-01-01T00:00:00"))))
+                sent_at = from_millis(record["mailSendDate"]) or moment("2026-01-01T00:00:00")
+                is_gone = (account, record["mailName"]) == GONE and asked >= GONE_FROM
+                if sent_at <= asked_at and not is_gone and (not number or sent_at >= asked_at - 4 * DAY):
+                    seen.append(_grown(record, asked_at - sent_at))
             data.looks.append(Look(account, asked_at, seen))
     by_name = [data.latest()["mail_default", "spring-sale"]]
     data.looks.append(Look("mail_default", moment("2026-03-14T20:00:00"), by_name, whole=False))
@@ -204,15 +191,12 @@ def all_responses() -> Responses:
     # Two tasks that bore one name, one after the other: nobody can say whose counts these are.
     default.append({**named["default-2"], "guid": "earlier", "subject": "What it was called at first", "mailStatus": 4})
     default.append(
-        {"guid": "draft", "mailName": "draft", "subject": "Draft", "mailStatus": -1, "teamName": "Marketing"}
+        {"guid": "draft", "mailName": "draft", "mailStatus": -1, "subject": "Draft", "teamName": "Marketing"}
     )
     # One of two tasks of one name was deleted: the other is the campaign.
-    recalled = named[GONE[1]]
-    default.remove(recalled)
-    data.deleted["mail_default"] = [
-        recalled,
-        {**named["default-4"], "guid": "deleted", "subject": "Of a deleted task"},
-    ]
+    deleted = {**named["default-4"], "guid": "deleted", "subject": "Of a deleted task"}
+    data.deleted["mail_default"] = [named[GONE[1]], deleted]
+    default.remove(named[GONE[1]])
     # Another team's task of the same name is another campaign.
     shop.append({**shop[4], "guid": "other team", "teamName": "Support", "subject": "Not the shop's"})
 
