@@ -9,6 +9,7 @@ import json
 import pkgutil
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import AliasChoices, BaseModel
@@ -72,6 +73,7 @@ def form(wires: set[str]) -> str:
     return "batch" if "messageVersions" in wires else "single" if "to" in wires else ""
 
 
+_BY_KEY = {operation.key: operation for operation in OPERATIONS}
 _MODELS = {
     (model.method, model.path, form(set(wire_names(model)))): model  # sends_customised has two shapes
     for model in request_models()
@@ -80,6 +82,10 @@ _MODELS = {
 
 def model_of(operation: Operation) -> type[MailRequest[Any]]:
     return _MODELS[operation.method, operation.path, form({fact.wire for fact in operation.request})]
+
+
+def operation_of(key: str) -> Operation:
+    return _BY_KEY[key]
 
 
 def field_of(model: type[BaseModel], fact: Fact) -> FieldInfo:
@@ -192,3 +198,34 @@ def spelled(operation: Operation, steps: Steps) -> str:
         if position < len(steps) - 1:
             model = nested_model(model.model_fields[attribute].annotation)
     return where
+
+
+# Sending what a model would reject: only so can it be seen what the service says to it.
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """A request of an operation with any body at all; everything else is as its model has it."""
+
+    model: type[MailRequest[Any]]
+    body: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("path", "method", "effect", "authenticated"):
+            return getattr(self.model, name)
+        if name in ("pii_values", "senders"):
+            return lambda: iter(())
+        raise AttributeError(name)
+
+    def decode(self, body: bytes | bytearray) -> None:
+        return None
+
+    def payload(self) -> bytes:
+        return json.dumps(self.body).encode()
+
+    def read(self, response: Any) -> Any:
+        return self.model.model_construct().read(response)
+
+
+def unchecked(key: str, body: dict[str, Any]) -> Any:
+    return Unchecked(model_of(operation_of(key)), body)

@@ -14,8 +14,7 @@ from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError, M
 from airflow_provider_mail.emulator import Emulator
 from tests.document.fact_rows import ERRORS
 from tests.document.fact_types import UNLISTED
-from tests.document.models import REQUESTS, model_of
-from tests.document.unchecked import operation, unchecked
+from tests.document.models import REQUESTS, model_of, operation_of, unchecked
 
 ROWS = {row.id: row for row in ERRORS}
 Json = dict[str, Any]
@@ -88,7 +87,7 @@ def test_every_row_has_a_case():
 def test_the_service_rejects_and_the_client_reports(number: int, service: Emulator, client: MailClient):
     """What our model can know is never sent: the service is asked all the same."""
     id, key, changes, message = CASES[number]
-    row, model = ROWS[id], model_of(operation(key))
+    row, model = ROWS[id], model_of(operation_of(key))
     service.settings.errors_as_http_status = number % 2 == 0
     ARRANGED.get(id, lambda service: None)(service)
     body = {name: value for name, value in {**BODIES[key], **changes}.items() if value is not ABSENT}
@@ -133,7 +132,7 @@ def test_a_rejected_token_is_an_authentication_error(config: ClientConfig, emula
 @pytest.mark.parametrize("status", [401, 403, 400])
 def test_a_rejected_api_key_is_not_repeated(status: int, config: ClientConfig, emulator: Emulator):
     emulator.settings.bad_api_key_http_status = emulator.settings.bad_api_key_code = status
-    request = model_of(operation("lists.get")).model_validate({})
+    request = model_of(operation_of("lists.get")).model_validate({})
     with (
         MailClient(config.model_copy(update={"api_key": SecretStr("wrong-key")})) as client,
         pytest.raises(MailAuthError if status == 401 else MailRejectedError),

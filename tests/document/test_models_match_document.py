@@ -14,7 +14,6 @@ from tests.document import fact_types, models
 from tests.document.asserting import FIELDS, fields
 from tests.document.fact_rows import EVENTS, MAIL_STATUS
 from tests.document.fact_types import CONDITIONAL, YES, Fact, Operation
-from tests.document.facts import OPERATIONS
 from tests.document.models import REQUESTS, Steps, model_of, sent, wire_names
 
 # The design does not place the token exchange; a code works once, so repeating a lost exchange cannot help.
@@ -54,7 +53,7 @@ def test_every_operation_has_one_model_and_every_model_an_operation():
 
 
 def test_the_consent_page_is_addressed_as_documented():
-    operation = next(operation for operation in OPERATIONS if operation.key == models.AUTHORIZE)
+    operation = models.operation_of(models.AUTHORIZE)
     back = "https://client.example/back?a=b&c=ü"
     url = authorize_url("https://api.example", client_id=operation.minimal["client_id"], redirect_uri=back)
     parts = urlsplit(url)
@@ -180,7 +179,7 @@ CONDITIONS: list[tuple[str, dict[str, Any], str]] = [
 
 def test_what_is_required_on_a_condition():
     for key, body, message in CONDITIONS:
-        operation = next(operation for operation in OPERATIONS if operation.key == key)
+        operation = models.operation_of(key)
         if not message:
             assert sent(operation, body) == body
             continue

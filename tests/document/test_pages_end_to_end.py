@@ -11,7 +11,7 @@ from airflow_provider_mail.api import GetCampaigns, GetListContacts, GetLists, G
 from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.emulator import Emulator
 from tests.document.fact_rows import LIMITS
-from tests.document.unchecked import unchecked
+from tests.document.models import unchecked
 
 ROWS = {row.item: row.value for row in LIMITS}
 DEFAULT, MOST = ROWS["contacts/list/get pageSize"]

@@ -15,7 +15,7 @@ from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, USER_AGENT
 from tests.document.fact_resources import RESOURCES
 from tests.document.fact_rows import EVENT_CARRIES, EVENTS, LIMITS
 from tests.document.fact_types import Fact, Operation
-from tests.document.models import REQUESTS, field_of, model_of, nested_model, wire_names
+from tests.document.models import REQUESTS, field_of, model_of, nested_model, operation_of, wire_names
 
 SUCCESS = {"code": 200, "message": ""}
 SAMPLES: dict[str, tuple[Any, Any]] = {
@@ -96,7 +96,7 @@ def test_what_may_be_null_or_absent():
     assert all(fact.nullable for fact in facts)
     response = api.GetWebhook().read(SUCCESS | dict.fromkeys((fact.wire for fact in facts), None))
     assert {value for name, value in response if name not in SUCCESS} == {None}
-    campaigns = response_to(next(operation for operation in REQUESTS if operation.key == "campaigns.get"))
+    campaigns = response_to(operation_of("campaigns.get"))
     del campaigns["mailList"][0]["mailStats"]
     assert api.GetCampaigns().read(campaigns).mail_list[0].mail_stats is None
 
