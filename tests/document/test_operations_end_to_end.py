@@ -1,4 +1,4 @@
-"""Every operation sent by our client: what the service receives, also with an access token and in the sandbox."""
+"""Every operation sent by our client: what the service receives. `tests/api` has them in sandbox mode."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pydantic import SecretStr
 
 from airflow_provider_mail.api import MailClient
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.emulator import Emulator
-from tests.document.examples import EXAMPLES, snapshot
+from tests.document.examples import EXAMPLES
 from tests.document.fact_types import UNLISTED, Operation
 from tests.document.models import REQUESTS, model_of
 
@@ -24,12 +23,6 @@ def body_of(operation: Operation) -> dict[str, Any]:
     return operation.minimal or (save if operation.key == "webhook.save" else {})
 
 
-def arranged(service: Emulator, operation: Operation) -> Emulator:
-    service.clock.freeze()  # so that nothing changes by itself between two looks
-    EXAMPLES[operation.key].arrange(service)
-    return service
-
-
 def test_every_operation_has_an_example():
     assert SENDABLE.keys() == EXAMPLES.keys()
 
@@ -40,8 +33,8 @@ def test_an_operation_reaches_the_service(
     operation: Operation, size: str, emulator: Emulator, client: MailClient, config: ClientConfig
 ):
     """The smallest with an access token, which opens every operation."""
-    arranged(emulator, operation)
     example, is_smallest = EXAMPLES[operation.key], size == "smallest"
+    example.arrange(emulator)
     body = body_of(operation) if is_smallest else example.received
     request = model_of(operation).model_validate(body) if is_smallest else example.request
     token = {"auth_type": "oauth", "access_token": SecretStr(emulator.issue_token()), "api_key": None}
@@ -53,17 +46,3 @@ def test_an_operation_reaches_the_service(
     auth = "oauth" if is_smallest else "api_key"
     assert (entry["auth"], entry["processed"], entry["code"]) == (auth, True, 200)
     assert (response.code, response.message or "") == (200, "")
-
-
-@by_key
-def test_sandbox_mode_changes_nothing(operation: Operation, emulator: Emulator, client: MailClient):
-    """Operations that do not list it do not know it; `tests/api` has the client in sandbox mode."""
-    before, body = snapshot(arranged(emulator, operation)), body_of(operation) | {"sandboxMode": True}
-    if not operation.takes_sandbox_mode:
-        with pytest.raises(MailValidationError, match="sandboxMode"):
-            model_of(operation).model_validate(body)
-        return
-    response = client.send(model_of(operation).model_validate(body))
-    (entry,) = emulator.journal.entries()
-    assert (entry["body"], response.code, response.message or "") == (body, 200, "")
-    assert snapshot(emulator) == before
