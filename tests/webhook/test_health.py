@@ -17,7 +17,7 @@ from tests.support.statsd import StatsdServer
 from tests.tasks.test_metrics import statsd  # noqa: F401 - a fixture
 from tests.webhook.receiving import TOKEN, execute, receiver, stored
 
-pytestmark = pytest.mark.not_unit
+pytestmark = [pytest.mark.not_unit, pytest.mark.parametrize("inbox", ["sqlite", "psycopg3"], indirect=True)]
 
 
 READ_ONLY = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {}', current_database()); END $$"
