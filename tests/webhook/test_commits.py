@@ -135,6 +135,7 @@ def test_a_stale_connection_is_replaced_once(caplog: pytest.LogCaptureFixture) -
             inbox.failures.clear()
             assert group.failed_lately()
         await group.store(push(b"4"))
+        assert not group.failed_lately()
 
     inbox = HeldInbox(holds=())
     run(inbox, test)
