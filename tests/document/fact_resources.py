@@ -2,93 +2,61 @@
 
 from __future__ import annotations
 
-from tests.document.fact_types import Fact, same
+from tests.document.fact_types import Fact, facts
 
-EVENT_KEYS = ("dropped", "bounced", "delivered", "spamReport", "opened", "clicked", "unsubscribed")
-TRANS_EVENT = Fact("transEvent", "object", fields=tuple(Fact(key, "boolean") for key in EVENT_KEYS))
-
+EVENT_TYPES = facts(
+    "dropped boolean, bounced boolean, delivered boolean, spamReport boolean, opened boolean, clicked boolean, "
+    "unsubscribed boolean"
+)
 RESOURCES: dict[str, tuple[Fact, ...]] = {
-    "Contact": (
-        Fact("id", "string"),
-        Fact("name", "string", note="defaults to the email when not supplied on upsert"),
-        Fact("email", "string"),
-        Fact("phoneNumber", "string"),
-        Fact("properties", "object", note="map of string keys to string values"),
-        Fact("createDate", "string", format="iso8601"),
-        Fact("modifyTime", "string", format="iso8601"),
-        Fact("createUserId", "integer"),
+    "Contact": facts(
+        "id string, name string, email string, phoneNumber string, properties object, createDate string iso8601, "
+        "modifyTime string iso8601, createUserId integer"
     ),
-    "Contact list": (
-        Fact("Id", "integer"),
-        Fact("TeamId", "integer"),
-        Fact("ListName", "string", note="the example response spells this key listName"),
-        Fact("ListStatus", "integer", note="1 = normal"),
-        Fact("ListType", "integer", enum=(0, 1), note="0 = dynamic list, 1 = static list"),
-        Fact("ListFilters", "string"),
-        Fact("CreateUserId", "integer"),
-        Fact("CreateDate", "string", format="iso8601"),
-        Fact("ModifyDate", "string", format="iso8601"),
+    # The example response spells ListName "listName".
+    "Contact list": facts(
+        "Id integer, TeamId integer, ListName string, ListStatus integer, ListType integer enum=0|1, "
+        "ListFilters string, CreateUserId integer, CreateDate string iso8601, ModifyDate string iso8601"
     ),
     # editorType is accepted on creation only and therefore not among the fields that are read.
-    "Email template": (
-        Fact("templateName", "string", max_length=250),
-        Fact("templateContent", "string"),
-        Fact("templateSubject", "string"),
-        Fact("createDate", "string", format="YYYY-MM-DD hh:mm:ss.mmm"),
+    "Email template": facts(
+        "templateName string max_length=250, templateContent string, templateSubject string, "
+        "createDate string milliseconds"
     ),
-    "Campaign send task": (
-        Fact("mailName", "string", max_bytes=200),
-        *same("string", "subject", "mailContent", "senderName", "senderMail", "replyTo"),
-        *same("array of string", "rcptEmails", "repelEmails", "rcptListNames", "repelListNames"),
-        Fact("sendByDateTime", "integer", format="epoch_ms"),
-        Fact("taskType", "string", enum=("MailList", "ABTest")),
-        Fact("mailStatus", "integer", enum=(-1, 1, 2, 4)),
-        *same("string", "guid", "teamName", "languageCode", "marketName", "subscriptName", "projectCode"),
-        *same("string", "reviewerName"),
-        Fact("mailStats", "object", resource="mailStats", note="returned only when mailStatus = 2"),
+    "Campaign send task": facts(
+        "mailName string max_bytes=200, subject string, mailContent string, senderName string, senderMail string, "
+        "replyTo string, rcptEmails [string], repelEmails [string], rcptListNames [string], repelListNames [string], "
+        "sendByDateTime integer epoch_ms, taskType string enum=MailList|ABTest, mailStatus integer enum=-1|1|2|4, "
+        "guid string, teamName string, languageCode string, marketName string, subscriptName string, "
+        "projectCode string, reviewerName string, mailStats object resource=mailStats"
     ),
-    "mailStats": same(
-        "integer", "sentCount", "deliveredCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount",
-        "unsubscribeCount",
+    "mailStats": facts(
+        "sentCount integer, deliveredCount integer, openCount integer, clickCount integer, hardBounce integer, "
+        "softBounce integer, unsentCount integer, unsubscribeCount integer"
     ),
-    "Campaign statistics record": (
-        Fact("mailName", "string"),
-        Fact("mailSendDate", "integer", format="epoch_ms"),
-        *same("integer", "sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount"),
-        *same("integer", "unsubscribeCount"),
+    "Campaign statistics record": facts(
+        "mailName string, mailSendDate integer epoch_ms, sentCount integer, openCount integer, clickCount integer, "
+        "hardBounce integer, softBounce integer, unsentCount integer, unsubscribeCount integer"
     ),
-    "Transactional daily statistics record": (
-        Fact("statsDate", "string", format="date"),
-        *same("integer", "sentCount", "openCount", "clickCount", "bounceCount", "unsentCount", "unsubscribeCount"),
+    "Transactional daily statistics record": facts(
+        "statsDate string date, sentCount integer, openCount integer, clickCount integer, bounceCount integer, "
+        "unsentCount integer, unsubscribeCount integer"
     ),
-    "Verified sender": (
-        Fact("fromDomain", "string"),
-        *(
-            Fact(name, "integer", enum=(0, 1))
-            for name in ("mxStatus", "spfStatus", "dkimStatus", "dmarcStatus", "isValidate", "isServiceDomain")
-        ),
-        Fact("senderType", "integer", enum=(1, 2)),
+    "Verified sender": facts(
+        "fromDomain string, mxStatus integer enum=0|1, spfStatus integer enum=0|1, dkimStatus integer enum=0|1, "
+        "dmarcStatus integer enum=0|1, isValidate integer enum=0|1, isServiceDomain integer enum=0|1, "
+        "senderType integer enum=1|2"
     ),
-    "Webhook configuration": (
-        Fact("transEvent", "object", fields=TRANS_EVENT.fields, nullable=True),
-        Fact("transCallbackUrl", "string", nullable=True),
-        Fact(
-            "transCallbackUrlExtra",
-            "array of object",
-            fields=(Fact("sender", "string"), Fact("url", "string")),
-            nullable=True,
-        ),
-        Fact("transEnable", "boolean", nullable=True),
+    "Webhook configuration": facts(
+        "transEvent object nullable fields=types, transCallbackUrl string nullable, "
+        "transCallbackUrlExtra [object] nullable fields=extra, transEnable boolean nullable",
+        types=EVENT_TYPES,
+        extra=facts("sender string, url string"),
     ),
-    "OAuth token": (
-        Fact("accessToken", "string", max_bytes=512),
-        Fact("expiresIn", "integer", note="seconds; -1 = permanent"),
+    "OAuth token": facts("accessToken string max_bytes=512, expiresIn integer"),
+    "Event": facts(
+        "EventCode string, Email string, EventType string, SenderEmail string, SentMailListName string, "
+        "SubmitDateTimeV2 string iso8601, Guid string, MailName string, TriggeredDateTimeV2 string iso8601, "
+        "UniqueMsgID string, ReceiveServer string, IP string, Platform string, BrowserType string"
     ),
-    "Event": tuple(
-        Fact(name, "string", format="iso8601" if name.endswith("DateTimeV2") else "")
-        for name in (
-            "EventCode", "Email", "EventType", "SenderEmail", "SentMailListName", "SubmitDateTimeV2", "Guid",
-            "MailName", "TriggeredDateTimeV2", "UniqueMsgID", "ReceiveServer", "IP", "Platform", "BrowserType",
-        )
-    ),
-}  # fmt: skip
+}

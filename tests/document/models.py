@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import json
 import pkgutil
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
 import airflow_provider_mail.api as api
-from airflow_provider_mail.api._core.requests import MailRequest
-from tests.document.fact_types import Fact, Operation
+from airflow_provider_mail.api import MailRequest
+from tests.document.fact_types import YES, Fact, Operation
 from tests.document.facts import OPERATIONS
 
 AUTHORIZE = "oauth.authorize"
@@ -57,22 +59,21 @@ def private_models() -> tuple[type[MailRequest[Any]], ...]:
 
 def wire_names(model: type[BaseModel]) -> dict[str, str]:
     """Wire name to attribute name."""
-    return {wire_name(model, name): name for name in model.model_fields}
+    return {_wire_name(field) or name: name for name, field in model.model_fields.items()}
 
 
-def wire_name(model: type[BaseModel], attribute: str) -> str:
-    field = model.model_fields[attribute]
+def _wire_name(field: FieldInfo) -> str | None:
     alias = field.validation_alias
-    if isinstance(alias, AliasChoices):
-        alias = alias.choices[0]
+    alias = alias.choices[0] if isinstance(alias, AliasChoices) else alias
     assert alias is None or isinstance(alias, str)
-    return alias or field.alias or attribute
+    return alias or field.alias
 
 
 def form(wires: set[str]) -> str:
     return "batch" if "messageVersions" in wires else "single" if "to" in wires else ""
 
 
+_BY_KEY = {operation.key: operation for operation in OPERATIONS}
 _MODELS = {
     (model.method, model.path, form(set(wire_names(model)))): model  # sends_customised has two shapes
     for model in request_models()
@@ -81,6 +82,10 @@ _MODELS = {
 
 def model_of(operation: Operation) -> type[MailRequest[Any]]:
     return _MODELS[operation.method, operation.path, form({fact.wire for fact in operation.request})]
+
+
+def operation_of(key: str) -> Operation:
+    return _BY_KEY[key]
 
 
 def field_of(model: type[BaseModel], fact: Fact) -> FieldInfo:
@@ -92,11 +97,8 @@ def nested_model(annotation: Any) -> type[BaseModel]:
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         assert issubclass(annotation, BaseModel), annotation
         return annotation
-    (model,) = (
-        argument
-        for argument in get_args(annotation)
-        if argument is not type(None) and (get_args(argument) or isinstance(argument, type))
-    )
+    arguments = (one for one in get_args(annotation) if one is not type(None))
+    (model,) = (one for one in arguments if get_args(one) or isinstance(one, type))
     return nested_model(model)
 
 
@@ -137,7 +139,7 @@ SMALLEST = {
 def smallest(fact: Fact) -> Any:
     """A smallest value of a field that the specification allows."""
     if fact.fields:
-        value = {inner.wire: smallest(inner) for inner in fact.fields if inner.required == "yes"}
+        value = {inner.wire: smallest(inner) for inner in fact.fields if inner.required == YES}
         return value if fact.type == "object" else [value]
     if fact.enum:
         return [fact.enum[0]] if fact.type.startswith("array") else fact.enum[0]
@@ -172,10 +174,8 @@ def documented_value(operation: Operation, steps: Steps, fact: Fact) -> Any:
 
 def body_without(operation: Operation, steps: Steps) -> dict[str, Any]:
     body = body_with(operation, steps, None)
-    here: Any = body
-    for step in steps[:-1]:
-        here = here[step]
-    del here[steps[-1]]
+    above: Any = functools.reduce(lambda here, step: here[step], steps[:-1], body)
+    del above[steps[-1]]
     return body
 
 
@@ -198,3 +198,34 @@ def spelled(operation: Operation, steps: Steps) -> str:
         if position < len(steps) - 1:
             model = nested_model(model.model_fields[attribute].annotation)
     return where
+
+
+# Sending what a model would reject: only so can it be seen what the service says to it.
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """A request of an operation with any body at all; everything else is as its model has it."""
+
+    model: type[MailRequest[Any]]
+    body: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("path", "method", "effect", "authenticated"):
+            return getattr(self.model, name)
+        if name in ("pii_values", "senders"):
+            return lambda: iter(())
+        raise AttributeError(name)
+
+    def decode(self, body: bytes | bytearray) -> None:
+        return None
+
+    def payload(self) -> bytes:
+        return json.dumps(self.body).encode()
+
+    def read(self, response: Any) -> Any:
+        return self.model.model_construct().read(response)
+
+
+def unchecked(key: str, body: dict[str, Any]) -> Any:
+    return Unchecked(model_of(operation_of(key)), body)

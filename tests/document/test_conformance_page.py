@@ -18,18 +18,11 @@ from tests.document.facts import OPERATIONS
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
 REACHES_THE_SERVICE = "test_operations_end_to_end.py::test_an_operation_reaches_the_service"
+TOKEN = "test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service"
+CONSENT = "test_models_match_document.py::test_the_consent_page_is_addressed_as_documented"
 OAUTH = {
-    "oauth.authorize": (
-        (
-            "test_models_match_document.py::test_the_consent_page_is_addressed_as_documented",
-            "test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service",
-        ),
-        "test_senders_and_oauth.py::test_authorize_checks_every_parameter",
-    ),
-    "oauth.token": (
-        ("test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service",),
-        "test_senders_and_oauth.py::test_token_checks_every_parameter",
-    ),
+    "oauth.authorize": ((CONSENT, TOKEN), "test_senders_and_oauth.py::test_authorize_checks_every_parameter"),
+    "oauth.token": ((TOKEN,), "test_senders_and_oauth.py::test_token_checks_every_parameter"),
 }
 """The two operations without an example: the tests of our client, and of the emulator by itself."""
 
@@ -51,16 +44,12 @@ def quoted(id: str) -> str:
 
 def operation_row(operation: Operation) -> str:
     """The line of an operation, with the tests that its example names."""
-    if operation.key in EXAMPLES:
-        example = EXAMPLES[operation.key]
-        client: tuple[str, ...] = (f"{REACHES_THE_SERVICE}[{operation.key}-example]", *example.client)
-        emulator = example.emulator
-    else:
-        client, emulator = OAUTH[operation.key]
+    client, emulator = OAUTH.get(operation.key, ((), ""))
+    if example := EXAMPLES.get(operation.key):
+        client, emulator = (f"{REACHES_THE_SERVICE}[{operation.key}-example]", *example.client), example.emulator
     shown = "<br>".join(f"`tests/document/{test}`" for test in client)
-    return (
-        f"| {quoted(operation.key)} | {operation.method} `{operation.path}` | {shown} | `tests/emulator/{emulator}` |\n"
-    )
+    key, at = quoted(operation.key), f"{operation.method} `{operation.path}`"
+    return f"| {key} | {at} | {shown} | `tests/emulator/{emulator}` |\n"
 
 
 def test_every_operation_is_listed():
@@ -77,7 +66,7 @@ def test_every_row_of_the_tables_is_listed():
     assert [cells[:3] for cells in rows("Errors")] == [[quoted(row.id), str(row.code), row.condition] for row in ERRORS]
     assert [cells[:3] for cells in rows("Limits")] == [[quoted(row.id), row.item, row.limit] for row in LIMITS]
     assert [cells[:2] for cells in rows("Events")] == [[quoted(row.id), row.event_code] for row in EVENTS]
-    assert [cells[0] for cells in rows("States and transitions")] == [quoted(row.id) for row in STATES]
+    assert [cells[0] for cells in rows("States and transitions")] == [quoted(id) for id in STATES]
 
 
 def test_every_line_has_a_test_of_our_client():
@@ -101,9 +90,7 @@ def test_every_test_named_exists(pytestconfig: pytest.Config):
 
 def defined(file: str, *names: str) -> bool:
     """Whether a function, or a class and its method, is in the file."""
-    if not (ROOT / file).exists():
-        return False
-    scope: ast.AST | None = ast.parse((ROOT / file).read_text())
+    scope: ast.AST | None = ast.parse((ROOT / file).read_text()) if (ROOT / file).exists() else None
     for name in names:
         scope = next((node for node in getattr(scope, "body", ()) if getattr(node, "name", None) == name), None)
     return scope is not None

@@ -16,7 +16,7 @@ from airflow_provider_mail.api import SendBatch
 from airflow_provider_mail.api.errors import MailValidationError
 from tests.document.asserting import assert_accepted, assert_rejected, choose, fields, quick
 from tests.document.fact_types import Fact, Operation
-from tests.document.models import REQUESTS, Steps, body_with, model_of, sent
+from tests.document.models import REQUESTS, Steps, body_with, model_of, operation_of, sent
 from tests.document.strategies import aware_times, labels, not_labels, offsets
 
 URLS = ["http://hooks.example", "https://hooks.example/in?key=1#x", "https://127.0.0.1:8443/ü"]
@@ -153,7 +153,7 @@ MAPPING = "contactDataMapping"
     ],
 )
 def test_an_import_that_does_not_add_up(changes: dict[str, Any], message: str):
-    (operation,) = (operation for operation in REQUESTS if operation.key == "contacts.imports")
+    operation = operation_of("contacts.imports")
     with pytest.raises(MailValidationError) as raised:
         model_of(operation).model_validate({**operation.minimal, **changes})
     assert message in str(raised.value)

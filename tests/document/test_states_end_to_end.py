@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -31,21 +32,25 @@ def create(client: api.MailClient, **changes: object) -> None:
     client.send(api.CreateCampaign.model_validate(fields))
 
 
-@pytest.mark.parametrize("lists", [None, ["customers"]], ids=["without_lists", "with_lists"])
-def test_only_save_makes_a_draft_that_is_not_sent(lists: list[str] | None, service: Emulator, client: api.MailClient):
-    create(client, only_save=True, send_list_names=lists)
-    service.clock.advance(days=30)
-    assert found(client).mail_status == api.MailStatus.DRAFT
-    assert service.campaign_recipients(NAME) == []
+DRAFT = (api.MailStatus.DRAFT, [])
 
 
-@pytest.mark.parametrize("only_save", [None, False], ids=["absent", "false"])
-def test_without_a_send_date_it_is_sent_at_once(only_save: bool | None, service: Emulator, client: api.MailClient):
-    create(client, only_save=only_save)
-    assert found(client).mail_status == api.MailStatus.SENDING
-    service.clock.advance(minutes=1)
-    assert found(client).mail_status == api.MailStatus.COMPLETE
-    assert service.campaign_recipients(NAME) == BOTH
+@pytest.mark.parametrize(
+    ("changes", "at_once", "later"),
+    [
+        ({"only_save": True, "send_list_names": None}, DRAFT, DRAFT),
+        ({"only_save": True}, DRAFT, DRAFT),
+        ({}, (api.MailStatus.SENDING, BOTH), (api.MailStatus.COMPLETE, BOTH)),
+        ({"only_save": False}, (api.MailStatus.SENDING, BOTH), (api.MailStatus.COMPLETE, BOTH)),
+    ],
+)
+def test_it_is_saved_or_sent_at_once(
+    changes: dict[str, Any], at_once: object, later: object, service: Emulator, client: api.MailClient
+):
+    create(client, **changes)
+    for expected in (at_once, later):
+        assert (found(client).mail_status, service.campaign_recipients(NAME)) == expected
+        service.clock.advance(days=30)
 
 
 @pytest.mark.parametrize("shown_as", [-1, 1])
@@ -57,8 +62,7 @@ def test_with_a_send_date_it_waits(shown_as: int, service: Emulator, client: api
     assert (found(client).mail_status, found(client).send_by_date_time) == (shown_as, send_date)
     assert service.campaign_recipients(NAME) == []
     service.clock.advance(minutes=1)
-    assert found(client).mail_status == api.MailStatus.COMPLETE
-    assert service.campaign_recipients(NAME) == BOTH
+    assert (found(client).mail_status, service.campaign_recipients(NAME)) == (api.MailStatus.COMPLETE, BOTH)
 
 
 @pytest.mark.parametrize("late", [None, timedelta(0), timedelta(days=1)])

@@ -79,9 +79,7 @@ def token(role: str | None) -> str:
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
-    user = SimpleAuthManagerUser(username="tester", role=role)
-    made: str = get_auth_manager().generate_jwt(user=user)
-    return made
+    return str(get_auth_manager().generate_jwt(user=SimpleAuthManagerUser(username="tester", role=role)))
 
 
 def may_read_only(monkeypatch: pytest.MonkeyPatch, dag_id: str) -> None:
@@ -104,8 +102,8 @@ def forget(*, tables: bool = True) -> None:
 
 
 @pytest.fixture
-def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    """A server with the page below a base path; without a database yet."""
+def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch, still_clock: object) -> TestClient:
+    """A server with the page below a base path; without a database yet. No database is too slow for it."""
     from airflow.api_fastapi.app import init_auth_manager
 
     from airflow_provider_mail.plugin.app import app

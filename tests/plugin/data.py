@@ -9,6 +9,7 @@ from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
 from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.coverage import Coverage
+from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, Difference, difference_row
@@ -25,7 +26,7 @@ from airflow_provider_mail.warehouse.tables.stats import (
 )
 from tests.warehouse.conftest import Warehouse
 
-UTC = datetime.UTC
+UTC, DAY = datetime.UTC, datetime.timedelta(days=1)
 FIRST = datetime.datetime(2026, 3, 1, 8, tzinfo=UTC)
 ACCOUNT = "mail_default"
 HOSTILE = (
@@ -62,12 +63,9 @@ def task(name: str, status: int, sent_at: datetime.datetime, **more: Any) -> Cam
 
 def load_stats(warehouse: Warehouse, records: list[CampaignStats], asked_at: datetime.datetime, account: str) -> None:
     """One load with snapshots, as the operator does it."""
-    rows = [campaign_stats_row(each, mail_conn_id=account, team=None, observed_at=asked_at) for each in records]
-    day = asked_at.date()
-    covers = Coverage.days(
-        CAMPAIGN_STATS["mail_send_date"], day - datetime.timedelta(days=7), day, mail_conn_id=account,
-        observed_at=asked_at,
-    )  # fmt: skip
+    day, who = asked_at.date(), {"mail_conn_id": account, "observed_at": asked_at}
+    rows = [campaign_stats_row(each, team=None, **who) for each in records]
+    covers = Coverage.days(CAMPAIGN_STATS["mail_send_date"], day - 7 * DAY, day, **who)
     warehouse.load(CAMPAIGN_STATS, rows, "mail_campaign_stats", covers=covers)
     warehouse.load(CAMPAIGN_SNAPSHOTS, list(snapshot_rows(rows)), "mail_campaign_stats_snapshots")
 
@@ -78,42 +76,39 @@ def fill_campaigns(warehouse: Warehouse) -> None:
     for today in range(len(names) + 5):
         # A campaign is observed on the day of its sending and on the five days after it.
         ages = {number: today - number for number in range(len(names)) if 0 <= today - number <= 5}
-        records = [
-            stats(names[number], FIRST + datetime.timedelta(days=number), 100 + 10 * number + 40 * age)
-            for number, age in ages.items()
-        ]
-        load_stats(warehouse, records, FIRST + datetime.timedelta(days=today, hours=6), ACCOUNT)
-    hostile = [stats(name, FIRST, 10) for name in HOSTILE]
-    load_stats(warehouse, hostile, FIRST + datetime.timedelta(days=1), "mail_shop")
-    future = datetime.datetime.now(UTC) + datetime.timedelta(days=3)
+        records = [stats(names[n], FIRST + n * DAY, 100 + 10 * n + 40 * age) for n, age in ages.items()]
+        load_stats(warehouse, records, FIRST + today * DAY + DAY / 4, ACCOUNT)
+    load_stats(warehouse, [stats(name, FIRST, 10) for name in HOSTILE], FIRST + DAY, "mail_shop")
     counts = {
         "sentCount": 1000, "deliveredCount": 990, "openCount": 360, "clickCount": 72, "hardBounce": 7,
         "softBounce": 3, "unsentCount": 0, "unsubscribeCount": 2,
     }  # fmt: skip
     tasks = [
         task("week-6", 2, FIRST, mailStats=counts),
-        task("planned", 1, future),
+        task("planned", 1, datetime.datetime.now(UTC) + 3 * DAY),
         task("broken", 4, FIRST),
         task("draft", -1, FIRST),
     ]
-    asked_at = FIRST + datetime.timedelta(days=30)
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=asked_at) for each in tasks]
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST + 30 * DAY) for each in tasks]
     warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
+
+
+def row(table: Table, **values: Any) -> tuple[Any, ...]:
+    """A row of the account's table."""
+    return tuple({"mail_conn_id": ACCOUNT, **values}.get(name) for name in table.names)
 
 
 def fill_transactional(warehouse: Warehouse) -> None:
     """Ten days without the fourth."""
-    asked_at = FIRST + datetime.timedelta(days=10)
-    days = [FIRST.date() + datetime.timedelta(days=number) for number in range(10) if number != 3]
+    asked_at = FIRST + 10 * DAY
+    days = [FIRST.date() + number * DAY for number in range(10) if number != 3]
     counts = {"openCount": 40, "clickCount": 4, "bounceCount": 2, "unsentCount": 1, "unsubscribeCount": 0}
+    records = [{"statsDate": day.isoformat(), "sentCount": 100 + n, **counts} for n, day in enumerate(days)]
     rows = [
         transactional_stats_row(
-            TransactionalStats.model_validate({"statsDate": day.isoformat(), "sentCount": 100 + number, **counts}),
-            mail_conn_id=ACCOUNT,
-            team=None,
-            observed_at=asked_at,
+            TransactionalStats.model_validate(record), mail_conn_id=ACCOUNT, team=None, observed_at=asked_at
         )
-        for number, day in enumerate(days)
+        for record in records
     ]
     covers = Coverage.days(
         TRANSACTIONAL_STATS["stats_date"], days[0], days[-1], mail_conn_id=ACCOUNT, observed_at=asked_at, only=days
@@ -123,38 +118,27 @@ def fill_transactional(warehouse: Warehouse) -> None:
 
 def fill_contacts(warehouse: Warehouse) -> None:
     """Lists of twelve and six contacts, of which four are in both; contacts are created month by month."""
-    asked_at = FIRST + datetime.timedelta(days=10)
-
-    def row(list_name: str, number: int) -> tuple[Any, ...]:
-        created = datetime.datetime(2026, 1 + number % 3, 5, tzinfo=UTC) if number else None
-        email = f"contact{number}@planted.example"
-        values = {
-            "mail_conn_id": ACCOUNT, "team": "", "list_name": list_name, "id": str(number), "email": email,
-            "name": "Planted Name", "properties": {"email": email}, "create_date": created, "observed_at": asked_at,
-        }  # fmt: skip
-        return tuple(values.get(name) for name in CONTACTS.names)
-
+    asked_at = FIRST + 10 * DAY
+    personal = {"email": "contact@planted.example", "name": "Planted Name", "properties": {"email": "planted"}}
     for list_name, numbers in (("Newsletter", range(12)), ("Shop <b>", range(8, 14))):
         where = {"mail_conn_id": ACCOUNT, "list_name": list_name}
         covers = Coverage.one(list_name, where, mail_conn_id=ACCOUNT, observed_at=asked_at)
-        rows = [row(list_name, number) for number in numbers]
+        created = {n: datetime.datetime(2026, 1 + n % 3, 5, tzinfo=UTC) if n else None for n in numbers}
+        of_list = {"team": "", "list_name": list_name, "observed_at": asked_at, **personal}
+        rows = [row(CONTACTS, id=str(n), create_date=created[n], **of_list) for n in numbers]
         warehouse.load(CONTACTS, rows, "mail_contacts", covers=covers)
 
 
 def fill_events(warehouse: Warehouse) -> None:
     """Events of today and of last year, one that could not be read, and two differences."""
     now = datetime.datetime.now(UTC)
-
-    def event(number: int, code: str, received_at: datetime.datetime) -> tuple[Any, ...]:
-        values = {
-            "mail_conn_id": ACCOUNT, "event_id": f"{number:032}", "event_code": code, "email": "e@planted.example",
-            "ip": "203.0.113.77", "raw": {"Email": "e@planted.example"}, "received_at": received_at,
-            "push_id": 1, "push_index": number,
-        }  # fmt: skip
-        return tuple(values.get(name) for name in EVENTS.names)
-
-    rows = [event(number, "Delivered" if number % 3 else "<i>Opened</i>", now) for number in range(9)]
-    rows.append(event(9, "Bounced", now - datetime.timedelta(days=300)))
+    codes = ["Delivered" if number % 3 else "<i>Opened</i>" for number in range(9)]
+    personal = {"email": "e@planted.example", "ip": "203.0.113.77", "raw": {"Email": "e@planted.example"}}
+    happened = [*((code, now) for code in codes), ("Bounced", now - 300 * DAY)]
+    rows = [
+        row(EVENTS, event_id=f"{n:032}", event_code=code, received_at=at, push_id=1, push_index=n, **personal)
+        for n, (code, at) in enumerate(happened)
+    ]
     warehouse.load(EVENTS, rows, "mail_events")
     letter = (ACCOUNT, "x" * 32, "no EventCode", "e@planted.example", now, 1, 0)
     warehouse.load(DEAD_LETTERS, [letter], "mail_dead_letters")
@@ -169,38 +153,35 @@ def fill_events(warehouse: Warehouse) -> None:
 
 def fill_rejects(warehouse: Warehouse) -> None:
     """Two imports with rejected rows; one row has two invalid fields."""
+    invalid = ((1, "email", "is no address"), (2, "email", "is no address"), (2, "name", "is too long"))
+    rejects = [
+        Reject(row_number=number, field=field, reason=reason, row=("r@planted.example",))
+        for number, field, reason in invalid
+    ]
     for number, import_id in enumerate(("crm/contacts/manual__1", "crm/contacts/<u>2</u>")):
-        rejects = [
-            Reject(row_number=1, field="email", reason="is no address", row=("r1@planted.example",)),
-            Reject(row_number=2, field="email", reason="is no address", row=("r2@planted.example",)),
-            Reject(row_number=2, field="name", reason="is too long", row=("r2@planted.example",)),
-        ]
-        at = FIRST + datetime.timedelta(days=number)
-        rows = [reject_row(each, import_id=import_id, rejected_at=at) for each in rejects]
+        rows = [reject_row(each, import_id=import_id, rejected_at=FIRST + number * DAY) for each in rejects]
         warehouse.load(REJECTS, rows, "newsletter_rejects")
 
 
 def fill_imports(warehouse: Warehouse) -> None:
     """The counts of an import that is also in the table of rejected rows, and of one without such a row."""
-    reason = {"field": "email", "reason": "is <i>no</i> address", "rows": 2}
     values = {
-        "mail_conn_id": ACCOUNT, "list_name": "Shop <b>", "rows_read": 1234, "rows_accepted": 1232,
-        "rows_accepted_earlier": 0, "rows_rejected": 2, "reasons": [reason], "requests": 1, "remarks": 0,
-        "sandbox": False, "try_number": 1, "seconds": 1.5,
+        "rows_read": 1234, "rows_accepted_earlier": 0, "requests": 1, "remarks": 0, "try_number": 1, "seconds": 1.5,
+        "finished_at": FIRST,
     }  # fmt: skip
-    whole = {"rows_accepted": 1234, "rows_rejected": 0, "reasons": [], "list_name": None, "sandbox": True}
-    rows = [
-        {**values, "import_id": "crm/contacts/<u>2</u>", "state": "failed", "finished_at": FIRST},
-        {**values, **whole, "import_id": "crm/files/manual__3", "state": "success", "finished_at": FIRST},
-    ]
-    warehouse.load(IMPORTS, [tuple(row.get(name) for name in IMPORTS.names) for row in rows], "mail_imports")
+    failed = {
+        "import_id": "crm/contacts/<u>2</u>", "state": "failed", "rows_accepted": 1232, "rows_rejected": 2,
+        "reasons": [{"field": "email", "reason": "is <i>no</i> address", "rows": 2}], "list_name": "Shop <b>",
+        "sandbox": False,
+    }  # fmt: skip
+    whole = {
+        "import_id": "crm/files/manual__3", "state": "success", "rows_accepted": 1234, "rows_rejected": 0,
+        "reasons": [], "sandbox": True,
+    }  # fmt: skip
+    warehouse.load(IMPORTS, [row(IMPORTS, **values, **of_one) for of_one in (failed, whole)], "mail_imports")
 
 
 def fill(warehouse: Warehouse) -> None:
     """All tables."""
-    fill_campaigns(warehouse)
-    fill_transactional(warehouse)
-    fill_contacts(warehouse)
-    fill_events(warehouse)
-    fill_rejects(warehouse)
-    fill_imports(warehouse)
+    for part in (fill_campaigns, fill_transactional, fill_contacts, fill_events, fill_rejects, fill_imports):
+        part(warehouse)

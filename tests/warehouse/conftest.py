@@ -19,7 +19,9 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
+from airflow_provider_mail.warehouse.dialects import postgres as postgres_dialect
 from airflow_provider_mail.warehouse.dialects.mysql import MySql
+from airflow_provider_mail.warehouse.dialects.portable import Portable
 from airflow_provider_mail.warehouse.load import LoadResult, load
 from airflow_provider_mail.warehouse.table import Table, TableName
 from tests.support.mariadb import MariaDatabase, MariaServer
@@ -76,6 +78,9 @@ PORTABLE = (pytest.param("portable_sqlite", marks=default_adapter), "portable_po
 ALL = (*NATIVE, *PORTABLE)
 WAYS = ("sqlite", PORTABLE[0], "snowflake", "redshift")
 """One for each way of loading: by a temporary table, by standard SQL, by MERGE, and by DELETE and INSERT."""
+
+COPY, CAN_STREAM, REPLACE = (postgres_dialect, "_copy"), (postgres_dialect, "_can_stream"), (Portable, "_replace")
+"""Private functions that tests replace: where they are, and their names."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
-"""What a service told day after day of two accounts, for the questions of `docs/questions.md`.
+"""The responses of a service about two accounts, day after day, for the questions of `docs/questions.md`.
 
-Records are kept as the service writes them, so that answers are worked out from what was said and not from our rows.
+Records are kept as the service writes them, so that answers are worked out from them and not from our rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def millis(when: datetime.datetime) -> int:
 
 @dataclass
 class Look:
-    """What the statistics said when they were asked for."""
+    """One response with statistics."""
 
     account: str
     asked_at: datetime.datetime
@@ -65,8 +65,8 @@ class Look:
 
 
 @dataclass
-class Told:
-    """All that the service told."""
+class Responses:
+    """All responses of the service."""
 
     looks: list[Look] = field(default_factory=list)
     tasks: dict[str, list[Wire]] = field(default_factory=dict)
@@ -78,6 +78,11 @@ class Told:
     """Tasks that there were once, by account."""
     events: dict[str, list[Wire]] = field(default_factory=dict)
     """Events that were pushed, each once, by account."""
+
+    def readings(self, of_list: tuple[str, str, str]) -> tuple[list[Wire], list[Wire]]:
+        """The contacts of a list, at both times of `LISTS_READ_AT`."""
+        contacts = self.lists[of_list]
+        return contacts[JOINED:] + self.left, contacts
 
     def latest(self) -> dict[tuple[str, str], Wire]:
         """The last record of each campaign that is not gone, by account and name."""
@@ -91,23 +96,13 @@ class Told:
 
 SENT_AT = [
     # A week that belongs to two years, and both ends of a week to the millisecond.
-    "2025-12-28T23:59:59.999",
-    "2025-12-29T00:00:00",
-    "2026-01-01T09:30:00",
-    "2026-01-04T23:59:59.999",
+    "2025-12-28T23:59:59.999", "2025-12-29T00:00:00", "2026-01-01T09:30:00", "2026-01-04T23:59:59.999",
     "2026-01-05T00:00:00",
     # The same hour of the same weekday again and again, and other ones.
-    "2026-01-13T09:00:00",
-    "2026-01-20T09:59:59.999",
-    "2026-01-27T09:15:00",
-    "2026-01-30T17:00:00",
-    "2026-02-03T09:05:00",
-    "2026-02-06T17:20:00",
-    "2026-02-08T20:00:00",
-    "2026-02-13T16:59:59.999",
-    "2026-02-15T20:30:00",
-    "2026-02-20T17:00:00",
-]
+    "2026-01-13T09:00:00", "2026-01-20T09:59:59.999", "2026-01-27T09:15:00", "2026-01-30T17:00:00",
+    "2026-02-03T09:05:00", "2026-02-06T17:20:00", "2026-02-08T20:00:00", "2026-02-13T16:59:59.999",
+    "2026-02-15T20:30:00", "2026-02-20T17:00:00",
+]  # fmt: skip
 LATE = {
     "spring-sale": "2026-03-08T08:00:00",
     "sunday-letter": "2026-03-08T22:00:00",
@@ -128,16 +123,11 @@ LISTS_READ_AT = moment("2026-03-14T06:00:00"), moment("2026-03-14T07:00:00")
 def _record(name: str, sent_at: datetime.datetime | None, sent: int, numbers: random.Random) -> Wire:
     opens = numbers.randint(sent // 5, sent // 2)
     return {
-        "mailName": name,
-        "mailSendDate": None if sent_at is None else millis(sent_at),
-        "sentCount": sent,
-        "openCount": opens,
-        "clickCount": opens // numbers.randint(4, 9),
-        "hardBounce": numbers.randint(0, sent // 40),
-        "softBounce": numbers.randint(0, sent // 30),
-        "unsentCount": numbers.randint(0, 50),
+        "mailName": name, "mailSendDate": None if sent_at is None else millis(sent_at), "sentCount": sent,
+        "openCount": opens, "clickCount": opens // numbers.randint(4, 9), "hardBounce": numbers.randint(0, sent // 40),
+        "softBounce": numbers.randint(0, sent // 30), "unsentCount": numbers.randint(0, 50),
         "unsubscribeCount": numbers.randint(0, sent // 100),
-    }
+    }  # fmt: skip
 
 
 def _grown(record: Wire, age: datetime.timedelta) -> Wire:
@@ -148,10 +138,10 @@ def _grown(record: Wire, age: datetime.timedelta) -> Wire:
     return {**record, **{name: int(record[name] * share) for name in ("openCount", "clickCount", "unsubscribeCount")}}
 
 
-def told() -> Told:
+def all_responses() -> Responses:
     """The same at every call."""
     numbers = random.Random(4)
-    answer = Told()
+    data = Responses()
     final: dict[str, list[Wire]] = {}
     for account in TEAMS:
         final[account] = [
@@ -176,84 +166,71 @@ def told() -> Told:
         for account, records in final.items():
             seen = []
             for record in records:
-                sent_at = from_millis(record["mailSendDate"])
-                if number and (sent_at is None or sent_at < asked_at - 4 * DAY):
-                    continue
-                if (account, record["mailName"]) == GONE and asked >= GONE_FROM:
-                    continue
-                if sent_at is None or sent_at <= asked_at:
-                    seen.append(_grown(record, asked_at - (sent_at or moment("2026-01-01T00:00:00"))))
-            answer.looks.append(Look(account, asked_at, seen))
-    by_name = [answer.latest()["mail_default", "spring-sale"]]
-    answer.looks.append(Look("mail_default", moment("2026-03-14T20:00:00"), by_name, whole=False))
+                sent_at = from_millis(record["mailSendDate"]) or moment("2026-01-01T00:00:00")
+                is_gone = (account, record["mailName"]) == GONE and asked >= GONE_FROM
+                if sent_at <= asked_at and not is_gone and (not number or sent_at >= asked_at - 4 * DAY):
+                    seen.append(_grown(record, asked_at - sent_at))
+            data.looks.append(Look(account, asked_at, seen))
+    by_name = [data.latest()["mail_default", "spring-sale"]]
+    data.looks.append(Look("mail_default", moment("2026-03-14T20:00:00"), by_name, whole=False))
 
     subjects = ["Winter is over", "Your order of the week", "Hello {{name}}", "Only today"]
     for account, records in final.items():
-        answer.tasks[account] = [
+        data.tasks[account] = [
             {
-                "guid": f"{account}-{number}",
-                "mailName": record["mailName"],
+                "guid": f"{account}-{number}", "mailName": record["mailName"], "mailStatus": 2,
                 "subject": None if record["mailName"] == "default-3" else subjects[number % len(subjects)],
                 "taskType": "ABTest" if record["mailName"] == "default-7" else "MailList",
-                "mailStatus": 2,
-                "teamName": TEAMS[account] or "Marketing",
-                "sendByDateTime": record["mailSendDate"],
+                "teamName": TEAMS[account] or "Marketing", "sendByDateTime": record["mailSendDate"],
             }
             for number, record in enumerate(records)
-        ]
-    default, shop = answer.tasks["mail_default"], answer.tasks["mail_shop"]
+        ]  # fmt: skip
+    default, shop = data.tasks["mail_default"], data.tasks["mail_shop"]
     named = {task["mailName"]: task for task in default}
     named["tiny"]["subject"] = "For the ten of us"
     # Two tasks that bore one name, one after the other: nobody can say whose counts these are.
     default.append({**named["default-2"], "guid": "earlier", "subject": "What it was called at first", "mailStatus": 4})
     default.append(
-        {"guid": "draft", "mailName": "draft", "subject": "Draft", "mailStatus": -1, "teamName": "Marketing"}
+        {"guid": "draft", "mailName": "draft", "mailStatus": -1, "subject": "Draft", "teamName": "Marketing"}
     )
     # One of two tasks of one name was deleted: the other is the campaign.
-    recalled = named[GONE[1]]
-    default.remove(recalled)
-    answer.deleted["mail_default"] = [
-        recalled,
-        {**named["default-4"], "guid": "deleted", "subject": "Of a deleted task"},
-    ]
+    deleted = {**named["default-4"], "guid": "deleted", "subject": "Of a deleted task"}
+    data.deleted["mail_default"] = [named[GONE[1]], deleted]
+    default.remove(named[GONE[1]])
     # Another team's task of the same name is another campaign.
     shop.append({**shop[4], "guid": "other team", "teamName": "Support", "subject": "Not the shop's"})
 
-    _transactional(answer, numbers)
-    _contacts(answer, numbers)
-    _events(answer, random.Random(5))
-    return answer
+    _transactional(data, numbers)
+    _contacts(data, numbers)
+    _events(data, random.Random(5))
+    return data
 
 
-def _transactional(answer: Told, numbers: random.Random) -> None:
+def _transactional(data: Responses, numbers: random.Random) -> None:
     missing = {"2026-03-14", "2026-02-28", "2026-03-01", "2026-01-01"}
     for account, first in (("mail_default", FIRST_DAY), ("mail_shop", LAST_DAY - 3 * DAY)):
         days = [first + number * DAY for number in range((LAST_DAY - first).days + 1)]
-        answer.days[account] = [
+        data.days[account] = [
             {
-                "statsDate": day.isoformat(),
-                "sentCount": sent,
-                "openCount": sent // 3,
-                "clickCount": sent // 11,
-                "bounceCount": numbers.randint(0, sent // 20),
-                "unsentCount": numbers.randint(0, 9),
+                "statsDate": day.isoformat(), "sentCount": sent, "openCount": sent // 3, "clickCount": sent // 11,
+                "bounceCount": numbers.randint(0, sent // 20), "unsentCount": numbers.randint(0, 9),
                 "unsubscribeCount": 0,
             }
             for day in days
             if day.isoformat() not in missing
             # Nothing is sent on Sundays, which is not the same as a day that is missing.
             for sent in [0 if day.weekday() == 6 else numbers.randint(100, 4000)]
-        ]
+        ]  # fmt: skip
 
 
-def _contacts(answer: Told, numbers: random.Random) -> None:
+def _contacts(data: Responses, numbers: random.Random) -> None:
     def contact(number: int, created: str | None) -> Wire:
         return {"id": f"c{number}", "email": f"c{number}@example.com", "properties": {}, "createDate": created}
 
     edges = ["2025-12-31T23:59:59Z", "2026-01-01T00:00:00Z", "2026-01-31T23:30:00Z", None]
     months = [f"2025-{month:02}-15T08:00:00Z" for month in range(6, 13)]
     everybody = [contact(number, [*edges, *months][number % 11]) for number in range(120)]
-    answer.lists = {
+    data.lists = {
         ("mail_default", "", "newsletter"): everybody[:90],
         ("mail_default", "", "partners"): everybody[85:110],
         ("mail_default", "", "vip"): numbers.sample(everybody[:90], 7),
@@ -262,10 +239,10 @@ def _contacts(answer: Told, numbers: random.Random) -> None:
         ("mail_shop", "", "newsletter"): everybody[:30],
         ("mail_shop", "", "vip"): everybody[20:28],
     }
-    answer.left = everybody[110:]
+    data.left = everybody[110:]
 
 
-def _events(answer: Told, numbers: random.Random) -> None:
+def _events(data: Responses, numbers: random.Random) -> None:
     """Three campaigns to a hundred people of each account, and transactional mail to some of them."""
     for account in TEAMS:
         events: list[Wire] = []
@@ -297,12 +274,12 @@ def _events(answer: Told, numbers: random.Random) -> None:
         for person in (24, 50, 51):
             add("Dropped", person, "order-9", 13)
         events.append({"EventCode": "TaskStatus", "Guid": f"{account}-unsent", "MailName": "unsent"})
-        answer.events[account] = events
+        data.events[account] = events
 
 
-def load_all(warehouse: Warehouse, said: Told) -> None:
-    """Load all that was told, in the order in which it was."""
-    for look in said.looks:
+def load_all(warehouse: Warehouse, data: Responses) -> None:
+    """Load all responses, in their order."""
+    for look in data.looks:
         who: dict[str, Any] = {"mail_conn_id": look.account, "observed_at": look.asked_at}
         rows = [
             campaign_stats_row(CampaignStats.model_validate(record), team=TEAMS[look.account], **who)
@@ -315,14 +292,14 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
         options: dict[str, Any] = {"covers": days, "mark_gone": gone} if look.whole else {}
         warehouse.load(CAMPAIGN_STATS, rows, "mail_campaign_stats", **options)
 
-    for account, tasks in said.tasks.items():
-        for read_at, there in ((TASKS_READ_AT - DAY, tasks + said.deleted.get(account, [])), (TASKS_READ_AT, tasks)):
+    for account, tasks in data.tasks.items():
+        for read_at, there in ((TASKS_READ_AT - DAY, tasks + data.deleted.get(account, [])), (TASKS_READ_AT, tasks)):
             who = {"mail_conn_id": account, "observed_at": read_at}
             rows = [campaign_row(Campaign.model_validate(task), **who) for task in there]
             gone = MarkGone(read_at, lambda account=account: [{"mail_conn_id": account}])  # type: ignore[misc]
             warehouse.load(CAMPAIGNS, rows, "mail_campaigns", mark_gone=gone)
 
-    for account, records in said.days.items():
+    for account, records in data.days.items():
         for read_at in DAYS_READ_AT:  # of which the second brings no news
             who = {"mail_conn_id": account, "observed_at": read_at}
             rows = [
@@ -333,16 +310,17 @@ def load_all(warehouse: Warehouse, said: Told) -> None:
             days = Coverage.days(TRANSACTIONAL_STATS["stats_date"], FIRST_DAY, LAST_DAY, only=came, **who)
             warehouse.load(TRANSACTIONAL_STATS, rows, "mail_transactional_stats", covers=days)
 
-    for (account, team, name), contacts in said.lists.items():
+    for key in data.lists:
+        account, team, name = key
         of_list = {"mail_conn_id": account, "team": team, "list_name": name}
-        for read_at, there in zip(LISTS_READ_AT, (contacts[JOINED:] + said.left, contacts), strict=True):
+        for read_at, there in zip(LISTS_READ_AT, data.readings(key), strict=True):
             rows = [contact_row(Contact.model_validate(one), **of_list, observed_at=read_at) for one in there]
             part = list_part(team, name)
             history = contacts_history("mail_contacts_history", of_list, read_at)
             whole = Coverage.one(part, of_list, mail_conn_id=account, observed_at=read_at)
             warehouse.load(CONTACTS, rows, "mail_contacts", replace_where=of_list, covers=whole, history=history)
 
-    for account, events in said.events.items():
+    for account, events in data.events.items():
         for push in (events[::2], events[1::2], events[:50]):  # in another order, and some again
             body, origin = json.dumps(push).encode(), Origin(account, moment("2026-03-15T00:00:00"), 1)
             warehouse.load(EVENTS, list(read_push(body, origin, pytest.fail)), "mail_events")

@@ -62,15 +62,15 @@ def test_what_both_readings_lack_is_counted(native: Warehouse, removes: str) -> 
     ],
 )
 def test_all_or_too_many_need_a_permission(
-    way: Warehouse, removes: str, before: int, left: int, words: str | None, permission: dict[str, Any]
+    sqlite: Warehouse, removes: str, before: int, left: int, words: str | None, permission: dict[str, Any]
 ) -> None:
-    load(way, removes, NOON, range(before))
+    load(sqlite, removes, NOON, range(before))
     if words:
         with pytest.raises(UnconfirmedError, match=words):
-            load(way, removes, LATER, range(left))
-        assert living(way) == set(range(before))
-    load(way, removes, LATER, range(left), **permission)
-    assert living(way) == set(range(left))
+            load(sqlite, removes, LATER, range(left))
+        assert living(sqlite) == set(range(before))
+    load(sqlite, removes, LATER, range(left), **permission)
+    assert living(sqlite) == set(range(left))
 
 
 def test_an_error_of_the_second_reading_is_raised_unchanged(warehouse: Warehouse) -> None:
@@ -114,17 +114,17 @@ def load_named(warehouse: Warehouse, at: datetime.datetime, names: list[str], ex
 def test_what_the_service_has_by_name_is_not_marked(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     """More names than parameters of one statement, some of which are outside of the window."""
     warehouse, asked = make_warehouse(kind), list[str]()
-    names = [f"n{number:04}" for number in range(1200)]
+    names = [f"n{number:04}" for number in range(530)]
 
     def exists(some: Any) -> set[str]:
         asked.extend(some)
         return {name for name in some if name.endswith("7")}
 
     load_named(warehouse, NOON, names, exists)
-    load_named(warehouse, LATER, names[:600], exists, names[600:601])
-    assert set(names[601:]) <= set(asked) <= set(names[600:])
+    load_named(warehouse, LATER, names[:10], exists, names[10:11])
+    assert set(names[11:]) <= set(asked) <= set(names[10:])
     marked = {row[2] for row in warehouse.rows(NAMED, "named") if row[-1] is not None}
-    assert marked == {name for name in names[601:] if not name.endswith("7")}
+    assert marked == {name for name in names[11:] if not name.endswith("7")}
 
 
 def test_a_response_that_shows_nothing_marks_nothing(way: Warehouse) -> None:
@@ -143,34 +143,14 @@ def test_a_response_that_shows_nothing_marks_nothing(way: Warehouse) -> None:
 @pytest.mark.parametrize("short", ["empty", "rejected"])
 def test_a_reading_that_may_not_be_whole_is_not_recorded(way: Warehouse, short: str) -> None:
     """So a whole load that asked earlier, and ends later, is stored, and freshness does not lie."""
+    reject = {"on_unstorable": lambda *_: None} if short == "rejected" else {}
 
     def load(at: datetime.datetime, rows: Any) -> LoadResult:
-        covers, reject = Coverage("m", at, {"all": OF_A}, OF_A), {}
-        if short == "rejected":
-            reject = {"on_unstorable": lambda *_: None}
-        return way.load(MARKED, rows, covers=covers, removal=rule(), **reject)
+        return way.load(MARKED, rows, covers=Coverage("m", at, {"all": OF_A}, OF_A), removal=rule(), **reject)
 
     poisoned = [thing(MARKED, 1, at=LATER), thing(MARKED, 2, at=LATER, name="\ud800")]
-    assert not load(LATER, poisoned if short == "rejected" else []).outdated
-    late = load(NOON, [thing(MARKED, number) for number in range(1, 5)])
-    assert {row[1]: row[-2] for row in way.rows(MARKED)} == {
-        1: LATER if short == "rejected" else NOON, 2: NOON, 3: NOON, 4: NOON,
-    }  # fmt: skip
+    assert not load(LATER, poisoned if reject else []).outdated
+    late = load(NOON, [thing(MARKED, number) for number in (1, 2)])
+    assert {row[1]: row[-2] for row in way.rows(MARKED)} == {1: LATER if reject else NOON, 2: NOON}
     assert [row[3] for row in way.rows(LOADS, "mail_loads")] == [NOON]
-    assert way.is_portable or late.outdated == (short == "rejected")
-
-
-def test_what_depends_on_the_order(sqlite: Warehouse) -> None:
-    """As docs/warehouse.md says: whether a row that no load saw alive last is there, and the time of its mark."""
-    hours = {hour: NOON + datetime.timedelta(hours=hour) for hour in range(6)}
-    marks = {}
-    for order in ((0, 1, 5), (0, 5, 1), (5, 0, 1)):
-        sqlite.execute("DROP TABLE IF EXISTS things", "DROP TABLE IF EXISTS mail_loads")
-        for hour in order:
-            rows = [thing(MARKED, number, at=hours[hour]) for number in ((1, 2) if hour == 0 else (1,))]
-            covers = Coverage("m", hours[hour], {"all": OF_A}, OF_A)
-            sqlite.load(MARKED, rows, covers=covers, mark_gone=MarkGone(hours[hour], lambda: [OF_A]))
-        marks[order] = {row[1]: row[-1] for row in sqlite.rows(MARKED)}
-    assert marks == {
-        (0, 1, 5): {1: None, 2: hours[1]}, (0, 5, 1): {1: None, 2: hours[5]}, (5, 0, 1): {1: None},
-    }  # fmt: skip
+    assert way.is_portable or late.outdated == bool(reject)

@@ -55,20 +55,11 @@ def test_a_load_is_recorded_under_its_table_and_account() -> None:
 
 def test_names_of_parts_are_bounded_and_different() -> None:
     long = ["l" * 250, *(f"list {'x' * 300} {number}" for number in range(2))]
-    names = [
-        next(iter(Coverage.one(name, {"account": "a"}, mail_conn_id="m", observed_at=NOON).parts)) for name in long
-    ]
-    assert [len(name) for name in names] == [250, 250, 250]
-    assert len(set(names)) == 3
-    assert names[0] == long[0]
-
-
-@pytest.mark.parametrize(
-    ("team", "name", "part"),
-    [("", "news", "news"), ("Sales", "news", "Sales/news"), ("", "a/b", r"a\/b"), ("a/", r"b\c", r"a\//b\\c")],
-)
-def test_the_part_of_a_list_has_its_team_and_name(team: str, name: str, part: str) -> None:
-    assert list_part(team, name) == part
+    made = [Coverage.one(name, {"account": "a"}, mail_conn_id="m", observed_at=NOON) for name in long]
+    names = [next(iter(coverage.parts)) for coverage in made]
+    assert ([len(name) for name in names], len(set(names)), names[0]) == ([250] * 3, 3, long[0])
+    lists = {("", "news"): "news", ("Sales", "news"): "Sales/news", ("", "a/b"): r"a\/b", ("a/", r"b\c"): r"a\//b\\c"}
+    assert {of_list: list_part(*of_list) for of_list in lists} == lists
 
 
 def test_only_what_changed_gets_the_time_of_the_observation(native: Warehouse) -> None:
@@ -119,20 +110,6 @@ def test_an_observation_that_arrives_late_is_left_out(way: Warehouse) -> None:
     assert noted(way) == [("2026-03-01", LATEST), ("2026-03-02", LATER)]
     if not way.is_portable:
         assert result == LoadResult(2, inserted=1, changed=0, unchanged=0, outdated=1, deleted=0)
-
-
-def test_replacing_spares_parts_that_were_read_later(native: Warehouse) -> None:
-    """What they have stays, and what they had no more does not come back."""
-    rows = [thing(THINGS, 1, day=DAY), thing(THINGS, 2, day=NEXT)]
-    native.load(THINGS, rows, covers=day_of(DAY, NEXT, at=NOON))
-    native.load(THINGS, [thing(THINGS, 1, day=DAY, at=LATEST)], covers=day_of(DAY, at=LATEST))
-    native.load(
-        THINGS,
-        [thing(THINGS, 7, day=DAY, at=LATER)],
-        covers=day_of(DAY, NEXT, at=LATER),
-        replace_where={"account": "a"},
-    )
-    assert [row[1] for row in native.rows(THINGS)] == [1]
 
 
 def test_tables_share_the_note_in_their_schema(native: Warehouse) -> None:

@@ -79,15 +79,6 @@ def test_only_rows_of_the_window_are_marked(way: Warehouse) -> None:
     assert {row[1] for row in way.rows(MARKED) if row[0] == "b"} == {1}
 
 
-@pytest.mark.parametrize("order", [(LATER, NOON), (NOON, LATEST, LATER)], ids=["seen later", "gone later"])
-def test_an_older_reading_changes_nothing(way: Warehouse, order: tuple[datetime.datetime, ...]) -> None:
-    """Neither its absence of what was seen later is believed, nor its presence of what was missed later."""
-    there(way, order[0], 1, 2)
-    for at in order[1:]:
-        there(way, at, *((1, 2) if at == LATER else (1,)))
-    assert gone(way) == {1: None, 2: LATEST if LATEST in order else None}
-
-
 def test_windows_are_asked_for_when_all_rows_are_there(way: Warehouse) -> None:
     there(way, NOON, 1, 2)
     seen: list[int] = []
@@ -103,10 +94,10 @@ def test_windows_are_asked_for_when_all_rows_are_there(way: Warehouse) -> None:
     assert gone(way) == {1: None, 2: LATER, 3: None}
 
 
-def test_a_table_of_an_older_version_gets_the_column(warehouse: Warehouse) -> None:
-    warehouse.load(THINGS, [thing(THINGS, 1), thing(THINGS, 2)])
-    there(warehouse, LATER, 1)
-    assert gone(warehouse) == {1: None, 2: LATER}
+def test_a_table_of_an_older_version_gets_the_column(way: Warehouse) -> None:
+    way.load(THINGS, [thing(THINGS, 1), thing(THINGS, 2)])
+    there(way, LATER, 1)
+    assert gone(way) == {1: None, 2: LATER}
 
 
 def test_a_table_without_the_column(sqlite: Warehouse) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.dialects import postgres as dialect
 from airflow_provider_mail.warehouse.errors import UnstorableError
 from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.table import JSON, TEXT, TIMESTAMP, Column, Table, text
-from tests.warehouse.conftest import ALL, Warehouse
+from tests.warehouse.conftest import ALL, COPY, Warehouse
 from tests.warehouse.standins import STANDINS
 from tests.warehouse.tables import NOON
 
@@ -78,14 +77,14 @@ def test_a_row_that_another_program_inserts_meanwhile_stays(
     postgres: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres.load(HAPPENED, [])
-    copy, others = dialect._copy, iter(["INSERT INTO things VALUES ('me', 'a', 'k', 'other')"])
+    copy, others = getattr(*COPY), iter(["INSERT INTO things VALUES ('me', 'a', 'k', 'other')"])
 
     def copy_later(cursor: Any, statement: str, blocks: Any) -> None:
         if statement.startswith('COPY "public"."things"'):
             postgres.execute(*others)
         copy(cursor, statement, blocks)
 
-    monkeypatch.setattr(dialect, "_copy", copy_later)
+    monkeypatch.setattr(*COPY, copy_later)
     assert postgres.load(HAPPENED, [row("a"), row("b")]) == result(2, unchanged=1, k=1)
     assert [(name, note) for _, name, _, note, *_ in postgres.rows(HAPPENED)] == [("a", "other"), ("b", None)]
 

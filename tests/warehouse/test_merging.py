@@ -28,16 +28,8 @@ from tests.warehouse.conftest import Warehouse
 from tests.warehouse.standins import STANDINS, Conflict, Proxy, VersionedCursor, native
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 
-# One with MERGE, and the one without, which has a real lock.
-KINDS = [*STANDINS] if EVERYTHING else ["snowflake", "redshift"]
 LATEST = LATER + datetime.timedelta(hours=1)
 OF_A = {"account": "a"}
-
-
-@pytest.fixture(params=KINDS)
-def warehouse(request: pytest.FixtureRequest, make_warehouse: Callable[[str], Warehouse]) -> Warehouse:
-    """A stand-in."""
-    return make_warehouse(request.param)
 
 
 @pytest.mark.parametrize("kind", STANDINS)
@@ -52,32 +44,13 @@ def test_every_type_and_every_rule_once(make_warehouse: Callable[[str], Warehous
     old = NOON - datetime.timedelta(hours=1)
     second = [thing(MARKED, 1, at=old, name="old"), thing(MARKED, 2, at=LATER, name="new"), thing(MARKED, 4, at=LATER)]
     warehouse.load(MARKED, second, mark_gone=MarkGone(LATER, lambda: [OF_A]))
-    rows = {row[1]: row for row in warehouse.rows(MARKED)}
-    assert (
-        rows
-        == {
-            1: first[0],  # neither older, nor missing
-            2: second[1],
-            3: (*first[3][:-1], LATER),
-            4: second[2],
-        }
-    )
+    # Neither is the first older, nor is it missing.
+    assert warehouse.rows(MARKED) == [first[0], second[1], (*first[3][:-1], LATER), second[2]]
     warehouse.load(MARKED, [thing(MARKED, 3, at=LATEST)], replace_where=OF_A)
     assert [(row[1], row[-1]) for row in warehouse.rows(MARKED)] == [(3, None)]
-    assert [name for (name,) in tables(warehouse, kind) if "stage" in name] == []
-
-
-def tables(warehouse: Warehouse, kind: str) -> list[tuple[str]]:
-    schema = "public" if kind == "redshift" else "main"
     with native(warehouse.hook) as cursor:
-        cursor.execute(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'")
-        return list(cursor.fetchall())
-
-
-def test_a_column_of_a_later_version(warehouse: Warehouse) -> None:
-    warehouse.load(THINGS, [thing(THINGS, 1)])
-    warehouse.load(MARKED, [thing(MARKED, 1, at=LATER), thing(MARKED, 2)])
-    assert [row[1] for row in warehouse.rows(MARKED)] == [1, 2]
+        cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%stage%'")
+        assert cursor.fetchall() == []
 
 
 def test_a_conflict_with_another_load_is_tried_again(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING, Portable
+from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import LoadResult, check_database, load
-from tests.warehouse.conftest import PORTABLE, UnknownSqliteHook, Warehouse, default_adapter
+from tests.warehouse.conftest import PORTABLE, REPLACE, UnknownSqliteHook, Warehouse, default_adapter
 from tests.warehouse.standins import Proxy
 from tests.warehouse.tables import THINGS, thing
 
@@ -130,14 +130,14 @@ def test_a_deadlock_of_mariadb_s_is_tried_again(
     """As PyMySQL and MariaDB's own driver say it, through a hook that is not Airflow's for MySQL."""
     sqlite = make_warehouse("portable_sqlite")
     left = [DriverError(*failures)] * 2
-    replace = Portable._replace
+    replace = getattr(*REPLACE)
 
-    def fail_twice(self: Portable, *arguments: Any) -> int:
-        written = replace(self, *arguments)
+    def fail_twice(*arguments: Any) -> Any:
+        written = replace(*arguments)
         if left:
             raise left.pop()
         return written
 
-    monkeypatch.setattr(Portable, "_replace", fail_twice)
+    monkeypatch.setattr(*REPLACE, fail_twice)
     assert sqlite.load(THINGS, [thing(THINGS, 1)]) == LoadResult(1, outdated=0)
     assert len(sqlite.rows(THINGS)) == 1

@@ -24,15 +24,10 @@ SECRET = "ada.lovelace@example.com"
 
 def all_texts(error: BaseException) -> str:
     """All texts on the whole chain of exceptions, whether Python would show them or not."""
-    said = ["".join(traceback.format_exception(error))]
-    seen: list[BaseException] = []
-    todo: list[BaseException | None] = [error]
-    while todo:
-        link = todo.pop()
-        if link is not None and link not in seen:
-            seen.append(link)
-            said += [str(link), repr(link), repr(link.args), repr(vars(link))]
-            todo += [link.__cause__, link.__context__]
+    said, todo = ["".join(traceback.format_exception(error))], [error]
+    for link in todo:
+        said += [str(link), repr(link), repr(link.args), repr(vars(link))]
+        todo += [each for each in (link.__cause__, link.__context__) if each is not None and each not in todo]
     return "\n".join(said)
 
 
@@ -104,33 +99,27 @@ TRIGGER = (
     "CREATE TRIGGER talk BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION talk()"
 )
 TALKS = TRIGGER.format("RAISE EXCEPTION 'I do not like %', NEW.name;")
+PARTED = "(account text, number bigint, PRIMARY KEY (account, number)) PARTITION BY LIST (account)"
+DEFAULT = "(account VARCHAR, number BIGINT, note VARCHAR DEFAULT error('no'), PRIMARY KEY (account, number))"
+RAISING = "CREATE TRIGGER raising BEFORE INSERT ON things"
 OTHER_ERRORS = [
     *((kind, TALKS, "P0001") for kind in ("psycopg3", "psycopg2", "portable_postgres")),
-    (
-        "psycopg3",
-        "CREATE TABLE things (account text, number bigint, PRIMARY KEY (account, number)) PARTITION BY LIST (account)",
-        r"look at the CHECK constraints, the partitions .* \(23514\)",
-    ),
+    ("psycopg3", f"CREATE TABLE things {PARTED}", r"look at the CHECK constraints, the partitions .* \(23514\)"),
     (
         "psycopg2",
         TRIGGER.format("NEW.number := (SELECT generate_series(1, 2));"),
         r"look at the unique indexes and the triggers .* \(21000\)",
     ),
     ("duckdb", "CREATE INDEX numbers ON things ((CAST(name AS INTEGER)))", "Could not convert string"),
-    (
-        "duckdb",
-        "CREATE TABLE things (account VARCHAR, number BIGINT, note VARCHAR DEFAULT error('no'), "
-        "PRIMARY KEY (account, number))",
-        "InvalidInputException: look at the constraints, triggers",
-    ),
+    ("duckdb", f"CREATE TABLE things {DEFAULT}", "InvalidInputException: look at the constraints, triggers"),
     (
         "sqlite",
-        "CREATE TRIGGER raising BEFORE INSERT ON things BEGIN SELECT RAISE(ABORT, 'I do not like it'); END",
+        f"{RAISING} BEGIN SELECT RAISE(ABORT, 'I do not like it'); END",
         "look at the constraints, triggers, .* SQLITE_CONSTRAINT_TRIGGER",
     ),
     (
         "mysql",
-        "CREATE TRIGGER raising BEFORE INSERT ON things FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'",
+        f"{RAISING} FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'",
         r"look at the constraints, triggers, .* \(1644\)",
     ),
 ]
@@ -151,9 +140,7 @@ def test_an_error_without_its_words_says_what_to_do(
 
 
 @pytest.mark.not_unit
-def test_the_error_of_the_rows_is_not_sent_to_the_server(
-    make_warehouse: Callable[..., Warehouse],
-) -> None:
+def test_the_error_of_the_rows_is_not_sent_to_the_server(make_warehouse: Callable[..., Warehouse]) -> None:
     other_secret = "grace.hopper@example.com"  # the server does write down what it rejects itself
 
     def rows() -> Iterator[tuple[Any, ...]]:

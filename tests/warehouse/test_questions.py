@@ -1,31 +1,27 @@
-"""Every question of the page, asked as it stands there, of every database: the rows are those of `questions.json`.
+"""Every question of the page, asked as it stands there, of every database: the rows are those of `answers.py`.
 
-Those were worked out from what the service said in `questions_data.py`, without SQL; percentages are not rounded there.
 The sessions speak another timezone than UTC, and MySQL's is as strict as MySQL is by default.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from docs import er
 from tests.support.env import ROOT
+from tests.warehouse.answers import QUESTIONS
 from tests.warehouse.conftest import Warehouse
-from tests.warehouse.questions_data import load_all, told
+from tests.warehouse.questions_data import all_responses, load_all
 
 FOLDER = ROOT / "docs" / "sql"
 PAGE = ROOT / "docs" / "questions.md"
-EXPECTED: dict[str, list[list[Any]]] = json.loads(Path(__file__).with_name("questions.json").read_text())
-"""Of each question the names of the columns, and the rows."""
 DATABASES = {"sqlite": "sqlite", "psycopg3": "postgres", "duckdb": "duckdb", "mysql": "mysql"}
 """By the kind of warehouse, what files call the database."""
 SESSION = {
@@ -44,22 +40,20 @@ def agree(actual: Any, expected: Any) -> bool:
     if isinstance(expected, float):
         hundredths = float(actual) * 100
         return abs(hundredths - round(hundredths)) < 1e-6 and abs(float(actual) - expected) < 0.00501
-    if isinstance(expected, int):
-        return not isinstance(actual, str | bool) and bool(actual == expected)
-    if isinstance(expected, str) and re.match(r"\d{4}-\d\d-\d\dT", expected):
+    if isinstance(expected, datetime.datetime):
         moment = datetime.datetime.fromisoformat(actual) if isinstance(actual, str) else actual
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-        return bool(moment == datetime.datetime.fromisoformat(expected))
-    if type(actual) is datetime.date:
-        return actual.isoformat() == expected
-    return type(actual) is type(expected) and bool(actual == expected)
+        return bool((moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)) == expected)
+    if isinstance(expected, datetime.date) and isinstance(actual, str):
+        return actual == expected.isoformat()
+    is_number = isinstance(expected, int) and not isinstance(actual, str | bool)
+    return (is_number or type(actual) is type(expected)) and bool(actual == expected)
 
 
 @pytest.mark.parametrize("kind", DATABASES)
 def test_every_database_gives_the_same_rows(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
-    warehouse = make_warehouse(kind)
-    load_all(warehouse, told())
-    for question, (names, *expected) in EXPECTED.items():
+    warehouse, data = make_warehouse(kind), all_responses()
+    load_all(warehouse, data)
+    for question, (names, answer) in QUESTIONS.items():
         own = FOLDER / f"{question}.{DATABASES[kind]}.sql"
         file = own if own.exists() else FOLDER / f"{question}.sql"
         with closing(warehouse.hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
@@ -67,7 +61,7 @@ def test_every_database_gives_the_same_rows(make_warehouse: Callable[..., Wareho
                 cursor.execute(statement)
             cursor.execute(file.read_text())
             assert [column[0] for column in cursor.description] == names, file.name
-            rows = cursor.fetchall()
+            rows, expected = cursor.fetchall(), list(answer(data))
         wrong = [(row, wanted) for row, wanted in zip(rows, expected, strict=False) if not all(map(agree, row, wanted))]
         assert not wrong, f"{file.name}: {wrong[:3]}"
         assert len(rows) == len(expected) > 1, file.name
@@ -80,7 +74,7 @@ def test_every_file_is_a_question() -> None:
     for path in FOLDER.iterdir():
         question, _, database = path.name.removesuffix(".sql").partition(".")
         found[question][database] = path.read_text()
-    assert found.keys() == EXPECTED.keys()
+    assert found.keys() == QUESTIONS.keys()
     for question, texts in found.items():
         assert texts.keys() <= {"", *DATABASES.values()}, question
         assert "" in texts or texts.keys() == set(DATABASES.values()), f"{question}: not for every database"

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 
-from airflow_provider_mail.warehouse.dialects import postgres as dialect
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.rows import UnreadableValue
-from tests.warehouse.conftest import Warehouse
+from tests.warehouse.conftest import CAN_STREAM, Warehouse
 from tests.warehouse.tables import numbers
 
 
@@ -153,7 +152,7 @@ def test_a_time_that_python_cannot_represent(
     """Only its value is lost, with a stream and with a server-side cursor; other times are as ever."""
     hook = make_warehouse(kind).hook
     if not streams:
-        monkeypatch.setattr(dialect, "_can_stream", lambda connection: False)
+        monkeypatch.setattr(*CAN_STREAM, lambda connection: False)
     for value, in_array in product(UNREADABLE, [False, True]):
         sql_type = value.partition(" ")[0]
         good = READABLE.get(sql_type, f"{sql_type} '2026-01-02'")

@@ -74,18 +74,18 @@ def test_rates_are_safe(count: int, sent: int, rate: float) -> None:
     assert isinstance(percent(count, sent), float)
 
 
-def test_statistics_in_a_table(warehouse: Warehouse) -> None:
+def test_statistics_in_a_table(sqlite: Warehouse) -> None:
     nothing = campaign(mailName="draft", mailSendDate=None, sentCount=0, openCount=0)
-    warehouse.load(CAMPAIGN_STATS, [campaign_stats_row(record, **WHO) for record in (campaign(), nothing)])
+    sqlite.load(CAMPAIGN_STATS, [campaign_stats_row(record, **WHO) for record in (campaign(), nothing)])
     other = {**WHO, "mail_conn_id": "other", "team": None}
     later = campaign_stats_row(campaign(openCount=8), **{**WHO, "observed_at": LATER})
-    warehouse.load(CAMPAIGN_STATS, [later, campaign_stats_row(campaign(), **other)])
-    assert sorted(warehouse.rows(CAMPAIGN_STATS)) == sorted(
+    sqlite.load(CAMPAIGN_STATS, [later, campaign_stats_row(campaign(), **other)])
+    assert sorted(sqlite.rows(CAMPAIGN_STATS)) == sorted(
         [campaign_stats_row(nothing, **WHO), later, campaign_stats_row(campaign(), **other)]
     )
     rows = [transactional_stats_row(day(statsDate=f"2026-02-{number}"), **WHO) for number in (26, 27, 28)]
-    warehouse.load(TRANSACTIONAL_STATS, rows, "days")
-    assert warehouse.rows(TRANSACTIONAL_STATS, "days") == rows
+    sqlite.load(TRANSACTIONAL_STATS, rows, "days")
+    assert sqlite.rows(TRANSACTIONAL_STATS, "days") == rows
 
 
 def test_rows_that_were_set_aside_in_a_table(warehouse: Warehouse) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
@@ -37,9 +37,6 @@ class Sender:
 
     async def get(self, *paths: str) -> list[int]:
         return [(await self.http.get(path)).status_code for path in paths]
-
-
-Receiving = Callable[[Sender], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager

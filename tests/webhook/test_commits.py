@@ -60,6 +60,12 @@ def run(inbox: HeldInbox, test: Test, *, max_pending: int = 10) -> None:
     group.close()
 
 
+async def close(inbox: HeldInbox, group: GroupCommit) -> None:
+    """End the group commit, and wait for its thread for as long as it takes."""
+    await asyncio.to_thread(group.close)
+    assert await asyncio.to_thread(inbox.closed.acquire, True, PATIENCE)
+
+
 def push(body: bytes) -> Push:
     return Push(body, datetime.now(UTC), "mail_default", False)
 
@@ -129,6 +135,7 @@ def test_a_stale_connection_is_replaced_once(caplog: pytest.LogCaptureFixture) -
             inbox.failures.clear()
             assert group.failed_lately()
         await group.store(push(b"4"))
+        assert not group.failed_lately()
 
     inbox = HeldInbox(holds=())
     run(inbox, test)
@@ -176,7 +183,7 @@ def test_a_push_behind_slow_transactions_does_not_wait_for_ever(still_clock: Sti
         results = await asyncio.gather(*others, return_exceptions=True)
         assert {type(result) for result in results} == {NotStored}
         inbox.go.release(2)
-        await asyncio.to_thread(group.close)
+        await close(inbox, group)
 
     inbox, bodies = HeldInbox(), [b"x"] * 201
     run(inbox, test, max_pending=1000)
@@ -208,7 +215,7 @@ def test_what_waits_is_stored_at_the_end() -> None:
         first = await begun(inbox, group)
         (second,) = await waiting(group, b"second")
         inbox.go.release(2)
-        await asyncio.to_thread(group.close)
+        await close(inbox, group)
         with pytest.raises(Overloaded):
             await group.store(push(b"after the end"))
         await asyncio.gather(first, second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.support.statsd import StatsdServer
 from tests.tasks.test_metrics import statsd  # noqa: F401 - a fixture
 from tests.webhook.receiving import TOKEN, execute, receiver, stored
 
-pytestmark = pytest.mark.not_unit
+pytestmark = [pytest.mark.not_unit, pytest.mark.parametrize("inbox", ["sqlite", "psycopg3"], indirect=True)]
 
 
 READ_ONLY = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {}', current_database()); END $$"
@@ -42,19 +43,14 @@ BROKEN = {
 
 @contextmanager
 def broken(inbox: Inbox, problem: str) -> Iterator[None]:
-    if problem != "away":
-        begin, end = BROKEN[problem]
-        execute(inbox, begin)
-        yield
-        execute(inbox, end)
+    if problem == "away":
+        with mock.patch.object(inbox.hook, "get_conn", side_effect=OSError("away")):
+            yield
         return
-
-    def fail() -> None:
-        raise OSError("away")
-
-    inbox.hook.__dict__["get_conn"] = fail
+    begin, end = BROKEN[problem]
+    execute(inbox, begin)
     yield
-    del inbox.hook.__dict__["get_conn"]
+    execute(inbox, end)
 
 
 @pytest.mark.parametrize("problem", ["away", *BROKEN])

@@ -24,7 +24,8 @@ from tests.webhook.pushes import body, event
 from tests.webhook.receiving import TOKEN, Sender, receiver, stored
 from tests.webhook.test_events import read
 
-pytestmark = pytest.mark.not_unit
+pytestmark = [pytest.mark.not_unit, pytest.mark.usefixtures("still_clock")]  # whatever time the database takes
+whatever_the_database = pytest.mark.parametrize("inbox", ["sqlite"], indirect=True)
 
 
 def test_a_push_is_in_the_inbox_when_it_is_accepted(ready: Inbox) -> None:
@@ -47,6 +48,7 @@ def test_a_push_is_in_the_inbox_when_it_is_accepted(ready: Inbox) -> None:
     assert [(push.body, push.mail_conn_id, push.task_status) for push in stored(ready)] == expected
 
 
+@whatever_the_database
 def test_who_does_not_know_the_token_learns_nothing(ready: Inbox) -> None:
     """Wrong, missing and unknown tokens get the same response, whatever else is right or wrong with the request."""
 
@@ -66,6 +68,7 @@ def test_who_does_not_know_the_token_learns_nothing(ready: Inbox) -> None:
     asyncio.run(run())
 
 
+@whatever_the_database
 def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
     """Each with its status."""
 
@@ -101,6 +104,7 @@ def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
     asyncio.run(run())
 
 
+@whatever_the_database
 def test_one_event_never_rejects_the_others(ready: Inbox) -> None:
     """The drain judges what is in an array."""
 
@@ -138,6 +142,7 @@ async def status_of(sender: Sender, *chunks: bytes, then: Any) -> int:
     return int(sent[0]["status"])
 
 
+@whatever_the_database
 def test_a_body_that_does_not_end_is_not_stored(ready: Inbox, still_clock: StillClock) -> None:
     async def run() -> None:
         async def chunks(count: int) -> AsyncIterator[bytes]:
@@ -166,7 +171,7 @@ def test_a_body_that_does_not_end_is_not_stored(ready: Inbox, still_clock: Still
     assert len(stored(ready)) == 1
 
 
-@pytest.mark.parametrize("inbox", ["sqlite"], indirect=True)
+@whatever_the_database
 def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     counts = {200: 0, 400: 0}
     with asyncio.Runner() as runner:
@@ -187,6 +192,7 @@ def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogC
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+@whatever_the_database
 def test_the_receiver_works_below_a_base_path(ready: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Airflow's API server mounts it; a proxy may take the base path away. What a server logs has no token."""
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -26,7 +27,7 @@ CONN_ID = "AIRFLOW__MAIL__INBOX_CONN_ID"
 
 
 @pytest.fixture(autouse=True)
-def context(monkeypatch: pytest.MonkeyPatch, airflow_home: object) -> None:
+def context(monkeypatch: pytest.MonkeyPatch, airflow_home: object, still_clock: object) -> None:
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
     for name in OPTIONS:
         monkeypatch.delenv(f"AIRFLOW__MAIL__{name.upper()}", raising=False)
@@ -35,14 +36,8 @@ def context(monkeypatch: pytest.MonkeyPatch, airflow_home: object) -> None:
 def lifespan(app: ReceiverApp) -> list[dict[str, Any]]:
     """Start and end as an ASGI server does."""
     sent: list[dict[str, Any]] = []
-    received = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-
-    async def receive() -> dict[str, Any]:
-        return next(received)
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    receive, send = AsyncMock(side_effect=messages), AsyncMock(side_effect=sent.append)
     asyncio.run(app({"type": "lifespan"}, receive, send))
     return sent
 
@@ -109,19 +104,16 @@ def test_it_starts_with_a_token(
     assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
+RIGHTS = {
+    "receiver": "INSERT, SELECT (received_at, body_bytes, drained_at) ON mail_inbox TO {0}; "
+    "GRANT SELECT ON mail_inbox_tokens",
+    "drain": "SELECT, INSERT, UPDATE ON mail_inbox",
+}
+
+
 @pytest.mark.parametrize("inbox", ["psycopg3", "psycopg2"], indirect=True)
-@pytest.mark.parametrize(
-    "rights",
-    [
-        pytest.param(
-            "INSERT, SELECT (received_at, body_bytes, drained_at) ON mail_inbox TO {0}; "
-            "GRANT SELECT ON mail_inbox_tokens",
-            id="receiver",
-        ),
-        pytest.param("SELECT, INSERT, UPDATE ON mail_inbox", id="drain"),
-    ],
-)
-def test_few_rights_in_the_database_are_enough(ready: Inbox, monkeypatch: pytest.MonkeyPatch, rights: str) -> None:
+@pytest.mark.parametrize("who", RIGHTS)
+def test_few_rights_in_the_database_are_enough(ready: Inbox, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     role, connect = f"role_{os.getpid()}", ready.hook.get_conn
 
     def connect_as_role() -> Any:
@@ -131,18 +123,18 @@ def test_few_rights_in_the_database_are_enough(ready: Inbox, monkeypatch: pytest
         connection.commit()
         return connection
 
-    execute(ready, f"CREATE ROLE {role}; GRANT {rights.format(role)} TO {role}")
+    execute(ready, f"CREATE ROLE {role}; GRANT {RIGHTS[who].format(role)} TO {role}")
     try:
         with monkeypatch.context() as patch:
             patch.setattr(ready.hook, "get_conn", connect_as_role)
-            if "UPDATE" not in rights:
+            if who == "receiver":
                 assert list(Tokens(ready).valid().values()) == ["mail_default"]
                 ready.probe()
             ready.create()
             with closing(ready.open()) as connection:
                 ready.insert(connection, [Push(b"[]", datetime.now(UTC), "mail_default", False)])
                 assert ready.state().waiting_bytes == 2
-                if "UPDATE" in rights:
+                if who == "drain":
                     (taken,) = ready.take(connection, max_pushes=9, max_bytes=9)
                     ready.finish(connection, [taken.id], datetime.now(UTC))
     finally:

@@ -27,15 +27,9 @@ from tests.warehouse.standins import transpiled
 Json = dict[str, Any]
 
 _TYPES = {
-    "BIGINT": "INTEGER",
-    "HUGEINT": "INTEGER",
-    "INTEGER": "INTEGER",
-    "DOUBLE": "FLOAT",
-    "BOOLEAN": "BOOLEAN",
-    "DATE": "DATE",
-    "JSON": "JSON",
-    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
-    "VARCHAR": "STRING",
+    **dict.fromkeys(("BIGINT", "HUGEINT", "INTEGER"), "INTEGER"),
+    **{"DOUBLE": "FLOAT", "BOOLEAN": "BOOLEAN", "DATE": "DATE", "JSON": "JSON"},
+    **{"TIMESTAMP WITH TIME ZONE": "TIMESTAMP", "VARCHAR": "STRING"},
 }
 _READERS = {
     "NEWLINE_DELIMITED_JSON": "read_json({files}, format = 'newline_delimited', columns = {columns})",
@@ -87,11 +81,6 @@ class BigQueryServer:
         """The rows of a statement in DuckDB's dialect."""
         with self._connection() as connection:
             return list(connection.execute(sql).fetchall())
-
-    def queries(self) -> list[str]:
-        """The texts of all queries, in their order."""
-        configurations = [job["configuration"] for job in self.jobs.values()]
-        return [found["query"]["query"] for found in configurations if "query" in found]
 
     @property
     def objects(self) -> Path:

@@ -56,8 +56,6 @@ class DatabricksServer:
     objects: Objects
     before: Callable[[str], None] = lambda sql: None
     url: str = ""
-    statements: list[str] = field(default_factory=list)
-    """The texts of all statements, in their order."""
     _versions: Counter[str] = field(default_factory=Counter)
     _loaded: set[tuple[str, str]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -122,7 +120,6 @@ class DatabricksServer:
     # What they do
 
     def _run(self, sql: str) -> tuple[list[tuple[str, int]], list[Row]]:
-        self.statements.append(sql)
         changed = _CHANGES.match(sql)
         table = changed[1] if changed else ""
         version = self._versions[table]
