@@ -20,10 +20,9 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowException
-from tests.machines.tries import Kill, KilledError, Tries
 from tests.support.changes import at_every_request
-from tests.support.dags import AIRFLOW_VERSION
 from tests.support.sampling import examples
+from tests.support.tries import HAS_STORE, Kill, Killed, Tries
 
 SENDS = "transactional/mail/sends_customised"
 IN_ONE = 2
@@ -99,7 +98,7 @@ class Sending(RuleBasedStateMachine):
         if fault is not None:
             (kind, params), skip, count = fault
             self.emulator.faults.add(kind, SENDS, skip=skip, count=count, **params)
-        self.tries.unavailable, self.tries.unreadable = away, unreadable
+        self.tries.store.unavailable, self.tries.store.unreadable = away, unreadable
         done, doubt = self._recorded()
         conflict = self._chunks()[: len(self.begun)] != self.begun
         if doubt and choice == "resend" and not conflict and not self.ids_count:
@@ -118,17 +117,17 @@ class Sending(RuleBasedStateMachine):
         unrecorded: list[Any] = []
 
         def requested(number: int) -> None:
-            record = self.tries.record(TASK_STATE_KEY)
+            record = self.tries.store.record(TASK_STATE_KEY)
             if not (record and record["under_way"]):
                 unrecorded.append(record)
-            self.tries.requested(number)
+            self.tries.store.requested(number)
 
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
             with at_every_request(self.emulator, SENDS, requested):
                 result = self.tries.run(operator, kill)
-        except (MailError, AirflowException, AirflowRuntimeError, RuntimeError, KilledError) as raised:
+        except (MailError, AirflowException, AirflowRuntimeError, RuntimeError, Killed) as raised:
             error = raised
         assert not unrecorded
         self._note_begun(len(self.begun))
@@ -143,7 +142,7 @@ class Sending(RuleBasedStateMachine):
             assert self.emulator.journal.count(SENDS) == 0
         elif error is None:
             self._check_success(result)
-        elif not isinstance(error, KilledError | AirflowRuntimeError):
+        elif not isinstance(error, Killed | AirflowRuntimeError):
             self._check_doubt(str(error), choice, self.begun[done] if doubt else None)
         self.sound = True
 
@@ -153,7 +152,7 @@ class Sending(RuleBasedStateMachine):
         assert all(count <= 1 + self.allowed[email] for email, count in mails.items())
         for message in self.emulator.messages():
             assert message["content"] == f"<p>{message['recipients'][0]['email']}</p>"
-        record = self.tries.record(TASK_STATE_KEY)
+        record = self.tries.store.record(TASK_STATE_KEY)
         assert record is None or record["recipients"] <= len(mails)
 
     def _check_success(self, result: dict[str, Any]) -> None:
@@ -186,7 +185,7 @@ class Sending(RuleBasedStateMachine):
 
     def _recorded(self) -> tuple[int, bool]:
         """How many requests are done with, and whether the next one is in doubt."""
-        record = self.tries.record(TASK_STATE_KEY)
+        record = self.tries.store.record(TASK_STATE_KEY)
         if record is None:
             return 0, False
         return record["requests"] + record["unknown_requests"], record["under_way"] is not None
@@ -206,7 +205,7 @@ class Sending(RuleBasedStateMachine):
         return {"to": email, "params": {"name": email}}
 
 
-@pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")
+@pytest.mark.skipif(not HAS_STORE, reason="needs the task state store of Airflow 3.3")
 def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
     run_state_machine_as_test(
         lambda: Sending(emulator),

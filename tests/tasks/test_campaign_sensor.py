@@ -11,9 +11,9 @@ from airflow.sdk import PokeReturnValue
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException
-from tests.faults.tries import HAS_STORE, StateStore, TaskInstance
 from tests.support.changes import at_request
 from tests.support.clock import Clock
+from tests.support.tries import HAS_STORE, StateStore, TaskInstance
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sensing import WAYS, every_way, repeating
 
