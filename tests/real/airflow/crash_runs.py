@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
-from tests.faults.cases import EVERYTHING
 from tests.support import sampling
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
@@ -101,7 +100,7 @@ class Service(EmulatorProcess):
 
 def some(cases: Sequence[T], first: int = 0) -> Sequence[T]:
     """Every second of them; all with MAIL_ALL_FAULTS=1 or MAIL_ALL_CASES=1."""
-    return cases if EVERYTHING or sampling.EVERYTHING else cases[first::2]
+    return cases if sampling.ALL_FAULTS or sampling.EVERYTHING else cases[first::2]
 
 
 def more_points() -> int:

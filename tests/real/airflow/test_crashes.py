@@ -1,7 +1,7 @@
 """Processes are killed with SIGKILL, in a real Airflow; what the service holds afterwards is counted.
 
-With MAIL_ALL_FAULTS=1 or MAIL_ALL_CASES=1 at every step, else at every second one. In `tests/faults` a worker ends
-before and after every request, without Airflow.
+With MAIL_ALL_FAULTS=1 or MAIL_ALL_CASES=1 at every step, else at every second one. In `tests/machines` a process ends
+at any request and any write of its record, without Airflow.
 MAIL_CRASH_POINTS=200 adds so many points by chance, MAIL_CRASH_SEED other ones.
 """
 

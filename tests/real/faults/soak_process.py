@@ -30,7 +30,7 @@ from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperato
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from tests.faults.tries import Task
+from tests.support.tries import Tries
 
 CONNECTIONS = [f"mail_{number:02}" for number in range(30)]
 THREADS = 2
@@ -84,8 +84,9 @@ class Soak:
         dice = random.Random(f"{kind} {number}")
         while not self._over.is_set():
             conn_id = dice.choice(CONNECTIONS)
-            task = Task(lambda: work(conn_id, number))  # noqa: B023 - it runs before the next turn
-            self._count(f"{kind} {task.run()}", task.error)
+            task = Tries()
+            state = task.run_all(lambda: work(conn_id, number))  # noqa: B023 - it runs before the next turn
+            self._count(f"{kind} {state}", task.error)
 
     def _import(self, conn_id: str, number: int) -> BaseOperator:
         return MailImportContactsOperator(

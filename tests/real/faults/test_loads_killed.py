@@ -31,8 +31,8 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
     MailMergeStageTableOperator,
 )
 from airflow_provider_mail.warehouse.manifest import Manifest
-from tests.faults.cases import EVERYTHING
 from tests.support.processes import FORK, fork
+from tests.support.sampling import ALL_FAULTS
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     NATIVE,
     Warehouse,
@@ -42,8 +42,8 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
 )
 from tests.warehouse.standins import WAYS, FilesWarehouse, copy
 
-KILLS = 30 if EVERYTHING else 2
-KINDS = (*NATIVE, *WAYS) if EVERYTHING else ("databricks",)
+KILLS = 30 if ALL_FAULTS else 2
+KINDS = (*NATIVE, *WAYS) if ALL_FAULTS else ("databricks",)
 
 STATEMENT = ("execute(", "executemany(", "commit(", "copy(")
 SENDERS = ("airflow_provider_mail.warehouse.dialects", "tests.warehouse.standins")

@@ -7,13 +7,13 @@ The settings and faults are drawn as in `test_soak`, with the same seed.
 from __future__ import annotations
 
 import datetime
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
     MailContactsToObjectStorageOperator,
@@ -24,11 +24,12 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
     MailMergeStageTableOperator,
 )
 from airflow_provider_mail.warehouse.manifest import Manifest
-from tests.faults.cases import EVERYTHING
-from tests.faults.stores import Database, Rows
-from tests.faults.task_data import DATA, DAYS, Load
-from tests.faults.workload import Trial
-from tests.real.faults.test_soak import SEED, try_one
+from tests.faults.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
+from tests.faults.loads import DAYS, LOADS, Database, Load, Rows
+from tests.faults.trying import Trial
+from tests.real.faults.test_soak import SEED
+from tests.support.clock import Clock
+from tests.support.sampling import ALL_FAULTS
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     Warehouse,
     make_warehouse,
@@ -36,8 +37,9 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
 )
 from tests.warehouse.standins import WAYS, FilesWarehouse, copy, native
 
-CASES = 200 if EVERYTHING else 2
-KINDS = WAYS if EVERYTHING else ("databricks", "redshift files")
+CASES = 50 if ALL_FAULTS else 2
+EACH = None if ALL_FAULTS else 2
+KINDS = WAYS if ALL_FAULTS else ("databricks", "redshift files")
 
 FILES: dict[str, tuple[str, Callable[..., Any]]] = {
     "campaign statistics": (
@@ -114,7 +116,7 @@ class FilesLoad:
     """
 
     def __init__(self, write: Any, table: str, hook: Any) -> None:
-        self._write = write
+        self._write, self.task_id = write, write.task_id
         self._table = table
         self._hook = hook
 
@@ -131,8 +133,8 @@ class FilesLoad:
 def workloads(warehouse: Warehouse, folder: Path) -> list[Load]:
     """The loads into this stand-in."""
     found = []
-    for load in DATA:
-        what = str(load).removeprefix("task: load ")
+    for load in LOADS:
+        what = str(load).removeprefix("load ")
         if not isinstance(load, Load) or what not in FILES:
             continue
         table, write = FILES[what]
@@ -152,7 +154,8 @@ def workloads(warehouse: Warehouse, folder: Path) -> list[Load]:
 def test_the_table_is_the_service_s(
     kind: str,
     make_warehouse: Callable[..., Warehouse],  # noqa: F811
-    soak_trial: Trial,
+    emulator: Emulator,
+    clock: Clock,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -160,6 +163,5 @@ def test_the_table_is_the_service_s(
     monkeypatch.setattr("airflow_provider_mail._task.sql.sql_hook", type(warehouse.hook))
     loads = workloads(warehouse, tmp_path)
     assert len(loads) == len(FILES)
-    for number in range(CASES):
-        dice = random.Random(f"{SEED} {kind} {number}")
-        try_one(soak_trial, loads[number % len(loads)], dice, number)
+    for number, load in enumerate(loads[:EACH]):
+        Trial(emulator, clock).check(load, CASES, f"{SEED} {kind} {number}")
