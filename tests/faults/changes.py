@@ -89,8 +89,8 @@ class Named(TaskWorkload):
 class Preflight(TaskWorkload):
     """A preflight whose findings are compared with those of one that nothing disturbed."""
 
-    # Code 500 is how the service says that the check of a campaign failed.
-    reads = False
+    examples = 12
+    reads = False  # code 500 is how the service says that the check of a campaign failed
 
     def __init__(self, what: str, *, passes: bool, **arguments: Any) -> None:
         self.name = f"preflight of a {what} campaign"

@@ -138,6 +138,8 @@ def true_days(service: Emulator) -> Rows:
 class Load(TaskWorkload):
     """A table, or a file for each day: the rows from before, or exactly the service's."""
 
+    examples = 12
+
     def __init__(self, what: str, make: Make, query: str, truth: Truth, **arguments: Any) -> None:
         self.name = f"load {what}"
         self._make, self._query, self._true_rows, self._arguments = make, query, truth, arguments
@@ -208,6 +210,8 @@ class Reconcile(Load):
 
 class WriteLoad(TaskWorkload):
     """A folder with a manifest for each try that ended, with exactly what the service has."""
+
+    examples = 12
 
     def __init__(self, what: str, make: Make, column: str, truth: Truth, **arguments: Any) -> None:
         self.name = f"write {what} as a load"

@@ -13,14 +13,9 @@ from tests.support.clock import Clock
 from tests.support.sampling import ALL_FAULTS
 
 MORE = 20 if ALL_FAULTS else 1
-pytestmark = pytest.mark.timeout(300 * MORE)
 
 
-@pytest.mark.parametrize("workload", READS, ids=str)
-def test_what_is_read_is_complete(workload: Workload, emulator: Emulator, clock: Clock) -> None:
-    Trial(emulator, clock).check(workload, 20 * MORE)
-
-
-@pytest.mark.parametrize("workload", [*NAMED, *LOADS, *PREFLIGHTS], ids=str)
-def test_what_a_task_says_is_so(workload: Workload, emulator: Emulator, clock: Clock) -> None:
-    Trial(emulator, clock).check(workload, 12 * MORE)
+@pytest.mark.timeout(300 * MORE)
+@pytest.mark.parametrize("workload", [*READS, *NAMED, *LOADS, *PREFLIGHTS], ids=str)
+def test_what_is_said_is_so(workload: Workload, emulator: Emulator, clock: Clock) -> None:
+    Trial(emulator, clock).check(workload, workload.examples * MORE)

@@ -134,6 +134,7 @@ class Workload(ABC):
     """Whether it must end well when it is run again without faults."""
     most_requests = 40
     """The most that one run may send, for each request of a run without faults."""
+    examples = 30
 
     def __str__(self) -> str:
         return self.name
