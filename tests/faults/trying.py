@@ -102,8 +102,9 @@ class Fault:
 @st.composite
 def faults_at(draw: st.DrawFn, paths: Sequence[str]) -> Fault:
     """Draw a fault that strikes one of the requests, or those behind it that its effect makes necessary."""
-    fitting = [variant for variant in VARIANTS if variant[0].operations is None or {*variant[0].operations} & {*paths}]
-    kind, params = draw(st.sampled_from(fitting))
+    everywhere = [variant for variant in VARIANTS if variant[0].operations is None]
+    here = [variant for variant in VARIANTS if {*(variant[0].operations or ())} & {*paths}]
+    kind, params = draw(st.sampled_from(everywhere) | st.sampled_from(here or everywhere))
     count = draw(st.sampled_from([1, 1, 2, 6, FOREVER]))
     if kind.operations is None:
         return Fault(kind.name, params, "*", draw(st.integers(0, len(paths) + 2)), count)
