@@ -6,6 +6,7 @@ Whatever happens, the campaign is sent at most once, unless the user wants it ag
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,8 +27,10 @@ from airflow_provider_mail.api.campaigns import CancelCampaign, CreateCampaign
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
+    MailConflictError,
     MailError,
     MailIncompleteCampaignError,
+    MailPendingCampaignError,
     MailRejectedError,
     MailValidationError,
 )
@@ -38,12 +41,11 @@ from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.support.changes import at_request, by_others
 from tests.support.clock import Clock
 from tests.support.creation import Killed, StateStore, creation_record, killed_after
-from tests.support.dags import AIRFLOW_VERSION
 from tests.support.sampling import examples
+from tests.support.tries import HAS_STORE
 
 NAME = "weekly"
 SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
-HAS_STORE = AIRFLOW_VERSION >= (3, 3)
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 SETTLED = HOUR
 """Seconds after which the service shows everything as it is; the package counts on a quarter of an hour."""
@@ -71,7 +73,24 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("http_error_after", {"status": 500}),
 ]
 LOST = [kind.name for kind in FAULT_KINDS.values() if kind.outcome in ("lost", "unreadable") and kind.processed]
+
+
+def _fault(kind: tuple[str, dict[str, Any]], operation: str, skip: int, count: int) -> list[Any]:
+    only = FAULT_KINDS[kind[0]].operations
+    if only is not None:
+        operation = SENDS if f"/v5/{SENDS}" in only else GETS
+    return [(kind[0], operation, skip, count, kind[1])] if only is None or f"/v5/{operation}" in only else []
+
+
+def _lost(kind: str, reject: bool) -> list[Any]:
+    """The response to the next creation is lost, and perhaps the one after it is rejected."""
+    rejection = [("code_before", SENDS, 0, 1, {"code": 403})] if reject else []
+    return [(kind, SENDS, 0, 1, {}), *rejection]
+
+
 OPERATIONS = st.sampled_from([SENDS, SENDS, GETS, CANCELS, "*"])
+ANY_FAULT = st.builds(_fault, st.sampled_from(KINDS), OPERATIONS, st.integers(0, 3), st.integers(1, 6))
+FAULTS = st.just([]) | ANY_FAULT | st.builds(_lost, st.sampled_from(LOST), st.booleans())
 PEOPLE = ("create an equal one", "create another one", "remove", "cancel", "edit")
 MEANWHILE = st.none() | st.tuples(st.sampled_from(PEOPLE), st.sampled_from([SENDS, GETS]), st.integers(1, 3))
 DEATHS = st.none() | st.none() | st.tuples(st.integers(0, 8), st.booleans())
@@ -137,7 +156,7 @@ class Creating(RuleBasedStateMachine):
         if when == "in an hour":
             send_date = self.service.clock.now().replace(microsecond=0) + timedelta(hours=1)
             self.request = self.request.model_copy(update={"send_date": send_date})
-        self.choice, self.adopt_older = choice, adopt_older
+        self.choice, self.adopt_older, self.hours = choice, adopt_older, hours
         self.began = datetime.now(UTC)
         self.last_week = set(self.theirs)
         # The record of the task, and what clearing does to it.
@@ -147,12 +166,14 @@ class Creating(RuleBasedStateMachine):
 
     # What happens.
 
-    @rule(dies=DEATHS, meanwhile=MEANWHILE)
-    def try_it(self, dies: tuple[int, bool] | None, meanwhile: tuple[str, str, int] | None) -> None:
-        """A try, by a process that may die, while people may do something."""
+    @rule(faults=FAULTS, dies=DEATHS, meanwhile=MEANWHILE)
+    def try_it(self, faults: Any, dies: tuple[int, bool] | None, meanwhile: tuple[str, str, int] | None) -> None:
+        """A try, by a process that may die, while people may do something; faults stay until they have struck."""
+        for kind, operation, skip, count, params in faults:
+            self.service.faults.add(kind, operation, skip=skip, count=count, **params)
         self.run_try(dies, meanwhile)
 
-    def run_try(self, dies: tuple[int, bool] | None, meanwhile: tuple[str, str, int] | None) -> object:
+    def run_try(self, dies: tuple[int, bool] | None = None, meanwhile: tuple[str, str, int] | None = None) -> object:
         record = self.next_record()
         barred = self.removed and not (record.cleared or record.incomplete)
         flow = create_campaign(
@@ -196,10 +217,12 @@ class Creating(RuleBasedStateMachine):
         self.service.faults.clear()
         self.clock.sleep(SETTLED)
         wanted = self.again and not self.live() and self.request.send_date is None and self.record().cleared
-        outcome = self.run_try(None, None)
+        outcome = self.run_try()
         assert not getattr(outcome, "temporary", False), outcome
         # Without a record, one lookup must do, and it may be too early.
         late = isinstance(outcome, MailValidationError) and not (self.ours() and self.store)
+        # Nor does it know whose a campaign is, once as many hours have passed as the clocks are apart.
+        late |= self.store is None and self.hours < 0 and "is older than this run" in str(outcome)
         kept = any(entry["code"] == 500 for entry in self.service.journal.entries(SENDS))
         if wanted or not (self.interfered or kept or late):
             assert isinstance(outcome, Creation), outcome
@@ -216,38 +239,33 @@ class Creating(RuleBasedStateMachine):
     def try_under_another_name(self) -> None:
         """A name with the present time: no retry may create what an earlier try has created under another one."""
         record = self.next_record()
-        if not record.cleared:
+        if not record.cleared or self.hidden():
             other = self.request.model_copy(update={"mail_name": f"at {self.tries}"})
             with pytest.raises(MailError):
                 self.client.run(create_campaign(other, memory=record, clock=self.client.service_clock))
             assert not self.service.campaigns(other.mail_name)
 
-    @rule(kind=st.sampled_from(KINDS), operation=OPERATIONS, skip=st.integers(0, 3), count=st.integers(1, 6))
-    def break_service(self, kind: tuple[str, dict[str, Any]], operation: str, skip: int, count: int) -> None:
-        name, params = kind
-        only = FAULT_KINDS[name].operations
-        if only is not None:
-            operation = SENDS if f"/v5/{SENDS}" in only else GETS
-        if only is None or f"/v5/{operation}" in only:
-            self.service.faults.add(name, operation, skip=skip, count=count, **params)
-
-    @rule(kind=st.sampled_from(LOST), reject=st.booleans())
-    def lose_the_creation(self, kind: str, reject: bool) -> None:
-        """The response to the next creation is lost, and perhaps the one after it is rejected."""
-        self.service.faults.add(kind, SENDS)
+    def lose_the_creation(self, *, reject: bool = False) -> object:
+        """A try: the response to the creation is lost, and perhaps the one after it is rejected."""
+        self.service.faults.add("close_after", SENDS)
         if reject:
             self.service.faults.add("code_before", SENDS, code=403)
+        return self.run_try()
 
     @rule()
     def mend_service(self) -> None:
         self.service.faults.clear()
 
-    @rule(seconds=st.sampled_from([30, 20 * MINUTE, 2 * HOUR]))
+    @rule(seconds=st.sampled_from([30, 5 * MINUTE, 20 * MINUTE, 2 * HOUR]))
     def wait(self, seconds: int) -> None:
         self.clock.sleep(seconds)
 
     @precondition(lambda self: not self.alone)
     @rule(action=st.sampled_from(PEOPLE))
+    def try_after_people(self, action: str) -> None:
+        self.people(action)
+        self.run_try()
+
     def people(self, action: str) -> None:
         """Others do something to the campaign of that name, or create one."""
         self.interfered = True
@@ -307,6 +325,8 @@ class Creating(RuleBasedStateMachine):
             assert not made, text
         if not alone:
             return
+        if self.store and self.hidden() and error.operation == CreateCampaign.path:
+            assert error.temporary, f"the next try would find it: {text}"
         if isinstance(error, MailIncompleteCampaignError):
             (campaign,) = live or [self.service.campaigns(NAME)[-1]]
             assert live or campaign["cancelled"], text
@@ -342,6 +362,11 @@ class Creating(RuleBasedStateMachine):
     def live(self) -> list[Any]:
         return [campaign for campaign in self.service.campaigns(NAME) if not campaign["removed"]]
 
+    def hidden(self) -> bool:
+        """Whether a campaign that the task created, and no try knows of, does not show yet."""
+        own = [campaign for campaign in self.ours() if not campaign["removed"]]
+        return any(campaign["guid"] not in self.succeeded and not self.visible(campaign) for campaign in own)
+
     def visible(self, campaign: Any) -> bool:
         created = datetime.fromisoformat(campaign["created"])
         hidden = timedelta(seconds=self.service.settings.visible_after_seconds)
@@ -352,14 +377,129 @@ def mailed(campaign: Any) -> bool:
     return bool(campaign["sentCount"])
 
 
-def test_creating(emulator: Emulator, clock: Clock) -> None:
+@pytest.fixture
+def machine(emulator: Emulator, clock: Clock) -> Iterator[type[Creating]]:
     with MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)) as client:
 
         class Machine(Creating):
             service = emulator
 
         Machine.clock, Machine.client = clock, client
-        run_state_machine_as_test(
-            Machine,
-            settings=settings(max_examples=examples(100), stateful_step_count=10, deadline=None),
-        )
+        yield Machine
+
+
+def test_creating(machine: type[Creating]) -> None:
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples(100), stateful_step_count=10, deadline=None)
+    )
+
+
+# What the machine meets only now and then; it judges each step.
+
+PLAIN: dict[str, Any] = {
+    "when": "now",
+    "choice": "fail",
+    "stored": HAS_STORE,
+    "adopt_older": False,
+    "last_week": False,
+    "hours": 0,
+    "alone": False,
+}
+needs_store = pytest.mark.skipif(not HAS_STORE, reason="needs the task state store of Airflow 3.3")
+
+
+@pytest.fixture
+def begin(machine: type[Creating]) -> Callable[..., Creating]:
+    def begin(behavior: dict[str, Any] | None = None, **options: Any) -> Creating:
+        task = machine()
+        task.begin(behavior or {}, **PLAIN | options)
+        return task
+
+    return begin
+
+
+Begin = Callable[..., Creating]
+
+
+@needs_store
+def test_a_rejection_does_not_erase_an_earlier_doubt(begin: Begin) -> None:
+    task = begin({"visible_after_seconds": 10 * MINUTE})
+    assert isinstance(task.lose_the_creation(reject=True), MailPendingCampaignError)
+    task.calm()
+    assert task.succeeded
+
+
+@needs_store
+@pytest.mark.parametrize("other_name", [False, True])
+def test_what_was_lost_may_show_within_a_quarter_of_an_hour(other_name: bool, begin: Begin) -> None:
+    task = begin({"visible_after_seconds": 10 * MINUTE})
+    task.lose_the_creation()
+    task.wait(5 * MINUTE)
+    if other_name:
+        task.clear(again=False)
+        task.try_under_another_name()
+    else:
+        assert isinstance(task.run_try(), MailPendingCampaignError)
+
+
+@needs_store
+@pytest.mark.parametrize("when", ["now", "in an hour", "draft"])
+def test_what_people_removed_is_not_created_again(when: str, begin: Begin) -> None:
+    task = begin(when=when)
+    task.run_try()
+    task.people("remove")
+    assert isinstance(task.run_try(), MailConflictError)
+    task.clear(again=False)
+    assert isinstance(task.run_try(), MailConflictError if when == "now" else Creation)
+
+
+@pytest.mark.parametrize("scheduled_status", [1, -1])
+def test_a_lost_campaign_for_later_is_adopted_and_goes_out(scheduled_status: int, begin: Begin) -> None:
+    task = begin({"scheduled_status": scheduled_status}, when="in an hour")
+    assert isinstance(task.lose_the_creation(), Creation)
+    task.wait(2 * HOUR)
+    assert [mailed(campaign) for campaign in task.ours()] == [True]
+
+
+@needs_store
+def test_a_lost_campaign_that_shows_as_a_draft_at_first(begin: Begin) -> None:
+    task = begin({"draft_at_first_seconds": 12 * MINUTE})
+    assert isinstance(task.lose_the_creation(), MailPendingCampaignError)
+    task.calm()
+    assert task.succeeded
+
+
+@needs_store
+@pytest.mark.parametrize("choice", ["fail", "cancel", "keep"])
+def test_code_500_is_known_when_the_process_dies_behind_it(choice: str, begin: Begin) -> None:
+    task = begin({"kept_task_state": "scheduled"}, choice=choice)
+    task.service.faults.add("attachment_failed", SENDS)
+    task.run_try((3, True))
+    assert task.service.journal.count(SENDS) == 1
+    outcome = task.run_try()
+    assert outcome.incomplete if choice == "keep" else isinstance(outcome, MailIncompleteCampaignError)
+
+
+def test_a_kept_draft_is_no_success(begin: Begin) -> None:
+    task = begin({"kept_task_state": "draft"}, choice="keep")
+    task.service.faults.add("attachment_failed", SENDS)
+    assert isinstance(task.run_try(), MailIncompleteCampaignError)
+
+
+@needs_store
+@pytest.mark.parametrize("last_week", [True, False])
+def test_an_equal_campaign_of_another_run_is_not_adopted(last_week: bool, begin: Begin) -> None:
+    task = begin(last_week=last_week)
+    if not last_week:
+        task.people("create an equal one")
+        task.wait(30)
+    assert isinstance(task.run_try(), MailConflictError)
+
+
+@needs_store
+def test_a_campaign_that_people_cancelled_is_no_success(begin: Begin) -> None:
+    task = begin({"state_after_cancel": "draft"}, when="in an hour")
+    task.run_try()
+    task.wait(20 * MINUTE)
+    task.people("cancel")
+    assert isinstance(task.run_try(), MailConflictError)

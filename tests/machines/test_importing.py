@@ -21,10 +21,10 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowException
-from tests.machines.tries import Kill, KilledError, Tries
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.support.sampling import examples
+from tests.support.tries import Kill, Killed, Tries
 
 IMPORTS = "contacts/imports"
 DAY = 24 * 3600
@@ -122,7 +122,7 @@ class Importing(RuleBasedStateMachine):
         if fault is not None:
             (kind, params), skip, count = fault
             self.emulator.faults.add(kind, IMPORTS, skip=skip, count=count, **params)
-        self.tries.unreadable = unreadable
+        self.tries.store.unreadable = unreadable
         self.offered |= set(self.rows)
         operator = MailImportContactsOperator(
             task_id="task",
@@ -138,12 +138,12 @@ class Importing(RuleBasedStateMachine):
 
         def performed(number: int) -> None:
             self.clock.sleep(seconds)
-            self.tries.requested(number)
+            self.tries.store.requested(number)
 
         try:
             with at_every_request(self.emulator, IMPORTS, performed):
                 result = self.tries.run(operator, kill)
-        except (MailError, AirflowException, ConnectionError, KilledError) as error:
+        except (MailError, AirflowException, ConnectionError, Killed) as error:
             self._check_failure(error)
         else:
             self._check_success(result, faultless=fault is None)
@@ -152,7 +152,7 @@ class Importing(RuleBasedStateMachine):
     def _check_failure(self, error: BaseException) -> None:
         self._check_sent()
         assert self._rejected() <= self._bad().keys()
-        if isinstance(error, KilledError):
+        if isinstance(error, Killed):
             self.accepted.clear()
             for thread in threading.enumerate():
                 if thread.name.startswith("mail-import"):
@@ -169,7 +169,7 @@ class Importing(RuleBasedStateMachine):
         assert self._rejected() == bad.keys()
         if faultless:
             assert result["requests"] == self.emulator.journal.count(IMPORTS)
-        assert self.tries.values == {}, "a successful task that is cleared imports everything again"
+        assert self.tries.store.values == {}, "a successful task that is cleared imports everything again"
         self.accepted.clear()
 
     def _check_sent(self) -> set[str]:
@@ -181,11 +181,11 @@ class Importing(RuleBasedStateMachine):
             body = entry["body"]
             if body and not body.get("sandboxMode"):
                 text = json.dumps(body["contactData"])
-                assert self.tries.unreadable or text not in self.accepted
+                assert self.tries.store.unreadable or text not in self.accepted
                 sent |= {row[0] for row in body["contactData"]}
                 if text in chunks and entry["code"] == 200 and entry["fault"] is None:
                     newly.add(text)
-        self.accepted = newly | (set() if self.tries.unreadable else self.accepted)
+        self.accepted = newly | (set() if self.tries.store.unreadable else self.accepted)
         return sent
 
     @invariant()

@@ -309,6 +309,13 @@ class ListLoading(Loading):
             assert recorded(self.warehouse) == stays(self.readings)
 
 
+def in_empty_tables(machine: type[Loading], warehouse: Warehouse) -> Loading:
+    for table in (*TABLES, *loads_of(warehouse)):
+        with suppress(Exception):  # it is not there yet
+            warehouse.execute(f"DELETE FROM {table}")
+    return machine(warehouse)
+
+
 def create_tables(machine: Loading) -> None:
     machine._put(machine.read([0, DAYS - 1]), iter(()), None)
 
@@ -327,12 +334,35 @@ def test_a_table_is_what_the_newest_whole_reading_said(
 ) -> None:
     warehouse = make_warehouse(kind)
 
-    def empty() -> Loading:
-        for table in (*TABLES, *loads_of(warehouse)):
-            with suppress(Exception):  # it is not there yet
-                warehouse.execute(f"DELETE FROM {table}")
-        return machine(warehouse)
-
     create_tables(machine(warehouse))
     number = examples(EXAMPLES.get(kind, 3))
-    run_state_machine_as_test(empty, settings=settings(max_examples=number, stateful_step_count=12))  # type: ignore[arg-type]
+    run_state_machine_as_test(
+        lambda: in_empty_tables(machine, warehouse), settings=settings(max_examples=number, stateful_step_count=12)
+    )
+
+
+@pytest.mark.parametrize("machine", [Loading, ListLoading])
+def test_older_readings_that_come_late(
+    machine: type[Loading],
+    make_warehouse: Callable[..., Warehouse],  # noqa: F811
+) -> None:
+    """They split the stay of what they lack, and bring nothing back that is gone."""
+    warehouse = make_warehouse("sqlite")
+    create_tables(machine(warehouse))
+    table = in_empty_tables(machine, warehouse)
+    everything, short, permission = [0, DAYS - 1], frozenset[int](), {"allow_empty": True, "max_fraction": 1.0}
+    table.load(everything, short, permission, 1)
+
+    table.disappear([3])
+    table.hold(everything, short, None)
+    table.come_back()
+    table.load(everything, short, permission, 1)
+    table.load_late(0, permission)
+    table.is_as_read()
+
+    table.hold(everything, short, 3)
+    table.disappear([3])
+    table.load(everything, short, permission, 1)
+    table.load_late(0, {})
+    table.is_as_read()
+    table.teardown()

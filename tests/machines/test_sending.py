@@ -20,13 +20,13 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowException
-from tests.machines.tries import Kill, KilledError, Tries
 from tests.support.changes import at_every_request
-from tests.support.dags import AIRFLOW_VERSION
 from tests.support.sampling import examples
+from tests.support.tries import HAS_STORE, Kill, Killed, Tries
 
 SENDS = "transactional/mail/sends_customised"
 IN_ONE = 2
+KNOWN = "uniqueMsgID exists"
 
 UNCLEAR: list[tuple[str, dict[str, Any]]] = [
     ("close_before", {}),
@@ -92,14 +92,21 @@ class Sending(RuleBasedStateMachine):
         away=absences,
         unreadable=st.sampled_from([False, False, False, True]),
     )
-    def run_a_try(self, choice: str, fault: Any, kill: Kill | None, away: range, unreadable: bool) -> None:
+    def run_a_try(
+        self,
+        choice: str,
+        fault: Any = None,
+        kill: Kill | None = None,
+        away: range = range(0),
+        unreadable: bool = False,
+    ) -> None:
         self.sound = False
         self.emulator.faults.clear()
         self.emulator.journal.clear()
         if fault is not None:
             (kind, params), skip, count = fault
             self.emulator.faults.add(kind, SENDS, skip=skip, count=count, **params)
-        self.tries.unavailable, self.tries.unreadable = away, unreadable
+        self.tries.store.unavailable, self.tries.store.unreadable = away, unreadable
         done, doubt = self._recorded()
         conflict = self._chunks()[: len(self.begun)] != self.begun
         if doubt and choice == "resend" and not conflict and not self.ids_count:
@@ -118,17 +125,17 @@ class Sending(RuleBasedStateMachine):
         unrecorded: list[Any] = []
 
         def requested(number: int) -> None:
-            record = self.tries.record(TASK_STATE_KEY)
+            record = self.tries.store.record(TASK_STATE_KEY)
             if not (record and record["under_way"]):
                 unrecorded.append(record)
-            self.tries.requested(number)
+            self.tries.store.requested(number)
 
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
             with at_every_request(self.emulator, SENDS, requested):
                 result = self.tries.run(operator, kill)
-        except (MailError, AirflowException, AirflowRuntimeError, RuntimeError, KilledError) as raised:
+        except (MailError, AirflowException, AirflowRuntimeError, RuntimeError, Killed) as raised:
             error = raised
         assert not unrecorded
         self._note_begun(len(self.begun))
@@ -143,8 +150,10 @@ class Sending(RuleBasedStateMachine):
             assert self.emulator.journal.count(SENDS) == 0
         elif error is None:
             self._check_success(result)
-        elif not isinstance(error, KilledError | AirflowRuntimeError):
-            self._check_doubt(str(error), choice, self.begun[done] if doubt else None)
+        else:
+            assert "these differ" not in str(error)
+            if not isinstance(error, Killed | AirflowRuntimeError):
+                self._check_doubt(str(error), choice, self.begun[done] if doubt else None)
         self.sound = True
 
     def _check_mails(self) -> None:
@@ -153,7 +162,7 @@ class Sending(RuleBasedStateMachine):
         assert all(count <= 1 + self.allowed[email] for email, count in mails.items())
         for message in self.emulator.messages():
             assert message["content"] == f"<p>{message['recipients'][0]['email']}</p>"
-        record = self.tries.record(TASK_STATE_KEY)
+        record = self.tries.store.record(TASK_STATE_KEY)
         assert record is None or record["recipients"] <= len(mails)
 
     def _check_success(self, result: dict[str, Any]) -> None:
@@ -179,14 +188,14 @@ class Sending(RuleBasedStateMachine):
     def teardown(self) -> None:
         """What was begun is finished, whatever happened, once the user has decided and the messages are the same."""
         if self.sound and self._chunks()[: len(self.begun)] == self.begun:
-            self.run_a_try("resend", None, None, range(0), unreadable=False)
+            self.run_a_try("resend")
             assert self._recorded() == (len(self._chunks()), False)
 
     # --- the model ---
 
     def _recorded(self) -> tuple[int, bool]:
         """How many requests are done with, and whether the next one is in doubt."""
-        record = self.tries.record(TASK_STATE_KEY)
+        record = self.tries.store.record(TASK_STATE_KEY)
         if record is None:
             return 0, False
         return record["requests"] + record["unknown_requests"], record["under_way"] is not None
@@ -206,7 +215,9 @@ class Sending(RuleBasedStateMachine):
         return {"to": email, "params": {"name": email}}
 
 
-@pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="needs the task state store of Airflow 3.3")
+pytestmark = pytest.mark.skipif(not HAS_STORE, reason="needs the task state store of Airflow 3.3")
+
+
 def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
     run_state_machine_as_test(
         lambda: Sending(emulator),
@@ -214,3 +225,32 @@ def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
             max_examples=examples(40), stateful_step_count=10, suppress_health_check=list(HealthCheck), deadline=None
         ),
     )
+
+
+# What the machine meets only now and then: tries, each with a choice and a fault at one request, and other messages.
+
+LOST, CLOSED = ("reset_after", {}), ("close_before", {})
+REJECTED, MALFORMED, *_ = CLEAR
+STORIES: dict[str, list[tuple[Any, ...]]] = {
+    "a request in doubt is not sent again": [("fail", LOST, 1), ("fail",)],
+    "a rejection does not settle a doubt": [("fail", LOST, 1), ("resend", REJECTED, 0), ("fail",)],
+    "nor does one that only names the id": [("fail", CLOSED, 1), ("resend", MALFORMED, 0), ("fail",)],
+    "others than those in doubt": [("fail", LOST, 1), ("other messages", 2), ("resend",)],
+    "others than those that were accepted": [("fail", REJECTED, 1), ("other messages", 0), ("resend",)],
+    "others than those that are rejected": [("fail", REJECTED, 1), ("other messages", 2), ("resend",)],
+    "what was skipped is not sent later": [("skip", LOST, 1), ("resend",)],
+    "a known id proves nothing without a doubt": [("fail", ("code_before", {"code": 400, "message": KNOWN}), 1)],
+}
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@pytest.mark.parametrize("ids_count", [False, True])
+def test_stories(story: list[tuple[Any, ...]], ids_count: bool, emulator: Emulator) -> None:
+    machine = Sending(emulator)
+    machine.begin(5, ids_count)
+    for what, *details in story:
+        if what == "other messages":
+            machine.change_messages("other", *details)
+        else:
+            machine.run_a_try(what, (*details, 1) if details else None)
+    machine.teardown()

@@ -88,13 +88,22 @@ def time_out_task() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
 
-def by_others(emulator: Emulator, request: MailRequest[Any]) -> bool:
-    """Let others do something at the service, past faults and journal; return whether the service accepts it.
+def post(emulator: Emulator, path: str, **body: Any) -> dict[str, Any]:
+    """Let another client do something at the service, past faults and journal; return the service's response.
 
     Also while a task runs, as the change of `at_request`.
+
+    :param path: of the request behind ``/v5/``.
     """
     headers = {"apikey": emulator.api_key, "content-type": "application/json"}
-    received = Request("POST", request.path, {}, headers, body=json.loads(request.payload()))
-    entry = Entry(0, request.path, "POST", 0, 0, 0, headers)
+    received = Request("POST", f"/v5/{path}", {}, headers, body=body)
+    entry = Entry(0, received.path, "POST", 0, 0, 0, headers)
     response = Service.perform(emulator.service, received, Plan(), entry)  # not the one that `at_request` has put there
-    return bool(response.payload["code"] == 200)
+    assert response.payload is not None
+    return dict(response.payload)
+
+
+def by_others(emulator: Emulator, request: MailRequest[Any]) -> bool:
+    """Let another client send a request; return whether the service accepts it."""
+    body = json.loads(request.payload())
+    return bool(post(emulator, request.path.removeprefix("/v5/"), **body)["code"] == 200)

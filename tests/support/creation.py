@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -10,23 +9,11 @@ from airflow_provider_mail._task.creation_state import TASK_STATE_KEY as RECORD_
 from airflow_provider_mail._task.creation_state import StoredCreationState
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.errors import MailError
+from tests.support.tries import Killed, StateStore
 
 __all__ = ["RECORD_KEY", "Killed", "StateStore", "creation_record", "killed_after"]
 
 T = TypeVar("T")
-
-
-class StateStore:
-    """Airflow's task state store of one task instance, which outlives its tries."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return json.loads(self._values[key]) if key in self._values else default
-
-    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-        self._values[key] = json.dumps(value)
 
 
 def creation_record(store: StateStore | None, *, try_number: int, max_tries: int = 0, **options: Any) -> Any:
@@ -39,10 +26,6 @@ def creation_record(store: StateStore | None, *, try_number: int, max_tries: int
     if store is not None:
         context["task_state_store"] = store
     return StoredCreationState(context, **options)
-
-
-class Killed(BaseException):
-    """The process of the try has died."""
 
 
 def killed_after(flow: Flow[T], steps: int, *, last_heard: bool = True) -> Flow[T]:

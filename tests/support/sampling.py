@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 from airflow_provider_mail.api._core.requests import MailRequest
 
 EVERYTHING = bool(os.environ.get("MAIL_ALL_CASES"))
+ALL_FAULTS = bool(os.environ.get("MAIL_ALL_FAULTS"))
+"""Whether `make test-faults` runs: more faults, kills and databases."""
 
 BUSY = [HealthCheck.too_slow]  # no finding on a busy machine
 SOME = 25

@@ -14,9 +14,6 @@ from airflow_provider_mail._task.exceptions import without_addresses  # noqa: F4
 from airflow_provider_mail._task.sql import sql_hook  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.faults import Plan
-from airflow_provider_mail.emulator.journal import Entry
-from airflow_provider_mail.emulator.service import Request
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -25,7 +22,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 )
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from tests.support.changes import around_requests
+from tests.support.changes import around_requests, post
 
 UTC = datetime.UTC
 LIST, LISTS = "contacts/list/get", "lists/get"
@@ -64,15 +61,6 @@ def error_of(make: Callable[[], Any]) -> str:
     with pytest.raises((ValueError, AirflowFailException, MailError, WarehouseError)) as raised:
         executed(make())
     return str(raised.value)
-
-
-def post(emulator: Emulator, path: str, **body: Any) -> dict[str, Any]:
-    """A request of another client, which may come while the service performs one of ours."""
-    headers = {"apikey": emulator.api_key, "content-type": "application/json"}
-    request = Request("POST", f"/v5/{path}", {}, headers, body=body)
-    response = emulator.service.perform(request, Plan(), Entry(0, request.path, "POST", 0, 0, 0, headers))
-    assert response.code == 200, response.payload
-    return response.payload
 
 
 def delete(emulator: Emulator, *contacts: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperato
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from tests.faults.tries import Task
+from tests.support.tries import Tries
 
 CONNECTIONS = [f"mail_{number:02}" for number in range(30)]
 THREADS = 2
@@ -81,8 +81,9 @@ class Soak:
     def _repeat(self, kind: str, work: Callable[[str, int], BaseOperator], number: int) -> None:
         dice = random.Random(f"{kind} {number}")
         while not self._over.is_set():
-            task = Task(partial(work, dice.choice(CONNECTIONS), number))
-            self._count(f"{kind} {task.run()}", task.error)
+            task = Tries()
+            state = task.run_all(partial(work, dice.choice(CONNECTIONS), number))
+            self._count(f"{kind} {state}", task.error)
 
     def _import(self, conn_id: str, number: int) -> BaseOperator:
         return MailImportContactsOperator(
