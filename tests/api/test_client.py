@@ -81,20 +81,3 @@ def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
             await client.send(api.GetLists())
 
     asyncio.run(cancel_and_continue())
-
-
-@pytest.mark.usefixtures("clock")
-def test_the_loop_runs_while_a_request_waits(emulator: Emulator) -> None:
-    """Backoff and throttle sleep; they do not block."""
-
-    async def count_ticks() -> int:
-        ticks = 0
-        async with api.AsyncMailClient(config(emulator.base_url, requests_per_second=0.01)) as client:
-            sending = asyncio.gather(*(client.send(api.GetLists()) for _ in range(3)))
-            while not sending.done():
-                await asyncio.sleep(1)
-                ticks += 1
-            await sending
-        return ticks
-
-    assert asyncio.run(count_ticks()) > 100
