@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,10 @@ from airflow_provider_mail.api._core.exchange import transport_error
 from airflow_provider_mail.api._core.requests import Effect, MailRequest
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, Driver
-from tests.api.wire import Wire, http, read_request
+from tests.api.wire import Gate, Wire, http, read_request
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
+from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.sampling import pairwise
 
@@ -140,9 +142,7 @@ def test_a_service_that_reads_slowly_is_given_up(clock: Clock, wire: Wire, conne
     assert sum(read) < 25_000_000
 
 
-def test_the_time_of_one_request_does_not_count_for_the_next(
-    clock: Clock, wire: Wire, connect: Callable[..., Driver]
-) -> None:
+def test_the_time_of_one_request_does_not_count_for_the_next(clock: Clock, wire: Wire, connect: Any) -> None:
     """On one connection, six responses together take longer than one may."""
 
     def slowly(connection: socket.socket) -> None:
@@ -158,9 +158,7 @@ def test_the_time_of_one_request_does_not_count_for_the_next(
 
 
 @pytest.mark.parametrize("connect", ["sync"], indirect=True)
-def test_waiting_for_a_connection_is_not_the_time_of_a_request(
-    clock: Clock, wire: Wire, connect: Callable[..., Driver]
-) -> None:
+def test_waiting_for_a_connection_is_not_the_time_of_a_request(clock: Clock, wire: Wire, connect: Any) -> None:
     """Eight requests over one connection: the last waits longer for its turn than a request may take."""
 
     def slowly(connection: socket.socket) -> None:
@@ -204,3 +202,61 @@ def test_an_invalid_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, co
         connect("https://service.example")
     assert raised.value.__context__ is None
     assert "s3cret-pass" not in str(raised.value)
+
+
+# Concurrency, threads and tasks, and how clients end.
+
+UPSERTS = [api.UpsertContact(email=f"contact-{number}@example.com", name=str(number)) for number in range(60)]
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def config(base_url: str, **settings: object) -> api.ClientConfig:
+    return api.ClientConfig(base_url=base_url, api_key="emulator-api-key", **settings)
+
+
+def send_all(kind: str, config: api.ClientConfig) -> None:
+    """All at once over one client, which is closed afterwards."""
+
+    async def tasks() -> api.AsyncMailClient:
+        async with api.AsyncMailClient(config) as client:
+            await asyncio.gather(*map(client.send, UPSERTS))
+        with pytest.raises(RuntimeError, match="closed"):
+            await client.send(api.GetLists())
+        return client
+
+    if kind == "async":
+        asyncio.run(tasks())
+        return
+    with api.MailClient(config) as client, ThreadPoolExecutor(30) as pool:
+        list(pool.map(client.send, UPSERTS))
+    with pytest.raises(RuntimeError, match="closed"):
+        client.send(api.GetLists())
+
+
+@both_kinds
+@pytest.mark.parametrize("most", [1, 4])
+def test_no_more_requests_in_flight_than_allowed(kind: str, most: int) -> None:
+    with Gate(most) as gate:
+        send_all(kind, config(gate.base_url, max_in_flight=most))
+    assert gate.most == most
+    assert len(gate.bodies) == 60
+
+
+@both_kinds
+def test_each_request_arrives_once_on_its_own_connection(kind: str, emulator: Emulator) -> None:
+    send_all(kind, config(emulator.base_url))
+    expected = {request.email: request.name for request in UPSERTS}
+    assert {contact["email"]: contact["name"] for contact in emulator.contacts()} == expected
+    assert len({entry["connection"] for entry in emulator.journal.entries()}) == 60
+
+
+def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
+    async def cancel_and_continue() -> None:
+        async with api.AsyncMailClient(config(emulator.base_url, max_in_flight=1)) as client:
+            task, loop = asyncio.create_task(client.send(api.GetLists())), asyncio.get_running_loop()
+            cancel = at_request(emulator, "lists/get", 1, lambda: loop.call_soon_threadsafe(task.cancel))
+            with cancel, pytest.raises(asyncio.CancelledError):
+                await task
+            await client.send(api.GetLists())
+
+    asyncio.run(cancel_and_continue())

@@ -224,9 +224,7 @@ def test_no_row_is_rejected_before_the_account_was_checked(job: Import, emulator
 
 
 @pytest.mark.parametrize("properties", [("phoneNumber",), ("email", "phoneNumber"), ("name", "phoneNumber", "email")])
-def test_the_account_is_checked_with_a_new_contact(
-    properties: tuple[str, ...], job: Import, emulator: Emulator
-) -> None:
+def test_the_account_is_checked_with_a_new_contact(properties: Any, job: Import, emulator: Emulator) -> None:
     values = {"email": address, "phoneNumber": lambda n: f"+49 30 {n}", "name": lambda n: f"N{n}"}
     rows = [tuple(values[name](number) for name in properties) for number in range(1, 41)]
     emulator.change_settings(contact_quota=35)

@@ -19,7 +19,6 @@ from airflow_provider_mail import api
 from airflow_provider_mail.api._core.requests import MailRequest, Resource
 from airflow_provider_mail.api._core.responses import HttpResponse, parse_response
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -240,10 +239,3 @@ def test_a_wrong_value_is_named_and_not_shown() -> None:
         with pytest.raises(MailAnswerError, match=rf"mailStatsList\[1\]\.{field}: ") as raised:
             parse_response(STATS, HttpResponse(200, {}, body))
         assert "secret" not in str(raised.value)
-
-
-def test_half_a_surrogate_pair_spoils_its_field_alone() -> None:
-    body = b'{"code": 200, "message": "\\ud800", "contactList": [{"id": "1", "name": "\\ud800"}, {"id": "2"}]}'
-    page = parse_response(GetListContacts(list_name="news"), HttpResponse(200, {}, body))
-    assert [contact.id for contact in page.records] == ["1", "2"]
-    assert page.records[0].name == "\ud800"

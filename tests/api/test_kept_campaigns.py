@@ -6,14 +6,13 @@ What tries that die may do in any order is in `tests/machines/test_creating.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign, is_scheduled
+from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailConflictError,
@@ -24,7 +23,6 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
 )
 from airflow_provider_mail.api.flows.adopt_campaign import Creation
-from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
@@ -273,20 +271,6 @@ def test_who_remembers_waits_for_it_to_show(case: Case) -> None:
 # Scheduled, or a draft that looks like it?
 
 
-@pytest.mark.parametrize("fault", [None, "close_before", "close_after", "http_error_after", "html_after"])
-def test_asking_whether_it_is_scheduled_changes_nothing(fault: str | None, case: Case) -> None:
-    case.service.faults.clear()
-    case.service.settings.scheduled_status = -1
-    case.create()
-    for expected in (True, False):
-        if fault is not None:
-            case.service.faults.add(fault, CANCEL)
-        assert case.client.run(is_scheduled(NAME)) is expected
-        assert case.held["state"] == ("scheduled" if expected else case.service.settings.state_after_cancel)
-        if expected:
-            assert case.client.run(cancel_campaign(NAME)).done
-
-
 def test_without_the_permission_to_cancel_nothing_is_adopted(case: Case) -> None:
     """Only a cancellation shows whether it is scheduled."""
     case.service.faults.clear()
@@ -320,13 +304,3 @@ def test_its_send_time_comes_while_we_ask(later: int | None, before: int, case: 
     else:
         with pytest.raises(MailPendingCampaignError if later else MailConflictError, match="cancelled, or only saved"):
             rehearsal.run(flow)
-
-
-@pytest.mark.parametrize(
-    ("key", "words"), [("emulator-api-key", "no campaign of that name"), ("wrong", "rejected the credentials")]
-)
-def test_nothing_to_cancel(key: str, words: str, case: Case, connect: Callable[..., Driver]) -> None:
-    cancellation = connect(case.service.base_url, api_key=key).run(cancel_campaign(NAME))
-    assert not cancellation.done
-    assert words in cancellation.text
-    assert case.service.journal.count() == 1 or key != "wrong"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,7 @@ def client(connect: Callable[..., Driver], emulator: Emulator) -> Driver:
 
 
 @pytest.mark.parametrize("key", EXAMPLES)
-def test_a_write_is_checked_or_not_sent(
-    key: str, emulator: Emulator, client: Driver, connect: Callable[..., Driver]
-) -> None:
+def test_a_write_is_checked_or_not_sent(key: str, emulator: Emulator, client: Driver, connect: Any) -> None:
     request, (takes_sandbox, is_read) = EXAMPLES[key].request, KINDS[key]
     assert (request.takes_sandbox, request.effect is Effect.READ) == KINDS[key]
     emulator.clock.freeze()  # so that nothing changes by itself between two looks

@@ -92,16 +92,27 @@ def deciding(url: str, decision: str) -> str:
     return response.headers["location"]
 
 
-def approving(url: str) -> str:
+def approving(url: str, *_: object) -> str:
     return deciding(url, "approve")
 
 
-def denied(url: str) -> str:
+def denied(url: str, *_: object) -> str:
     return deciding(url, "deny")
 
 
-def forged(url: str) -> str:
+def forged(url: str, *_: object) -> str:
     return approving(re.sub("state=[^&]*", "state=x", url))
+
+
+def after_five_minutes(url: str, emulator: Emulator) -> str:
+    address = approving(url)
+    emulator.clock.advance(minutes=5, seconds=1)
+    return address
+
+
+def without_a_response(url: str, emulator: Emulator) -> str:
+    emulator.faults.add("close_after", TOKEN)
+    return approving(url)
 
 
 def request(address: str, **headers: str) -> httpx.Response:
@@ -130,7 +141,7 @@ def test_the_token_is_stored_and_works(
     assert re.search(r"stored +\| \d+ seconds ago +\| is permanent", command("oauth", "status", "-c", CONN).out)
 
 
-def spent(url: str) -> str:
+def spent(url: str, *_: object) -> str:
     address, base = approving(url), urlsplit(url)
     code = parse_qs(urlsplit(address).query)["code"][0]
     fields = {name: extra()[name] for name in ("client_id", "client_secret")}
@@ -139,14 +150,10 @@ def spent(url: str) -> str:
     return address
 
 
-def steering(url: str) -> str:
+def steering(url: str, *_: object) -> str:
     address = denied(url).replace("error=access_denied", "error=%1b%5b2Jno%0d%9b31m%e2%80%ae" + "x" * 9000)
     assert "%1b" in address
     return address
-
-
-def slow(url: str) -> str:
-    return approving(url)
 
 
 @pytest.mark.parametrize(
@@ -158,25 +165,16 @@ def slow(url: str) -> str:
         (forged, {}, "does not belong to this login", 0),
         (spent, {}, "code is unknown, used or expired", 2),
         (approving, {"oauth_echo_state": False}, "Its code was not used", 0),
-        (slow, {}, "expired", 1),
-        (approving, {}, "", 1),
+        (after_five_minutes, {}, "expired", 1),
+        (without_a_response, {}, "", 1),
     ],
 )
 def test_nothing_is_stored(
-    stored: Callable[..., None], paste: Login, emulator: Emulator, visit: Visit, settings: dict[str, Any], words: str,
+    stored: Callable[..., None], paste: Login, emulator: Emulator, visit: Any, settings: dict[str, Any], words: str,
     used: int,
 ) -> None:  # fmt: skip
     emulator.change_settings(**settings)
-    if visit is approving and not settings:
-        emulator.faults.add("close_after", TOKEN)  # the response is lost
-
-    def after_five_minutes(url: str) -> str:
-        address = visit(url)
-        if visit is slow:
-            emulator.clock.advance(minutes=5, seconds=1)
-        return address
-
-    said = paste(after_five_minutes)
+    said = paste(lambda url: visit(url, emulator))
     assert said.status == 1
     assert words in said.err
     assert said.err.replace("\n", "").isprintable()
@@ -211,9 +209,7 @@ def test_a_redirect_without_state_is_used_if_a_person_says_so(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--allow-missing-state",)])
-def test_other_requests_do_not_end_the_login(
-    stored: Callable[..., None], redirect: Login, arguments: tuple[str, ...]
-) -> None:
+def test_other_requests_do_not_end_the_login(stored: Callable[..., None], redirect: Login, arguments: Any) -> None:
     responses: list[httpx.Response] = []
 
     def visit(url: str) -> None:

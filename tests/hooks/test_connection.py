@@ -62,9 +62,7 @@ def as_text_only_uri(extra: dict[str, Any], **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("written", [as_json, as_uri, as_text_only_uri])
-def test_every_field_reaches_the_client(
-    make_hook: MakeHook, every_field: dict[str, Any], written: Callable[..., str]
-) -> None:
+def test_every_field_reaches_the_client(make_hook: MakeHook, every_field: Any, written: Callable[..., str]) -> None:
     assert every_field.keys() == FIELDS.keys()
     hook = make_hook(written(extra=every_field, host="https://api.example.com/mail", port=8443, password=API_KEY))
     settings = ("auth_type", "sandbox", "timeout", "requests_per_second", "max_in_flight", "proxy")
@@ -173,9 +171,7 @@ def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, chan
         ({}, {"sandBox": True}, "extra: unknown field sandBox; known are auth_type, sandbox, team_name,"),
     ],
 )
-def test_a_wrong_field_is_named(
-    make_hook: MakeHook, fields: dict[str, Any], extra: dict[str, Any], complaint: str
-) -> None:
+def test_a_wrong_field_is_named(make_hook: MakeHook, fields: Any, extra: Any, complaint: str) -> None:
     """Each of several."""
     hook = make_hook(**{"host": "https://api.example.com", "password": "planted-secret", "extra": extra, **fields})
     with pytest.raises(MailConfigError) as caught:

@@ -19,6 +19,7 @@ from airflow_provider_mail.version_compat import mask_secret
 from tests.notifications.conftest import AIRFLOW, DEADLINE, PEOPLE, addressees, bodies, notify
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import Connect, Run
+from tests.tasks.test_example_dags import example
 
 RETRIES = {"retries": 1, "retry_delay": datetime.timedelta(0)}
 FAILED_RUN = {"dag_id": "orders", "run_id": "r", "clear_number": 0, "start_date": "2026-01-31T06:00:00Z"}
@@ -264,3 +265,21 @@ def test_connections_and_the_sandbox(
     assert (bodies(emulator)[-1]["sandboxMode"], len(emulator.messages())) == (True, 1)
     line = "Mail: sandbox: the service validated a message to 2 recipients; nothing was sent."
     assert (logging.INFO, line) in [(record.levelno, record.getMessage()) for record in caplog.records]
+
+
+def test_the_example_writes_what_its_page_says(run: Run, emulator: Emulator) -> None:
+    dag = example("mail_notifications")
+    if AIRFLOW_VERSION >= (3, 2):
+        assert dag.deadline
+        # `dag.test()` cannot run a DAG with a deadline; that one is missed in tests/real/airflow/test_notifications.py.
+        dag.deadline = None
+
+    assert run(dag).result.state == "success"
+    assert run(dag, conf={"rows": 0}).result.state == "failed"
+
+    of_sales, of_the_team = emulator.messages()
+    assert addressees(of_sales) == ["sales@example.com"]
+    assert of_sales["subject"].endswith(" are in")
+    assert of_sales["content"] == "<p>5 orders were loaded by load.</p>"
+    assert addressees(of_the_team) == ["ada@example.com", "bob@example.com"]
+    assert of_the_team["subject"] == "Failed: mail_notifications.load"
