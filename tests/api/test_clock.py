@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, http_date
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
+from tests.api.parts import MAX_OFFSET, ServiceClock, http_date
 
 SENT = 1_800_000_000.25
 DAY = 86_400.0

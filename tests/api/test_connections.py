@@ -13,10 +13,9 @@ import httpx
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.exchange import transport_error
-from airflow_provider_mail.api._core.requests import Effect, MailRequest
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, Driver
+from tests.api.parts import Effect, MailRequest, transport_error
 from tests.api.wire import Gate, Wire, http, read_request
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority

@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, address_key, address_problem
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, RowChecker
+from tests.api.parts import ADDRESS_PATTERN, address_key, address_problem
 
 MARK = "qX7"
 """Stands in all text that comes in, and in no reason."""

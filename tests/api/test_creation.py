@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, CreateCampaign
 from airflow_provider_mail.api.errors import (
     MailAnswerLostError,
@@ -30,6 +29,7 @@ from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
+from tests.api.parts import ServiceClock
 from tests.support.changes import at_request, by_others
 
 pytestmark = pytest.mark.usefixtures("clock")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.interrupt import Interrupt, Workers
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.emulator import Emulator
+from tests.api.parts import Interrupt, Workers
 from tests.support.changes import at_request, time_out_task
 
 IMPORT, READ = "contacts/imports", "contacts/list/get"

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.exchange import Call
-from airflow_provider_mail.api._core.requests import MailRequest
-from airflow_provider_mail.api._core.responses import HttpResponse
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, Rehearsal, Time, exchange
+from tests.api.parts import Call, HttpResponse, MailRequest
 from tests.support.sampling import pairwise
 
 GOOD = HttpResponse(200, {}, b'{"code": 200}')

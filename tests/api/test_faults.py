@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, Driver
+from tests.api.parts import Effect
 from tests.api.wire import closed_port
 from tests.support.clock import Clock
 from tests.support.sampling import pairwise

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.requests import Concurrent, Flow
 from airflow_provider_mail.api.campaigns import existing_campaigns
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
+from tests.api.parts import Concurrent, Flow
 from tests.api.test_paging import CAPS, ENDS, JOINS, End, Listing, Moves, in_turn, names
 from tests.api.wire import Gate
 

@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.requests import MailRequest
-from airflow_provider_mail.api._core.responses import exceeds_memory
 from tests.api.driving import KINDS, ONCE, Driver
+from tests.api.parts import MailRequest, exceeds_memory
 from tests.api.wire import Wire, http
 from tests.support.clock import Clock
 from tests.support.sampling import examples, pairwise

@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.requests import MailRequest, Resource
-from airflow_provider_mail.api._core.responses import HttpResponse, parse_response
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
@@ -31,6 +29,7 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.lists import AddList, GetLists
 from airflow_provider_mail.api.transactional import TransactionalStats
+from tests.api.parts import HttpResponse, MailRequest, Resource, parse_response
 from tests.support.sampling import examples
 
 HTML = b"<!doctype html><html><body>Bad gateway</body></html>"

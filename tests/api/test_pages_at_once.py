@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.pagination import Changes, Pager, next_pages
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import QUICK, Rehearsal
+from tests.api.parts import Changes, Pager, next_pages
 from tests.api.test_paging import CAPS, COUNTS, ENDS, JOINS, LEAVES, End, Listing, Moves, moves, names
 from tests.api.wire import Gate
 from tests.support.sampling import examples

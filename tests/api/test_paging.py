@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core import pagination
-from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import PagedRequest
 from tests.api.driving import Rehearsal
+from tests.api.parts import PagedRequest, Pager, next_page, pagination
 
 End = Literal["empty", "last page again", "first page again", "rejected"]
 Moves = list[list[tuple[int, bool]]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api._core.tags import fill, tags_of
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
 from airflow_provider_mail.api.flows.preflight import PreflightRules, Report, preflight
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
+from tests.api.parts import fill, tags_of
 from tests.support.env import ROOT
 
 GOOD: dict[str, Any] = {

@@ -16,10 +16,10 @@ import pytest
 import airflow_provider_mail
 from airflow_provider_mail import api
 from airflow_provider_mail.api import errors
-from airflow_provider_mail.api._core.requests import MailRequest
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailRejectedError
 from benchmarks.parse_time import modules_below
 from docs import exports
+from tests.api.parts import MailRequest
 
 PACKAGE = Path(airflow_provider_mail.__file__).parent
 SKIPPED = ("airflow_provider_mail.emulator.", "airflow_provider_mail.plugin")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.retry import Throttle, retry_after_seconds
 from tests.api.driving import Time
+from tests.api.parts import Throttle, retry_after_seconds
 from tests.support.clock import Clock
 
 RULE = api.RetryRule(attempts=5, total_seconds=300, base_seconds=0.5, cap_seconds=30, retry_after_cap_seconds=120)

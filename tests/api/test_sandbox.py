@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.contacts import UpsertContact
 from airflow_provider_mail.api.errors import MailRejectedError, MailSandboxError
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver
+from tests.api.parts import Effect
 from tests.document.examples import EXAMPLES, snapshot
 from tests.document.fact_types import READ
 from tests.document.facts import OPERATIONS

@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.exchange import Exchange
-from airflow_provider_mail.api._core.requests import MailRequest
-from airflow_provider_mail.api._core.responses import HttpResponse
 from airflow_provider_mail.api.contacts import GetContactResponse
 from airflow_provider_mail.api.errors import chain_of
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.api.driving import KINDS, Driver
+from tests.api.parts import Exchange, HttpResponse, MailRequest
 from tests.api.wire import Wire, closed_port, http
 from tests.support.sampling import pairwise
 

@@ -78,14 +78,10 @@ def poll_of(result: PollResult, at: float) -> Poll:
     return Poll(at, result.mail_status, result.send_by_date_time and result.send_by_date_time.timestamp())
 
 
-@given(
-    st.lists(st.tuples(RESULTS, PAUSES), min_size=1, max_size=14),
-    st.booleans(),
-    st.booleans(),
-    st.integers(0, 3),
-    st.sampled_from([0.0, 100.0, 600.0]),
-    st.integers(0, 14),
-)
+STEPS = st.lists(st.tuples(RESULTS, PAUSES), min_size=1, max_size=14)
+
+
+@given(STEPS, st.booleans(), st.booleans(), st.integers(0, 3), st.sampled_from([0.0, 100.0, 600.0]), st.integers(0, 14))
 def test_every_row_of_polls(
     steps: list[tuple[PollResult, float]], seen: bool, before: bool, errors: int, seconds: float, restart: int
 ) -> None:

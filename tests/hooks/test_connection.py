@@ -14,7 +14,6 @@ import pytest
 from airflow.models import Connection
 from asgiref.sync import async_to_sync
 
-from airflow_provider_mail._polling.inbox_reader import InboxReader
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
@@ -23,7 +22,7 @@ from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import BaseHook
 from airflow_provider_mail.webhook.inbox import Inbox
-from tests.hooks.conftest import API_KEY
+from tests.hooks.conftest import API_KEY, InboxReader
 
 MakeHook = Callable[..., MailHook]
 

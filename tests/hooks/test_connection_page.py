@@ -11,12 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, explain
-from airflow_provider_mail.api._core.exchange import transport_error
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_mail.hooks.mail import MailHook
+from tests.api.parts import CONNECT_MESSAGES, PROXY_MESSAGES, explain, transport_error
 from tests.hooks.conftest import API_KEY
 from tests.support import env
 
