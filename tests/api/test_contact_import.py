@@ -30,7 +30,6 @@ from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, R
 from airflow_provider_mail.emulator import Emulator
 from tests.api.wire import Gate
 from tests.support.changes import at_request
-from tests.support.clock import Clock
 from tests.support.task_parts import Workers
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -325,13 +324,6 @@ def test_chunks_that_wait_are_not_sent_after_an_error(
     with at_request(emulator, IMPORTS, 1, hold), pytest.raises(RuntimeError, match="went away"):
         job.run(source(), max_in_flight=1)
     assert (emulator.journal.count(), job.counts) == (1, (30, 10, 0))
-
-
-def test_the_rate_holds_for_all_threads_together(emulator: Emulator, clock: Clock) -> None:
-    began, job = clock.monotonic(), Import(emulator.base_url, requests_per_second=1)
-    job.run(people(16), chunk_size=1, max_in_flight=16)
-    assert clock.monotonic() - began >= 15
-    assert job.counts == (16, 16, 0)
 
 
 def test_rows_are_not_kept_once_they_are_encoded(job: Import) -> None:

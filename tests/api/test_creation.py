@@ -277,6 +277,13 @@ def test_whose_a_campaign_is_where_clocks_are_hours_apart(
     assert (older(began + timedelta(seconds=40)), older(began - HOUR)) == (own_is_older, earlier_is_older)
 
 
+def test_a_send_time_in_minutes_is_not_older_than_its_minute() -> None:
+    began = datetime(2030, 1, 31, 9, 0, 20, tzinfo=UTC)
+    clock = ClockAt(began + 5 * MINUTE, began + 5 * MINUTE)
+    assert not is_older(found(**at(began.replace(second=0))), began, clock)
+    assert is_older(found(**at(began.replace(second=1))), began, clock)
+
+
 @pytest.mark.parametrize(
     ("knows", "draft", "adopts"),
     [

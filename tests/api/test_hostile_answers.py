@@ -155,24 +155,20 @@ def test_a_huge_body_takes_little_memory(response: Any, wire: Wire, connect: Cal
         client.send(READ)
 
 
-BOMBS = {
-    "objects": (b'{"code": 200, "lists": [', b"{},", b"{}]}"),
-    "lists": (b'{"code": 200, "x": [', b"[],", b"[]]}"),
-    "nested lists": (b'{"code": 200, "x": [', b"[" * 50 + b"]" * 50 + b",", b"0]}"),
-    "numbers": (b'{"code": 200, "x": [', b"1.5,", b"0]}"),
-    "objects behind a text": (b'{"code": 200, "message": "\\"{", "lists": [', b'{"ListName":""},', b"{}]}"),
-}
-
-
-@pytest.mark.parametrize("bomb", BOMBS)
-def test_very_many_values_are_not_decoded(bomb: str, wire: Wire, connect: Callable[..., Driver]) -> None:
+def test_very_many_values_are_not_decoded(wire: Wire, connect: Callable[..., Driver]) -> None:
     """Within the limits of size, and a hundred times as large when decoded."""
-    begin, piece, end = BOMBS[bomb]
-    body = begin + piece * (3_500_000 // len(piece)) + end
-    wire.answer = http(gzip.compress(body), "200 OK", GZIP)
     client = connect(wire.base_url, retry=ONCE, max_answer_bytes=4_000_000)
-    with memory_below(60), pytest.raises(api.MailAnswerError, match="so many values"):
-        client.send(READ)
+    for begin, piece, end in [
+        (b'"lists": [', b"{},", b"{}]}"),
+        (b'"x": [', b"[],", b"[]]}"),
+        (b'"x": [', b"[" * 50 + b"]" * 50 + b",", b"0]}"),
+        (b'"x": [', b"1.5,", b"0]}"),
+        (b'"message": "\\"{", "lists": [', b'{"ListName":""},', b"{}]}"),  # objects behind a text
+    ]:
+        body = b'{"code": 200, ' + begin + piece * (3_500_000 // len(piece)) + end
+        wire.answer = http(gzip.compress(body), "200 OK", GZIP)
+        with memory_below(60), pytest.raises(api.MailAnswerError, match="so many values"):
+            client.send(READ)
 
 
 def test_large_texts_are_not_very_many_values(wire: Wire, connect: Callable[..., Driver]) -> None:

@@ -163,19 +163,6 @@ def test_the_campaign_of_others_is_not_continued_with(case: Case) -> None:
         case.create("keep", memory=incomplete())
 
 
-@pytest.mark.parametrize("attached", [True, False])
-def test_left_and_named(attached: bool, case: Case) -> None:
-    """The document gives two reasons for a kept task; without an attachment one is left."""
-    case.service.faults.clear()
-    case.service.faults.add("task_check_failed", SENDS)
-    if not attached:
-        case.ask_for(attachment=None)
-    text = case.kept()
-    reasons = "adding the attachment or the task check failed" if attached else "the task check failed"
-    assert f"(that is: {reasons}). It is sent at {case.request.send_date:%Y-%m-%dT%H:%M:%SZ}: cancel" in text
-    assert case.service.journal.count(CANCEL) == 0
-
-
 @pytest.mark.parametrize(
     ("fault", "params", "adopted"),
     [

@@ -202,7 +202,6 @@ def test_callbacks_of_senders(
     client.send(SaveWebhook(**extra(before, "replace")))
     saves = emulator.journal.count(SAVE)
     configure(client, **extra(wanted, mode))
-
     existing = {sender: url for sender, url in before.items() if url}
     merged = {**(existing if mode == "save" else {}), **wanted}
     expected = {sender: url for sender, url in merged.items() if url}

@@ -125,12 +125,8 @@ def test_representations_show_no_secret_and_no_person() -> None:
 @pytest.mark.parametrize(
     ("model", "fields"),
     [
-        (api.ClientConfig, {"base_url": "x", "api_key": f"{KEY}\n{KEY}", "access_token": TOKEN}),
-        (api.ClientConfig, {"api_key": f"{KEY}ä"}),
-        (api.ClientConfig, {"auth_type": "oauth", "api_key": KEY, "access_token": f"{TOKEN}\x00"}),
-        (api.ClientConfig, {"base_url": f"http://user:{KEY}@x.example", "api_key": "k"}),
-        (api.ClientConfig, {"proxy": f"http://user:{KEY}@x.example", "api_key": "k"}),
-        (api.ClientConfig, {"api_key": [KEY], "auth_type": TOKEN}),
+        (api.ClientConfig, {"base_url": f"http://user:{KEY}@x.example", "api_key": "k", "proxy": f"http://u:{KEY}@x"}),
+        (api.ClientConfig, {"base_url": "http://x.example", "api_key": [KEY], "auth_type": TOKEN}),
         (api.SendMail, {"subject": "s", "content": "c", "sender_mail": "x", "to": {"email": ADDRESS}}),
         (api.SendMail, {"subject": "s", "sender_mail": f"{ADDRESS} ", "to": {"email": ADDRESS, "nmae": ADDRESS}}),
         (api.UpsertContact, {"email": f"<{ADDRESS}>"}),
@@ -138,6 +134,4 @@ def test_representations_show_no_secret_and_no_person() -> None:
     ],
 )
 def test_what_is_rejected_is_not_quoted(model: Any, fields: dict[str, Any]) -> None:
-    if model is api.ClientConfig:
-        fields = {"base_url": "http://x.example", **fields}
     fails(lambda: model(**fields))

@@ -130,7 +130,6 @@ def test_the_token_is_stored_and_works(
     assert saved["access_token"] not in said.out + said.err
     assert command("check", "-c", CONN).status == 0
     assert emulator.journal.entries("lists/get")[-1]["auth"] == "oauth"
-
     status = command("oauth", "status", "-c", CONN, "-o", "json").data
     obtained = datetime.datetime.fromisoformat(status.pop("obtained_at"))
     assert abs((datetime.datetime.now(datetime.UTC) - obtained).total_seconds()) < 300
@@ -202,7 +201,6 @@ def test_a_redirect_without_state_is_used_if_a_person_says_so(
     assert "did not return the state" in said.err
     said = paste(lambda url: f"{approving(url)}&state=x", "--allow-missing-state")
     assert (said.status, "does not belong to this login" in said.err) == (1, True)
-
     counts: list[int] = []
     assert paste(approving, reply=lambda: counts.append(emulator.journal.count(TOKEN)) or "y").status == 0
     assert (counts, emulator.journal.count(TOKEN)) == ([1], 2), "a person replies before the code is used"
@@ -252,7 +250,6 @@ def test_the_command_does_not_wait_for_ever(
     said = redirect(visit)
     assert said.status == 1
     assert "no redirect within 300 s; 1 requests for redirect_uri did not belong to this login" in said.err
-
     target = urlsplit(emulator.settings.oauth_redirect_uri)
     with socket.create_server((target.hostname or "", target.port or 0)):
         assert "redirect_uri: cannot listen" in command("oauth", "login", "-c", CONN).err
@@ -269,7 +266,6 @@ def test_a_connection_of_the_environment_needs_a_file(
     connection = {"conn_type": "mail", "host": emulator.base_url, "extra": fields}
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(connection))
     assert "pass --token-file" in command("oauth", "login", "-c", CONN).err
-
     file = tmp_path / "token.json"
     said = paste(approving, "--token-file", str(file))
     assert said.status == 0, said.err

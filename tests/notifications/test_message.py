@@ -205,7 +205,6 @@ def test_one_file_is_attached_as_it_is_several_as_an_archive(emulator: Emulator,
     body = sent(emulator, files=[tmp_path / "empty.csv", tmp_path / "report.csv"])
     assert body["attachment"] == report
     assert "files[0]: is empty" in body["content"]
-
     attachment = sent(emulator, files=[str(tmp_path / name) for name in contents if name != "empty.csv"])["attachment"]
     assert attachment["fileName"] == "attachments.zip"
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(attachment["fileData"]))) as archive:

@@ -184,7 +184,6 @@ def test_tasks_and_runs_that_share_a_notifier(
             if fails:
                 load.override(task_id="other")(3)
         run_in_airflow(dag)
-
     *tasks, failed, success, succeeded = emulator.messages()
     assert sorted(message["subject"] for message in tasks) == ["load[0]", "load[1]", "other[-1]"]
     assert sum("/tasks/load/mapped/0?try_number=1" in message["content"] for message in tasks) == 1
@@ -273,10 +272,8 @@ def test_the_example_writes_what_its_page_says(run: Run, emulator: Emulator) -> 
         assert dag.deadline
         # `dag.test()` cannot run a DAG with a deadline; that one is missed in tests/real/airflow/test_notifications.py.
         dag.deadline = None
-
     assert run(dag).result.state == "success"
     assert run(dag, conf={"rows": 0}).result.state == "failed"
-
     of_sales, of_the_team = emulator.messages()
     assert addressees(of_sales) == ["sales@example.com"]
     assert of_sales["subject"].endswith(" are in")
