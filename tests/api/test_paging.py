@@ -154,7 +154,8 @@ def test_a_page_that_was_pushed_down_whole_does_not_end_the_list() -> None:
 @pytest.mark.parametrize("total", [lambda read: 5, lambda read: 0, lambda read: None, lambda read: read + 20_000])
 def test_a_list_without_end_is_an_error(total: Callable[[int], int | None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one whose total runs ahead."""
-    monkeypatch.setattr(pagination, "MAX_WITHOUT_TOTAL", 30_000)
+    if total(0) is None:
+        monkeypatch.setattr(pagination, "MAX_WITHOUT_TOTAL", 30_000)
 
     def endless(request: api.GetLists) -> Any:
         first = ((request.page_index or 1) - 1) * 1000
