@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api import campaigns
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import KINDS, QUICK, Driver, driver
@@ -36,13 +35,6 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
     yield make
     for client in clients:
         client.close()
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no clock is moved, look as often after a rejected cancellation, within less time."""
-    if "clock" not in request.fixturenames:
-        monkeypatch.setattr(campaigns, "_CONFIRM_PAUSES", (0.01,) * len(campaigns._CONFIRM_PAUSES))
 
 
 @pytest.fixture

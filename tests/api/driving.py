@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from airflow_provider_mail.api._core.exchange import Exchange, FlowRunner, RequestAttempt
-from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailRequest, MailResponse, PagedRequest, Pause
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
+from tests.api.parts import (
+    Concurrent,
+    Exchange,
+    Flow,
+    FlowRunner,
+    MailRequest,
+    MailResponse,
+    PagedRequest,
+    Pause,
+    RequestAttempt,
+)
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
@@ -20,20 +29,6 @@ KINDS = ("sync", "async")
 ONCE = RetryRule(attempts=1)
 QUICK = RetryRule(attempts=3, total_seconds=20.0, base_seconds=0.001, cap_seconds=0.002)
 """Repeats at once, three times in all."""
-
-
-class Driver(Protocol):
-    """A client of either kind."""
-
-    client: MailClient | AsyncMailClient
-
-    def send(self, request: MailRequest[R]) -> R: ...
-
-    def run(self, flow: Flow[T]) -> T: ...
-
-    def pages(self, request: PagedRequest[Any]) -> list[list[Any]]: ...
-
-    def close(self) -> None: ...
 
 
 class SyncDriver:
@@ -65,6 +60,10 @@ class AsyncDriver:
     def close(self) -> None:
         self._runner.run(self.client.close())
         self._runner.close()
+
+
+Driver: TypeAlias = SyncDriver | AsyncDriver
+"""A client of either kind."""
 
 
 def driver(kind: str, config: ClientConfig) -> Driver:

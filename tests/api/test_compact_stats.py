@@ -1,205 +1,271 @@
-"""Compact statistics are those that the model reads, or end in the same error."""
+"""Compact campaigns, contacts and statistics are those that the model reads, or end in the same error."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaignStats
-from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
+from airflow_provider_mail.api.contacts import Contact, GetListContacts
 from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
-from airflow_provider_mail.api.flows import statistics
+from airflow_provider_mail.api.flows.campaign_states import CampaignState, get_campaign_states
+from airflow_provider_mail.api.flows.compact_contacts import CompactContact, GetCompactContacts
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from tests.api.driving import QUICK
-from tests.api.wire import Wire, http
+from tests.api.driving import Rehearsal
 from tests.document.fact_resources import RESOURCES
 from tests.support.sampling import examples
+from tests.support.task_parts import HttpResponse, parse_response
 
-DAY = date(2026, 1, 2)
 NOON = int(datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()) * 1000
-COUNTS = tuple(
-    fact.wire for fact in RESOURCES["Campaign statistics record"] if fact.wire not in ("mailName", "mailSendDate")
+STATES = get_campaign_states([MailStatus.SENDING])
+STATE_FIELDS = ("mail_name", "mail_status", "send_by_date_time", "guid", "team_name", "mail_stats")
+CONTACT_FIELDS = (*Contact.model_fields, "other_fields")
+STATS_FIELDS = (*CampaignStats.model_fields, "other_fields")
+STATS = GetCampaignStats(start_date=date(2026, 1, 2), end_date=date(2026, 1, 2))
+
+
+def answer(name: str, records: Any, **fields: Any) -> bytes:
+    return json.dumps({"code": 200, "message": "", name: records, **fields}).encode()
+
+
+def values_of(records: Any, fields: tuple[str, ...]) -> list[Any]:
+    return [[repr(getattr(record, name)) for name in fields] for record in records]  # NaN equals itself there
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except MailError as error:
+        return type(error), str(error)
+
+
+def page(request: Any, body: bytes, fields: tuple[str, ...]) -> Any:
+    """What is read of a page: its records with these fields, or the error."""
+
+    def read() -> Any:
+        result = parse_response(request, HttpResponse(200, {}, body))
+        identities = [result.identity(record) for record in result.records]
+        return result.code, result.total_records, values_of(result.records, fields), identities
+
+    return outcome(read)
+
+
+def stats(body: bytes, *, compact: bool) -> list[CampaignStats]:
+    """The statistics, from a service that gives this response to everything."""
+
+    def respond(request: Any) -> Any:
+        try:
+            return parse_response(request, HttpResponse(200, {}, body))
+        except MailError as error:
+            return error
+
+    records: list[CampaignStats] = Rehearsal(respond).run(campaign_stats(STATS, compact=compact))
+    return records
+
+
+def stats_outcomes(body: bytes) -> list[Any]:
+    return [outcome(lambda way=way: values_of(stats(body, compact=way), STATS_FIELDS)) for way in (False, True)]
+
+
+# What looks like the end of something, in texts and in names of fields.
+TEXTS = st.text(st.sampled_from('{}[],:"\\ \n}{]né春\U0001f4e7ab\x00') | st.characters(codec="utf-8"), max_size=12)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.just("mailStatsList"), inner, max_size=3),
+    max_leaves=6,
 )
-REQUEST = GetCampaignStats(start_date=DAY, end_date=DAY)
+ODD = st.sampled_from(
+    [None, "", 0, -1, 12, "12", " 7 ", 12.0, 1e3, 1.5, True, 2**53 + 1, 2**63, 10**30, [], {}, ["x"], float("nan")]
+)
+ODD_TIME = st.sampled_from(
+    ["2026-01-02T03:04:05Z", "2026-01-02 03:04:05.123", "2026-01-02T03:04:05.1234567Z", "2026-01-02", "2026-W01-1",
+     "2026-01-02T03:04:05+02:00", "never", "0", str(NOON), float(NOON), NOON + 0.5, NOON // 1000, 20260102, -5, 2**60]
+)  # fmt: skip
+CONTACT: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys([fact.wire for fact in RESOURCES["Contact"]], TEXTS),
+    "properties": st.dictionaries(TEXTS, TEXTS | st.none(), max_size=3),
+    "createDate": st.just("2026-01-02T03:04:05Z"),
+    "modifyTime": st.just("2026-01-02T03:04:05.678Z"),
+    "createUserId": st.integers(-(2**53), 2**53),
+}
+RECORD: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys([fact.wire for fact in RESOURCES["Campaign statistics record"]], st.integers(0, 10**6)),
+    "mailName": TEXTS | st.sampled_from(["same", "same too"]) | st.integers(0, 9).map(str),
+    "mailSendDate": st.integers(NOON - 86_400_000, NOON + 86_400_000),
+}
+COUNTS = [name for name in RECORD if name not in ("mailName", "mailSendDate")]
 
 
-@pytest.fixture(scope="module")
-def wire() -> Iterator[Wire]:
-    with Wire() as wire:
-        yield wire
+@st.composite
+def records(draw: Any, documented: dict[str, st.SearchStrategy[Any]]) -> Any:
+    made = {name: draw(values) for name, values in documented.items()}
+    for name in draw(st.lists(st.sampled_from(sorted(documented)), max_size=2, unique=True)):  # not as it should be
+        change, value = draw(st.integers(0, 3)), made.pop(name)
+        if change == 1:
+            made["".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)] = value
+        elif change > 1:
+            is_time = "Date" in name or "Time" in name
+            made[name] = draw(ODD_TIME | ODD if is_time else ODD | st.dictionaries(TEXTS, VALUES, max_size=2))
+    return dict(draw(st.permutations(list((made | draw(st.dictionaries(TEXTS, VALUES, max_size=1))).items()))))
 
 
-@pytest.fixture(scope="module")
-def client(wire: Wire) -> Iterator[MailClient]:
-    with MailClient(ClientConfig(base_url=wire.base_url, api_key="key", retry=QUICK)) as client:
-        yield client
+# Campaigns.
+
+CAMPAIGN = {
+    "mailName": "spring", "mailContent": '<p>{"mailName": "not me"}</p>', "mailStatus": 2, "guid": "g1",
+    "sendByDateTime": 1767225600000, "teamName": "sales", "rcptListNames": ["all"],
+    "mailStats": {"sentCount": 5, "openCount": "3", "hardBounce": None, "unknown": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"mailStats": None},
+        {"sendByDateTime": 0},
+        {"sendByDateTime": None, "guid": None, "teamName": None},
+        # Forms that the whole record reads as well.
+        {"sendByDateTime": "1767225600000"},
+        {"sendByDateTime": ""},
+        {"mailStatus": "-1"},
+        {"mailStats": {"sentCount": "5"}},
+        # And what neither does.
+        {"mailName": None},
+        {"mailStatus": True},
+        {"mailStats": {"sentCount": "many"}},
+        {"sendByDateTime": []},
+    ],
+)
+def test_a_poll_sees_the_same_campaign(change: dict[str, Any]) -> None:
+    body = answer("mailList", [CAMPAIGN | change], totalRecords=7)
+    assert page(STATES, body, STATE_FIELDS) == page(GetCampaigns(), body, STATE_FIELDS)
+
+
+@pytest.mark.parametrize(("status", "form"), [(2, CampaignState), ("2", Campaign)])
+def test_campaigns_of_the_documented_form_are_compact(status: Any, form: type[Any]) -> None:
+    body = answer("mailList", [CAMPAIGN | {"mailStatus": status}])
+    assert isinstance(parse_response(STATES, HttpResponse(200, {}, body)).records[0], form)
+    assert page(STATES, b'{"code": 200, "message": "", "totalRecords": 0}', ()) == (200, 0, [], [])
+
+
+# Contacts.
+
+
+def assert_the_same_contacts(body: bytes) -> None:
+    model, compact = (
+        page(kind(list_name="all"), body, CONTACT_FIELDS) for kind in (GetListContacts, GetCompactContacts)
+    )
+    assert compact == model
+
+
+@given(
+    st.lists(records(CONTACT), max_size=5),
+    st.dictionaries(
+        st.sampled_from(["totalRecords", "total_records", "contact_list", "code", "requestId", "message"]) | TEXTS,
+        VALUES | st.just("200") | st.just([]),
+        max_size=2,
+    ),
+    st.none() | st.integers(0, 500),
+)
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@example([{"id": 7}], {}, None)
+@example([{"id": "7", "createUserId": "12"}], {}, None)
+@example([{"id": "7", "properties": {"a": 1, "b": None, "c": [1.0]}}], {}, None)
+@example([{"id": "7", "phone_number": "+49 1"}], {}, None)
+@example([{"id": "7", "properties": None}], {"totalRecords": "1"}, None)
+@example([{"id": "7", "name": "\ud800"}, None], {}, None)
+def test_any_contacts_are_those_of_the_model(records: Any, fields: dict[str, Any], cut: int | None) -> None:
+    assert_the_same_contacts(answer("contactList", records, **fields)[:cut])
+
+
+@pytest.mark.parametrize("value", ["\\ud800", "\\ud83d\\udce7", "\xff"], ids=["half", "pair", "utf-8"])
+def test_odd_characters_give_what_the_model_gives(value: str) -> None:
+    assert_the_same_contacts(b'{"code":200,"contactList":[{"id":"1","name":"%b"}]}' % value.encode("latin-1"))
+
+
+def test_contacts_of_the_documented_form_are_compact() -> None:
+    record = {"id": "1", "email": "a@example.com", "properties": {"b": "2", "a": None}, "more": {"new": [1]}}
+    times = {"createDate": "2026-01-02T03:04:05Z", "modifyTime": ""}
+    decoded = GetCompactContacts(list_name="all").decode(answer("contactList", [record | times], totalRecords=1))
+    assert decoded is not None
+    (contact,) = decoded.records
+    assert isinstance(contact, CompactContact)
+    assert (contact.create_date, contact.modify_time) == (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), None)
+
+
+def test_a_long_page_is_left_to_the_model() -> None:
+    """The model limits the memory that the values of a response may take."""
+    for count, compact in ((40, True), (45, False)):
+        body = answer("contactList", [{"id": "1", "name": "x" * 100_000}] * count)
+        assert (len(body) <= 4 * 2**20) == compact
+        assert (GetCompactContacts(list_name="all").decode(body) is not None) == compact
+
+
+# Statistics.
 
 
 def record(name: str, **values: Any) -> dict[str, Any]:
     return {"mailName": name, "mailSendDate": NOON, **dict.fromkeys(COUNTS, 3), **values}
 
 
-def answer(records: Any, **fields: Any) -> bytes:
-    return json.dumps({"code": 200, "message": "", "mailStatsList": records, **fields}).encode()
-
-
-def in_full(records: list[CampaignStats]) -> list[tuple[Any, ...]]:
-    names = (*CampaignStats.model_fields, "other_fields")
-    return [tuple(getattr(record, name) for name in names) for record in records]
-
-
-def compact(client: MailClient) -> list[CampaignStats]:
-    return client.run(campaign_stats(REQUEST, compact=True))
-
-
-# What looks like the end of something, in texts and in names of fields.
-TEXTS = st.text(st.sampled_from('{}[],:"\\ \n}{]né春\U0001f4e7ab') | st.characters(codec="utf-8"), max_size=12)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.just("mailStatsList"), inner, max_size=3),
-    max_leaves=8,
-)
-SPELLINGS = st.fixed_dictionaries(
-    {
-        "ensure_ascii": st.booleans(),
-        "indent": st.none() | st.integers(0, 2),
-        "separators": st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :\t"), ("\n,\r", ":")]),
-    }
-)
-
-COUNT = st.integers(0, 10**6)
-ODD_COUNT = st.sampled_from([-1, 2**53 + 1, 2**63, 10**30, "12", " 7 ", "x", 12.0, 1e3, 1.5, True, None, [], "", 1e300])
-INSIDE = st.integers(NOON - 86_400_000, NOON + 86_400_000)
-ODD_DATE = st.sampled_from([0, None, "", "0", str(NOON), float(NOON), NOON + 0.5, -5, 2**60, True, NOON // 1000, "x"])
-NAMES = TEXTS | st.sampled_from(["same", "same too"]) | st.integers(0, 9).map(str)
-
-
-@st.composite
-def records_of_a_service(draw: Any) -> dict[str, Any]:
-    made = {"mailName": draw(NAMES), "mailSendDate": draw(INSIDE), **{name: draw(COUNT) for name in COUNTS}}
-    if draw(st.integers(0, 5)) == 0:  # something that is not as it should be
-        name = draw(st.sampled_from(["mailSendDate", "mailName", *COUNTS]))
-        what = draw(st.integers(0, 3))
-        if what == 0:
-            del made[name]
-        elif what == 1:
-            snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-            made[snake] = made.pop(name)
-        else:
-            made[name] = draw(ODD_DATE if name == "mailSendDate" else ODD_COUNT)
-    made |= draw(st.dictionaries(TEXTS, VALUES, max_size=2))
-    return dict(draw(st.permutations(list(made.items()))))
-
-
 @given(
-    st.lists(records_of_a_service(), max_size=8, unique_by=lambda made: str(made.get("mailName")))
-    | st.lists(records_of_a_service(), max_size=8),
+    st.lists(records(RECORD), max_size=8, unique_by=lambda made: str(made.get("mailName")))
+    | st.lists(records(RECORD), max_size=8),
     st.integers(-1, 2) | st.none(),
-    SPELLINGS,
+    st.fixed_dictionaries(
+        {
+            "ensure_ascii": st.booleans(),
+            "indent": st.none() | st.integers(0, 2),
+            "separators": st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :\t"), ("\n,\r", ":")]),
+        }
+    ),
     st.booleans(),
     st.none() | st.integers(0, 2000),
 )
-@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_compact_records_equal_those_of_the_model(
-    client: MailClient, wire: Wire, records: Any, more: int | None, spelling: Any, first: bool, cut: Any
-) -> None:
+@settings(max_examples=examples(50))
+def test_any_statistics_are_those_of_the_model(records: Any, more: Any, spelling: Any, first: bool, cut: Any) -> None:
     total = {} if more is None else {"totalRecords": len(records) + more}
     fields = {"mailStatsList": records, **total} if first else {**total, "mailStatsList": records}
-    wire.answer = http(json.dumps({"code": 200, "message": None, **fields}, **spelling).encode()[:cut])
-
-    def outcome(ask: Any) -> Any:
-        try:
-            return ask()
-        except MailError as error:
-            return type(error), str(error)
-
-    expected = outcome(lambda: in_full(client.run(campaign_stats(REQUEST))))
-    assert outcome(lambda: in_full(compact(client))) == expected
+    model, compact = stats_outcomes(json.dumps({"code": 200, "message": None, **fields}, **spelling).encode()[:cut])
+    assert compact == model
 
 
-def test_records_of_the_documented_form_are_compact(client: MailClient, wire: Wire) -> None:
+FIFTY = answer("mailStatsList", [record(str(number)) for number in range(50)], totalRecords=50)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        # Values that only the model reads; a send date may be missing.
+        (answer("mailStatsList", [record("a", sentCount="12", openCount=3.0, mailSendDate="")], totalRecords=1), None),
+        (answer("mailStatsList", [record("a", mailSendDate=None), record("b", mailSendDate=0)], totalRecords=2), None),
+        (answer("mailStatsList", [record(str(number)) for number in range(20)], totalRecords=21), MailIncompleteError),
+        (answer("mailStatsList", [record(str(n // 2)) for n in range(20)], totalRecords=20), MailIncompleteError),
+        (answer("mailStatsList", [record("a", mailSendDate=NOON + 3 * 86_400_000)], totalRecords=1), MailAnswerError),
+        (FIFTY[:-30], MailAnswerError),
+        (FIFTY.replace(b'"code": 200', b'"code": 401'), MailAuthError),
+        (FIFTY.replace(b'"mailName": "12"', b'"mailName": "12'), MailAnswerError),
+        (FIFTY.replace(b'"mailName": "12"', b'"mailName": 12'), MailAnswerError),
+        (FIFTY.replace(b'"mailName": "12"', b'"mailName": "\xff"'), MailAnswerError),
+    ],
+    ids=["forms", "no date", "short", "twice", "another day", "cut", "key", "quote", "type", "utf-8"],
+)
+def test_what_is_wrong_with_statistics_is_named(body: bytes, error: type[MailError] | None) -> None:
+    model, compact = stats_outcomes(body)
+    assert compact == model
+    assert error is None or model[0] is error
+
+
+def test_statistics_of_the_documented_form_are_compact() -> None:
     names = ["},{", '"}],"totalRecords":0}', "Frühling 春", *map(str, range(50))]
-    wire.answer = http(answer([record(name) for name in names], totalRecords=len(names)))
-    records = compact(client)
+    records = stats(answer("mailStatsList", [record(name) for name in names], totalRecords=len(names)), compact=True)
     assert [record.mail_name for record in records] == names
     assert {record.mail_send_date for record in records} == {datetime(2026, 1, 2, 12, tzinfo=UTC)}
     assert not any(isinstance(record, CampaignStats) for record in records)
-
-
-def test_a_count_of_newer_responses_is_compact_too() -> None:
-    class More(CampaignStats):
-        complaint_count: int | None = None
-
-    *required, (name, kind, default) = statistics._compact_counts(More)
-    struct = msgspec.defstruct("More", [(name, kind, default)], rename="camel")
-    assert (len(required), name) == (len(COUNTS), "complaint_count")
-    assert [msgspec.json.decode(body, type=struct).complaint_count for body in ("{}", '{"complaintCount": 3}')] == [
-        None,
-        3,
-    ]
-
-
-def test_values_that_only_the_model_reads(client: MailClient, wire: Wire) -> None:
-    odd: dict[str, Any] = {"sentCount": "12", "openCount": 3.0, "mailSendDate": ""}
-    wire.answer = http(answer([record(str(number), **odd) for number in range(50)], totalRecords=50))
-    records = compact(client)
-    assert (len(records), in_full(records)[0][:4]) == (50, ("0", None, 12, 3))
-    # A send date may be missing.
-    records = [record("never", mailSendDate=None), record("zero", mailSendDate=0), record("sent")]
-    wire.answer = http(answer(records, totalRecords=3))
-    assert [found.mail_send_date for found in compact(client)] == [None, None, datetime(2026, 1, 2, 12, tzinfo=UTC)]
-    assert in_full(compact(client)) == in_full(client.run(campaign_stats(REQUEST)))
-
-
-@pytest.mark.parametrize(
-    ("records", "fields"),
-    [
-        ([record(str(number)) for number in range(20)], {"totalRecords": 21}),
-        ([record(str(number // 2)) for number in range(20)], {"totalRecords": 20}),
-    ],
-    ids=["short", "twice"],
-)
-def test_a_short_day_is_read_by_names(client: MailClient, wire: Wire, records: Any, fields: Any) -> None:
-    """It has been asked; of a single day the names of its campaigns come next."""
-    asked = len(wire.requests)
-    wire.answer = http(answer(records, **fields))
-    with pytest.raises(MailIncompleteError, match="records received, the service reports 2"):
-        compact(client)
-    paths = [request.split()[1] for request in wire.requests[asked:]]
-    assert paths[:2] == [b"/v5/campaign/mail/stats/get", b"/v5/campaign/mail/get"]
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "times"),
-    [
-        (lambda body: body[:-30], MailAnswerError, 3),
-        (lambda body: body.replace(b'"code": 200', b'"code": 401'), MailAuthError, 1),
-        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "12'), MailAnswerError, 3),
-        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": 12'), MailAnswerError, 3),
-        (lambda body: body.replace(b'"mailName": "12"', b'"mailName": "\xff"'), MailAnswerError, 3),
-    ],
-    ids=["cut", "key", "quote", "type", "utf-8"],
-)
-def test_a_wrong_response_is_requested_again(
-    client: MailClient, wire: Wire, change: Any, error: Any, times: int
-) -> None:
-    asked = len(wire.requests)
-    wire.answer = http(change(answer([record(str(number)) for number in range(50)], totalRecords=50)))
-    with pytest.raises(error):
-        compact(client)
-    assert len(wire.requests) - asked == times
-
-
-def test_a_response_that_is_too_large(wire: Wire) -> None:
-    config = ClientConfig(base_url=wire.base_url, api_key="key", retry=QUICK, max_answer_bytes=2000)
-    wire.answer = http(answer([record(str(number)) for number in range(50)]))
-    with MailClient(config) as client, pytest.raises(MailAnswerError, match="larger than 2000 bytes"):
-        compact(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +13,13 @@ import httpx
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.exchange import transport_error
-from airflow_provider_mail.api._core.requests import Effect, MailRequest
 from airflow_provider_mail.emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, Driver
-from tests.api.wire import Wire, http, read_request
+from tests.api.parts import Effect, MailRequest, transport_error
+from tests.api.wire import Gate, Wire, http, read_request
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
+from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.sampling import pairwise
 
@@ -35,26 +36,19 @@ def long(size: int) -> api.SendMail:
     return SEND.model_copy(update={"content": "x" * size})
 
 
-# What provably never reached the service.
-
-BEFORE_A_BYTE = {
-    "ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "LocalProtocolError",
-    "InvalidURL",
-}  # fmt: skip
-
-
 def test_only_what_happens_before_a_byte_was_sent_is_harmless() -> None:
+    """It provably never reached the service."""
     config = api.ClientConfig(base_url="http://service.example", api_key="k")
     bases = httpx.TransportError | httpx.InvalidURL | httpx.DecodingError
     kinds = [kind for kind in vars(httpx).values() if isinstance(kind, type) and issubclass(kind, bases)]
-    harmless = set()
-    for kind in kinds:
-        error = transport_error("/v5/x", kind("boom"), config)
-        if not error.may_have_taken_effect:
-            assert isinstance(error, api.MailConnectError | api.MailConfigError)
-            harmless.add(kind.__name__)
-    assert harmless == BEFORE_A_BYTE
-    assert len(kinds) > len(harmless) + 5
+    errors = {kind.__name__: transport_error("/v5/x", kind("boom"), config) for kind in kinds}
+    harmless = {name: error for name, error in errors.items() if not error.may_have_taken_effect}
+    assert harmless.keys() == {
+        "ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "LocalProtocolError",
+        "InvalidURL",
+    }  # fmt: skip
+    assert all(isinstance(error, api.MailConnectError | api.MailConfigError) for error in harmless.values())
+    assert len(errors) > len(harmless) + 5
 
 
 def test_a_request_cut_while_it_is_written_may_have_arrived(wire: Wire, connect: Callable[..., Driver]) -> None:
@@ -118,16 +112,12 @@ def test_a_read_takes_nothing_that_came_before_it(wire: Wire, connect: Callable[
 
 
 def test_reads_share_a_connection_and_changes_have_their_own(emulator: Emulator, client: Driver) -> None:
-    for request in (
-        READ,
-        api.UpsertContact(email="ada@example.com"),
-        READ,
-        READ,
-        api.UpsertContact(email="bo@example.com"),
-    ):
+    """A read may use the connection of the change before it."""
+    change = api.UpsertContact(email="ada@example.com")
+    for request in (READ, change, READ, READ, change):
         client.send(request)
     one, first, third, fourth, second = (entry["connection"] for entry in emulator.journal.entries())
-    assert first == third == fourth, "a read may use the connection of the change before it"
+    assert first == third == fourth
     assert len({one, first, second}) == 3
 
 
@@ -151,9 +141,7 @@ def test_a_service_that_reads_slowly_is_given_up(clock: Clock, wire: Wire, conne
     assert sum(read) < 25_000_000
 
 
-def test_the_time_of_one_request_does_not_count_for_the_next(
-    clock: Clock, wire: Wire, connect: Callable[..., Driver]
-) -> None:
+def test_the_time_of_one_request_does_not_count_for_the_next(clock: Clock, wire: Wire, connect: Any) -> None:
     """On one connection, six responses together take longer than one may."""
 
     def slowly(connection: socket.socket) -> None:
@@ -164,15 +152,12 @@ def test_the_time_of_one_request_does_not_count_for_the_next(
 
     wire.answer = slowly
     client = connect(wire.base_url, retry=ONCE)
-    for _ in range(6):
-        client.send(READ)
+    assert [client.send(READ).code for _ in range(6)] == [200] * 6
     assert len(wire.requests) == 1, "it is the same connection"
 
 
 @pytest.mark.parametrize("connect", ["sync"], indirect=True)
-def test_waiting_for_a_connection_is_not_the_time_of_a_request(
-    clock: Clock, wire: Wire, connect: Callable[..., Driver]
-) -> None:
+def test_waiting_for_a_connection_is_not_the_time_of_a_request(clock: Clock, wire: Wire, connect: Any) -> None:
     """Eight requests over one connection: the last waits longer for its turn than a request may take."""
 
     def slowly(connection: socket.socket) -> None:
@@ -216,3 +201,61 @@ def test_an_invalid_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, co
         connect("https://service.example")
     assert raised.value.__context__ is None
     assert "s3cret-pass" not in str(raised.value)
+
+
+# Concurrency, threads and tasks, and how clients end.
+
+UPSERTS = [api.UpsertContact(email=f"contact-{number}@example.com", name=str(number)) for number in range(60)]
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def config(base_url: str, **settings: object) -> api.ClientConfig:
+    return api.ClientConfig(base_url=base_url, api_key="emulator-api-key", **settings)
+
+
+def send_all(kind: str, config: api.ClientConfig) -> None:
+    """All at once over one client, which is closed afterwards."""
+
+    async def tasks() -> api.AsyncMailClient:
+        async with api.AsyncMailClient(config) as client:
+            await asyncio.gather(*map(client.send, UPSERTS))
+        with pytest.raises(RuntimeError, match="closed"):
+            await client.send(api.GetLists())
+        return client
+
+    if kind == "async":
+        asyncio.run(tasks())
+        return
+    with api.MailClient(config) as client, ThreadPoolExecutor(30) as pool:
+        list(pool.map(client.send, UPSERTS))
+    with pytest.raises(RuntimeError, match="closed"):
+        client.send(api.GetLists())
+
+
+@both_kinds
+@pytest.mark.parametrize("most", [1, 4])
+def test_no_more_requests_in_flight_than_allowed(kind: str, most: int) -> None:
+    with Gate(most) as gate:
+        send_all(kind, config(gate.base_url, max_in_flight=most))
+    assert gate.most == most
+    assert len(gate.bodies) == 60
+
+
+@both_kinds
+def test_each_request_arrives_once_on_its_own_connection(kind: str, emulator: Emulator) -> None:
+    send_all(kind, config(emulator.base_url))
+    expected = {request.email: request.name for request in UPSERTS}
+    assert {contact["email"]: contact["name"] for contact in emulator.contacts()} == expected
+    assert len({entry["connection"] for entry in emulator.journal.entries()}) == 60
+
+
+def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
+    async def cancel_and_continue() -> None:
+        async with api.AsyncMailClient(config(emulator.base_url, max_in_flight=1)) as client:
+            task, loop = asyncio.create_task(client.send(api.GetLists())), asyncio.get_running_loop()
+            cancel = at_request(emulator, "lists/get", 1, lambda: loop.call_soon_threadsafe(task.cancel))
+            with cancel, pytest.raises(asyncio.CancelledError):
+                await task
+            await client.send(api.GetLists())
+
+    asyncio.run(cancel_and_continue())

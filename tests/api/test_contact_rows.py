@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, RowChecker
+from tests.api.parts import ADDRESS_PATTERN, address_key, address_problem
 
 MARK = "qX7"
 """Stands in all text that comes in, and in no reason."""
@@ -142,7 +145,6 @@ def test_every_row_is_sent_in_order_or_rejected(chunk: tuple[tuple[str, ...], li
     """A reject keeps the row's values, and its reason shows none of them."""
     properties, rows = chunk
     checked = RowChecker(properties).check(rows, 1001)
-
     expected = {1001 + place: verdict(properties, row) for place, row in enumerate(rows)}
     assert good_rows(checked) == {number: row for number, row in expected.items() if isinstance(row, list)}
     assert list(checked.numbers) == sorted(checked.numbers)
@@ -163,7 +165,6 @@ def test_the_result_for_a_row_does_not_depend_on_other_rows(chunk: tuple[tuple[s
     checker = RowChecker(properties)
     together = outcome(checker.check(rows, 1))
     alone = [outcome(RowChecker(properties).check([row], number)) for number, row in enumerate(rows, 1)]
-
     assert together == (
         {number: row for good, _ in alone for number, row in good.items()},
         [reject for _, rejects in alone for reject in rejects],
@@ -173,79 +174,61 @@ def test_the_result_for_a_row_does_not_depend_on_other_rows(chunk: tuple[tuple[s
 
 NOT_FINITE = "is NaN or infinite: give None where there is no value"
 NO_ADDRESS = "is not an email address: it contains "
-BORN = date(1815, 12, 10)
-MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+
+
+def test_values_with_one_form_as_text_are_sent_as_text() -> None:
+    moment = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+    values = [
+        7,
+        True,
+        False,
+        0.5,
+        Decimal("12.30"),
+        date(1815, 12, 10),
+        time(9, 30),
+        moment,
+        uuid.UUID(int=1),
+        Color.RED,
+    ]
+    texts = ["7", "true", "false", "0.5", "12.30", "1815-12-10", "09:30:00", "2026-01-31T09:30:00+00:00"]
+    texts += ["00000000-0000-0000-0000-000000000001", "red"]
+    checked = RowChecker(("email", "note")).check([("ada@example.com", value) for value in values], 1)
+    assert [text for _, text in good_rows(checked).values()] == texts
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("names", "row", "field", "reason"),
     [
-        (7, "7"),
-        (-7, "-7"),
-        (True, "true"),
-        (False, "false"),
-        (0.5, "0.5"),
-        (Decimal("12.30"), "12.30"),
-        (BORN, "1815-12-10"),
-        (time(9, 30), "09:30:00"),
-        (MOMENT, "2026-01-31T09:30:00+00:00"),
-        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
-        (Color.RED, "red"),
-        ("", ""),
-        (" as it is ", " as it is "),
-        ("\x00\u2028𝄞", "\x00\u2028𝄞"),
-        (None, None),
+        (["email"], (None,), "email", "is empty"),
+        (["email"], ("",), "email", "is not an email address"),
+        (["email"], (b"a@b.de",), "email", "is of type bytes: cast it to text"),
+        (["email"], ("nobody",), "email", "is not an email address"),
+        (["email"], ("a\u200bb@b.de",), "email", f"{NO_ADDRESS}ZERO WIDTH SPACE (U+200B)"),
+        (["email"], ("a@b.de ",), "email", "is not an email address: it ends with a space"),
+        (["email"], ("a@b.c\ud800",), "email", "holds half a surrogate pair, which is no text"),
+        (["phoneNumber"], ("",), "phoneNumber", "is empty"),
+        (["phoneNumber"], (4.9e12,), "phoneNumber", "is of type float: cast it to text"),
+        (["phoneNumber"], (10**5000,), "phoneNumber", "is a whole number with thousands of digits"),
+        (["phoneNumber"], ("hello",), "phoneNumber", "is not a phone number"),
+        (["email", "phoneNumber"], ("a@b.de", "n/a"), "phoneNumber", "is not a phone number"),
+        (["email", "phoneNumber"], (None, None), "email", "neither email nor phoneNumber is given"),
+        (["email", "phoneNumber"], ("", ""), "email", "neither email nor phoneNumber is given"),
+        (["email", "name"], ("a@b.de", "\udfff"), "name", "holds half a surrogate pair, which is no text"),
+        (["email", "name"], ("a@b.de", float("nan")), "name", NOT_FINITE),
+        (["email", "name"], ("a@b.de", Decimal("sNaN")), "name", NOT_FINITE),
+        (["email", "name"], ("a@b.de", NoTime(2026, 1, 1)), "name", "is of type NoTime: cast it to text"),
+        (["email", "name"], ("a@b.de", 10**5000), "name", "is a whole number with thousands of digits"),
+        (["email", "name"], ("a@b.de", {"a": 1}), "name", "is of type dict: cast it to text"),
+        (["email", "name"], ("nobody", 1, 2), "", "has 3 values instead of 2"),
+        (["email", "name"], (), "", "has 0 values instead of 2"),
+        (["email", "name"], "ab", "", "has 1 values instead of 2"),
+        (["email", "name"], {"email": "a@b.de", "name": "Ada"}, "", "has 1 values instead of 2"),
+        (["email", "name"], deque(["a@b.de", b"Ada"]), "name", "is of type bytes: cast it to text"),
     ],
 )
-def test_values_with_one_form_as_text_are_sent_as_text(value: Any, text: str | None) -> None:
-    checked = RowChecker(("email", "note")).check([("ada@example.com", value)], 1)
-    assert good_rows(checked) == {1: ["ada@example.com", text]}
-
-
-@pytest.mark.parametrize(
-    ("properties", "row", "field", "reason"),
-    [
-        (("email",), (None,), "email", "is empty"),
-        (("email",), ("",), "email", "is not an email address"),
-        (("email",), (7,), "email", "is of type int: cast it to text"),
-        (("email",), (b"a@b.de",), "email", "is of type bytes: cast it to text"),
-        (("email",), ("nobody",), "email", "is not an email address"),
-        (("email",), ("a\u200bb@b.de",), "email", f"{NO_ADDRESS}ZERO WIDTH SPACE (U+200B)"),
-        (("email",), ("a@b.de ",), "email", "is not an email address: it ends with a space"),
-        (("email", "phoneNumber"), ("\ufeffa@b.de", "112"), "email", f"{NO_ADDRESS}ZERO WIDTH NO-BREAK SPACE (U+FEFF)"),
-        (("email",), ("a@b.c\ud800",), "email", "holds half a surrogate pair, which is no text"),
-        (("phoneNumber",), ("",), "phoneNumber", "is empty"),
-        (("phoneNumber",), (None,), "phoneNumber", "is empty"),
-        (("phoneNumber",), (4.9e12,), "phoneNumber", "is of type float: cast it to text"),
-        (("email", "phoneNumber"), (None, None), "email", "neither email nor phoneNumber is given"),
-        (("email", "phoneNumber"), ("", ""), "email", "neither email nor phoneNumber is given"),
-        (("email", "name"), ("a@b.de", b"Ada"), "name", "is of type bytes: cast it to text"),
-        (("email", "name"), ("a@b.de", "\udfff"), "name", "holds half a surrogate pair, which is no text"),
-        (("email", "name"), ("a@b.de", float("nan")), "name", NOT_FINITE),
-        (("email", "name"), ("a@b.de", Decimal("sNaN")), "name", NOT_FINITE),
-        (("email", "name"), ("a@b.de", NoTime(2026, 1, 1)), "name", "is of type NoTime: cast it to text"),
-        (("email", "name"), ("a@b.de", timedelta(1)), "name", "is of type timedelta: cast it to text"),
-        (("email", "name"), ("a@b.de", 10**5000), "name", "is a whole number with thousands of digits"),
-        (("phoneNumber",), (10**5000,), "phoneNumber", "is a whole number with thousands of digits"),
-        (("phoneNumber",), ("hello",), "phoneNumber", "is not a phone number"),
-        (("email", "phoneNumber"), ("a@b.de", "n/a"), "phoneNumber", "is not a phone number"),
-        (("email",), ("a\x00b@example.com",), "email", f"{NO_ADDRESS}a control character (U+0000)"),
-        (("email", "name"), ("a@b.de", {"a": 1}), "name", "is of type dict: cast it to text"),
-        (("email", "name"), ("nobody", 1, 2), "", "has 3 values instead of 2"),
-        (("email", "name"), ("a@b.de",), "", "has 1 values instead of 2"),
-        (("email", "name"), (), "", "has 0 values instead of 2"),
-        (("email", "name"), "ab", "", "has 1 values instead of 2"),
-        (("email", "name"), None, "", "has 1 values instead of 2"),
-        (("email", "name"), {"email": "a@b.de", "name": "Ada"}, "", "has 1 values instead of 2"),
-        (("email", "name"), deque(["a@b.de", b"Ada"]), "name", "is of type bytes: cast it to text"),
-    ],
-)
-def test_a_rejected_row_has_a_field_and_a_reason(
-    properties: tuple[str, ...], row: Any, field: str, reason: str
-) -> None:
-    good = tuple("x@example.com" if name == "email" else "1" for name in properties)
-    checked = RowChecker(properties).check([good, row, good], 41)
-
+def test_a_rejected_row_has_a_field_and_a_reason(names: list[str], row: Any, field: str, reason: str) -> None:
+    good = tuple("x@example.com" if name == "email" else "1" for name in names)
+    checked = RowChecker(names).check([good, row, good], 41)
     (reject,) = checked.rejects
     assert (reject.row_number, reject.field, reject.reason) == (42, field, reason)
     assert good_rows(checked) == {41: list(good), 43: list(good)}
@@ -258,12 +241,61 @@ def test_the_text_for_a_missing_value_can_be_chosen() -> None:
     assert [reject.row_number for reject in checked.rejects] == [3]
 
 
-def test_a_column_of_numbers_and_bad_rows_in_every_chunk() -> None:
-    checker = RowChecker(("email", "customer"))
-    for start in range(1, 40, 10):
-        rows = [
-            ("nobody" if number % 10 == 5 else f"p{number}@example.com", number) for number in range(start, start + 10)
-        ]
-        checked = checker.check(rows, start)
-        assert good_rows(checked) == {n: [f"p{n}@example.com", str(n)] for n in range(start, start + 10) if n % 10 != 5}
-        assert [(reject.row_number, reject.row) for reject in checked.rejects] == [(start + 4, ("nobody", start + 4))]
+# Which spellings are one person's address, and which characters an address must not hold.
+
+SAME = [
+    ("ann@x.com", "Ann@X.COM", " ann@x.com\n", "\u00a0ann@x.com"),
+    ("ann@münchen.de", "ann@xn--mnchen-3ya.de", "ANN@MÜNCHEN.DE", "ann@mu\u0308nchen.de", "Ann@XN--MNCHEN-3YA.de"),
+    ("ann@straße.de", "ann@xn--strae-oqa.de"),
+    ("ann@x.com", "ann@\uff58.com", "ann@x\u3002com"),
+    ("émile@x.de", "E\u0301mile@x.de"),
+    ("ann@foo_bär.de", "Ann@foo_ba\u0308r.de"),  # no valid name of a host
+    ("münchen.de", "xn--mnchen-3ya.de"),  # the entry of a sender
+]
+OTHERS = [("ann@strasse.de", "ann@straße.de"), ("strasse@x.de", "straße@x.de"), ("ann@x.com", "ann+1@x.com")]
+
+LETTERS = st.characters(min_codepoint=33) | st.sampled_from("ßİΣς\u0345\u212b\u00ad\u200d.")
+ADDRESSES = st.builds("{}@{}.{}".format, *[st.text(LETTERS, min_size=1, max_size=4)] * 3)
+pattern = TypeAdapter(Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)])
+
+
+def test_which_spellings_are_one_address() -> None:
+    for spellings in SAME:
+        assert len(set(map(address_key, spellings))) == 1, spellings
+    for addresses in OTHERS:
+        assert len(set(map(address_key, addresses))) == len(addresses), addresses
+
+
+@given(ADDRESSES)
+def test_the_form_of_unicode_does_not_matter(address: str) -> None:
+    key = address_key(address)
+    assert address_key(key) == key
+    assert address_key(unicodedata.normalize("NFC", address)) == key
+    assert address_key(unicodedata.normalize("NFD", address)) == key
+
+
+@pytest.mark.parametrize(
+    ("character", "name"),
+    [
+        ("\u200b", "ZERO WIDTH SPACE (U+200B)"), ("\u00ad", "SOFT HYPHEN (U+00AD)"), ("\n", "a line break"),
+        ("\u202e", "RIGHT-TO-LEFT OVERRIDE (U+202E)"), ("\u00a0", "NO-BREAK SPACE (U+00A0)"), (" ", "a space"),
+        ("\ufe0f", "VARIATION SELECTOR-16 (U+FE0F)"), ("\u3164", "HANGUL FILLER (U+3164)"),
+        ("\u2800", "BRAILLE PATTERN BLANK (U+2800)"), ("\x7f", "a control character (U+007F)"),
+    ],
+)  # fmt: skip
+def test_an_invisible_character_is_named(character: str, name: str) -> None:
+    for place in (0, 2, 5, 9):
+        odd = "ann@x.com"[:place] + character + "ann@x.com"[place:]
+        with pytest.raises(ValidationError):
+            pattern.validate_python(odd)
+        assert address_problem(odd).startswith("is not an email address: it ")
+        assert address_problem(odd).endswith(f" {name}")
+    assert "ends with" in address_problem("ann@x.com ")
+
+
+def test_every_character_of_these_categories_is_rejected() -> None:
+    odd = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cf", "Zs")]
+    assert len(odd) > 150
+    for character in odd:
+        with pytest.raises(ValidationError):
+            pattern.validate_python(f"a{character}b@x.com")

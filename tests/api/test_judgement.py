@@ -6,6 +6,8 @@ import datetime
 import importlib
 import json
 import pkgutil
+import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,10 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PageResponse, Resource
-from airflow_provider_mail.api._core.responses import HttpResponse, parse_response
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -30,6 +29,7 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.lists import AddList, GetLists
 from airflow_provider_mail.api.transactional import TransactionalStats
+from tests.api.parts import HttpResponse, MailRequest, Resource, parse_response
 from tests.support.sampling import examples
 
 HTML = b"<!doctype html><html><body>Bad gateway</body></html>"
@@ -112,25 +112,22 @@ def test_what_a_response_means(
 ) -> None:
     with pytest.raises(MailError) as raised:
         parse_response(REQUEST, HttpResponse(status, {}, body))
-    assert type(raised.value) is error
-    assert (raised.value.temporary, raised.value.may_have_taken_effect) == (temporary, effect)
-    assert (raised.value.status, raised.value.code, raised.value.operation) == (status, code, "/v5/lists/add")
-    assert str(raised.value).startswith("/v5/lists/add: ")
-    assert says in str(raised.value)
-    if raised.value.service_message is not None:
-        assert raised.value.service_message == "words"
+    result = raised.value
+    assert (type(result), result.temporary, result.may_have_taken_effect) == (error, temporary, effect)
+    assert (result.status, result.code, result.operation) == (status, code, "/v5/lists/add")
+    assert str(result).startswith("/v5/lists/add: ")
+    assert says in str(result)
+    assert result.service_message in (None, "words")
 
 
-@pytest.mark.parametrize("code", [200, "200", " 200", 200.0])
-@pytest.mark.parametrize("message", ["", None])
-@pytest.mark.parametrize("status", [200, 201, 299])
-def test_success(code: Any, message: str | None, status: int) -> None:
-    response = parse_response(
-        GetLists(), HttpResponse(status, {}, json.dumps({"code": code, "message": message}).encode())
-    )
-    assert response.code == 200
-    assert not response.message
-    assert response.records == []
+def test_success() -> None:
+    for status, code, message in product([200, 201, 299], [200, "200", " 200", 200.0], ["", None]):
+        body = json.dumps({"code": code, "message": message}).encode()
+        response = parse_response(GetLists(), HttpResponse(status, {}, body))
+        assert (response.code, bool(response.message), response.records) == (200, False, [])
+    # What is no JSON spoils nothing but itself.
+    assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "x": Infinity}')).code == 200
+    assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "message": "\\ud800"}')).code == 200
 
 
 # The last two are 1 and 0 to Python.
@@ -160,17 +157,15 @@ def test_a_count_that_is_none(record: type[Resource], number: bytes) -> None:
 def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
     """Two megabytes of wrong records must not become a gigabyte of complaints."""
     body = b'{"code": 200, "mailList": [' + b"1," * 500_000 + b"1]}"
-    with pytest.raises(MailAnswerError) as raised:
+    with pytest.raises(MailAnswerError, match=r"mailList\[0\]") as raised:
         parse_response(GetCampaigns(), HttpResponse(200, {}, body))
-    assert "mailList[0]" in str(raised.value)
-    assert "mailList[1]" not in str(raised.value)
-    assert "more" not in str(raised.value)
+    assert not re.search(r"mailList\[1\]|more", str(raised.value))
 
 
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("  two\n lines\tand\x1b[31m colour \u202e ", "two lines and [31m colour"),
+        ("  two\n lines\tand\x1b[31m color \u202e ", "two lines and [31m color"),
         ("key sk-hidden-1 is unknown (sk-hidden-1)", "key *** is unknown (***)"),
         ("Ada <ada@example.com>, to=bob@x.example; is no recipient", "Ada <***>, to=***; is no recipient"),
         ("x" * 1000, "x" * 300),
@@ -181,9 +176,7 @@ def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
 )
 def test_what_is_passed_on_of_the_services_words(said: Any, shown: str | None) -> None:
     with pytest.raises(MailRejectedError) as raised:
-        parse_response(
-            REQUEST, HttpResponse(200, {}, json.dumps({"code": 400, "message": said}).encode()), secrets=["sk-hidden-1"]
-        )
+        parse_response(REQUEST, HttpResponse(200, {}, coded(400, said)), secrets=["sk-hidden-1"])
     assert raised.value.service_message == shown
     assert str(raised.value) == "/v5/lists/add: code 400: rejected" + (f": {shown}" if shown else "")
 
@@ -201,33 +194,16 @@ REQUESTS: list[MailRequest[Any]] = [
     for kind in sorted(subclasses(MailRequest), key=lambda kind: kind.__name__)
     if hasattr(kind, "path") and kind.__module__.startswith(api.__name__)
 ]
-RESPONSES = {request.response for request in REQUESTS}
 NAMES = sorted({field.alias or name for kind in subclasses(Resource) for name, field in kind.model_fields.items()})
 
 
-def test_every_operation_and_response_is_tried() -> None:
-    assert len({request.path for request in REQUESTS}) == 25
-    documented = {kind for kind in subclasses(MailResponse) if kind.__module__.startswith(api.__name__)}
-    assert documented - RESPONSES == {kind for kind in documented if kind is PageResponse or "[" in kind.__name__}
-    assert {"totalRecords", "mailStats", "goodDKIM", "transCallbackUrlExtra", "contactList", "expiresIn"} <= set(NAMES)
-
-
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.sampled_from(
-        [0, 1, -1, 2, 4, 200, 400, 2**63, 10**400, 1_700_000_000_000, 1e308, 1.5, "", "200", "-1", "2026-01-01"]
-    )
-    | st.integers()
-    | st.floats(allow_nan=True)
-    | st.text(max_size=20)
+SCALARS = st.one_of(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=20),
+    st.sampled_from([0, 1, -1, 2, 200, 400, 2**63, 10**400, 1_700_000_000_000, 1e308, "", "200", "-1", "2026-01-01"]),
 )
+KEYS = st.sampled_from(NAMES) | st.text(max_size=5)
 JSON_VALUES = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), inner, max_size=6)
-    ),
-    max_leaves=25,
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=25
 )
 STATUSES = st.sampled_from([200, 200, 200, 201, 204, 301, 400, 401, 404, 408, 429, 500, 503]) | st.integers(100, 999)
 HEADERS = st.dictionaries(st.sampled_from(["retry-after", "content-type"]), st.text(max_size=20))
@@ -237,7 +213,7 @@ BODIES = st.one_of(
     st.binary(max_size=200),
     JSON_VALUES.map(lambda value: json.dumps(value).encode()),
     st.dictionaries(st.sampled_from(NAMES), JSON_VALUES).map(
-        lambda fields: json.dumps({**fields, "code": 200}, allow_nan=True).encode()
+        lambda fields: json.dumps({**fields, "code": 200}).encode()
     ),
 )
 
@@ -254,30 +230,11 @@ def test_any_body_ends_in_a_response_or_a_mail_error(
     assert result == "200" or result.startswith(request.path)
 
 
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({"sentCount": "secret-value"}, r"mailStatsList\[1\]\.sentCount: "),
-        ({"openCount": float("nan")}, r"mailStatsList\[1\]\.openCount: .*finite"),
-        ({"mailSendDate": float("inf")}, r"mailStatsList\[1\]\.mailSendDate: "),
-    ],
-)
-def test_a_wrong_value_is_named_and_not_shown(record: dict[str, Any], words: str) -> None:
+def test_a_wrong_value_is_named_and_not_shown() -> None:
     counts = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
     right = {"mailName": "a", "mailSendDate": 1, **dict.fromkeys(counts, 1)}
-    body = json.dumps({"code": 200, "mailStatsList": [right, {**right, "mailName": "b", **record}]}).encode()
-    with pytest.raises(MailAnswerError, match=words) as raised:
-        parse_response(STATS, HttpResponse(200, {}, body))
-    assert "secret-value" not in str(raised.value)
-
-
-def test_what_is_no_json_spoils_nothing_but_itself() -> None:
-    assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "x": Infinity}')).code == 200
-    assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "message": "\\ud800"}')).code == 200
-
-
-def test_half_a_surrogate_pair_spoils_its_field_alone() -> None:
-    body = b'{"code": 200, "message": "\\ud800", "contactList": [{"id": "1", "name": "\\ud800"}, {"id": "2"}]}'
-    page = parse_response(GetListContacts(list_name="news"), HttpResponse(200, {}, body))
-    assert [contact.id for contact in page.records] == ["1", "2"]
-    assert page.records[0].name == "\ud800"
+    for field, value in [("sentCount", "secret"), ("openCount", float("nan")), ("mailSendDate", float("inf"))]:
+        body = json.dumps({"code": 200, "mailStatsList": [right, {**right, "mailName": "b", field: value}]}).encode()
+        with pytest.raises(MailAnswerError, match=rf"mailStatsList\[1\]\.{field}: ") as raised:
+            parse_response(STATS, HttpResponse(200, {}, body))
+        assert "secret" not in str(raised.value)

@@ -5,67 +5,87 @@ What tries that die may do in any order is in `tests/machines/test_creating.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign, is_scheduled
+from airflow_provider_mail.api.campaigns import Attachment, Campaign, CreateCampaign
 from airflow_provider_mail.api.errors import (
+    MailAuthError,
     MailConflictError,
     MailError,
     MailIncompleteCampaignError,
     MailPendingCampaignError,
     MailRejectedError,
+    MailServerError,
 )
 from airflow_provider_mail.api.flows.adopt_campaign import Creation
-from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from airflow_provider_mail.emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
+from tests.support.changes import at_request
 
 pytestmark = pytest.mark.usefixtures("clock")
 
 SENDS, GET, CANCEL = "/v5/campaign/mail/sends", "/v5/campaign/mail/get", "/v5/campaign/mail/cancel"
 NAME = "spring"
-CHOICES = ("cancel", "keep", "fail")
+RUN_AGAIN = "Cancel or delete it at the service, fix the cause, and run again"
+
+
+class Case:
+    """A service that keeps the first campaign whose creation fails, and a campaign with an attachment, in an hour."""
+
+    def __init__(self, service: Emulator, client: Driver) -> None:
+        service.add_list("customers")
+        service.settings.kept_task_state = "scheduled"
+        service.settings.sending_seconds = 10_000
+        service.faults.add("attachment_failed", SENDS)
+        self.service, self.client = service, client
+        self.request = CreateCampaign(
+            mail_name=NAME,
+            sender_mail="news@example.com",
+            subject="Spring",
+            content="<p>Spring</p>",
+            send_date=datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1),
+            send_list_names=["customers"],
+            attachment=Attachment(file_name="a.pdf", file_data="YQ=="),
+        )
+
+    def ask_for(self, **fields: Any) -> None:
+        self.request = self.request.model_copy(update=fields)
+
+    def create(self, choice: Any = "fail", **options: Any) -> Creation:
+        options = {"clock": self.client.client.service_clock, "on_incomplete": choice, **options}
+        return self.client.run(create_campaign(self.request, **options))
+
+    def kept(self, choice: Any = "fail", **options: Any) -> str:
+        """What the error says of the kept campaign."""
+        with pytest.raises(MailIncompleteCampaignError, match=f"the service kept the campaign {NAME!r}") as raised:
+            self.create(choice, **options)
+        assert not raised.value.temporary
+        return str(raised.value)
+
+    @property
+    def held(self) -> dict[str, Any]:
+        (campaign,) = self.service.campaigns(NAME)
+        return campaign
+
+    @property
+    def sends(self) -> int:
+        return self.service.journal.count(SENDS)
 
 
 @pytest.fixture
-def service(emulator: Emulator) -> Emulator:
-    emulator.add_list("customers")
-    emulator.settings.kept_task_state = "scheduled"
-    return emulator
-
-
-@pytest.fixture
-def request_(service: Emulator) -> CreateCampaign:
-    """A campaign with an attachment, to be sent in an hour."""
-    return CreateCampaign(
-        mail_name=NAME,
-        sender_mail="news@example.com",
-        subject="Spring",
-        content="<p>Spring</p>",
-        send_date=datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1),
-        send_list_names=["customers"],
-        attachment=Attachment(file_name="a.pdf", file_data="YQ=="),
-    )
-
-
-def create(client: Driver, request: CreateCampaign, **options: Any) -> Creation:
-    return client.run(create_campaign(request, **{"clock": client.client.service_clock, **options}))
-
-
-def held(service: Emulator, name: str = NAME) -> dict[str, Any]:
-    (campaign,) = service.campaigns(name)
-    return campaign
+def case(emulator: Emulator, client: Driver) -> Case:
+    return Case(emulator, client)
 
 
 def incomplete() -> CreationState:
-    """What a try remembers that got code 500."""
+    """What is known of a try that got code 500."""
     state = CreationState()
     state.mark_incomplete()
     return state
@@ -81,67 +101,66 @@ def shown(status: int, send_time: datetime) -> Campaign:
     )
 
 
-# What the user chose.
-
-
 @pytest.mark.both_clients
 @pytest.mark.parametrize("lost", [False, True])
-def test_cancelled(lost: bool, service: Emulator, client: Driver, request_: CreateCampaign) -> None:
-    service.faults.add("attachment_failed", SENDS)
+def test_cancelled(lost: bool, case: Case) -> None:
     if lost:
-        service.faults.add("close_after", CANCEL)
-    with pytest.raises(MailIncompleteCampaignError) as raised:
-        create(client, request_, on_incomplete="cancel")
-    assert held(service)["cancelled"]
-    text = str(raised.value)
-    assert "the service kept the campaign 'spring'" in text
+        case.service.faults.add("close_after", CANCEL)
+    text = case.kept("cancel")
+    assert case.held["cancelled"]
+    assert "code 500" in text
     assert "It was cancelled: it is not sent. Delete it (its name may still be taken)" in text
-    assert (raised.value.code, raised.value.temporary) == (500, False)
 
 
 @pytest.mark.parametrize(
-    ("kept", "now", "code", "words"),
+    ("kept_as", "is_now", "code", "words"),
     [
-        ("draft", True, None, "code 403: rejected.*; it shows mailStatus -1. Cancel or delete it.* run again"),
+        ("draft", True, None, f"code 403: rejected.*; it shows mailStatus -1. {RUN_AGAIN}"),
         ("scheduled", True, None, "code 403: rejected.*; it shows mailStatus 1. It is being sent: running again"),
         ("scheduled", False, 400, "code 400: rejected.*; it shows mailStatus 1"),
         ("scheduled", False, 500, "code 500"),
     ],
 )
-def test_not_cancelled(
-    kept: Any, now: bool, code: int | None, words: str, service: Emulator, client: Driver, request_: CreateCampaign
-) -> None:
-    service.settings.kept_task_state = kept
-    service.settings.sending_seconds = 10_000.0
-    service.faults.add("attachment_failed", SENDS)
+def test_not_cancelled(kept_as: Any, is_now: bool, code: int | None, words: str, case: Case) -> None:
+    case.service.settings.kept_task_state = kept_as
     if code:
-        service.faults.add("code_before", CANCEL, count=None, code=code)
-    request = request_.model_copy(update={"send_date": None}) if now else request_
-    with pytest.raises(MailIncompleteCampaignError, match=f"It could not be cancelled: .*{words}") as raised:
-        create(client, request, on_incomplete="cancel")
-    assert not raised.value.temporary
-    assert not held(service)["cancelled"]
+        case.service.faults.add("code_before", CANCEL, count=None, code=code)
+    if is_now:
+        case.ask_for(send_date=None)
+    assert re.search(f"It could not be cancelled: .*{words}", case.kept("cancel"))
+    assert not case.held["cancelled"]
+
+
+def test_its_send_time_comes_while_it_is_cancelled(case: Case) -> None:
+    case.service.settings.scheduled_status = -1
+    with at_request(case.service, "campaign/mail/cancel", 1, lambda: case.service.clock.advance(3601), before=True):
+        assert "It is being sent: running again" in case.kept("cancel")
 
 
 @pytest.mark.parametrize("scheduled", [-1, 1])
-def test_continued_with(scheduled: Any, service: Emulator, client: Driver, request_: CreateCampaign) -> None:
-    service.settings.scheduled_status = scheduled
-    service.faults.add("attachment_failed", SENDS)
-    creation = create(client, request_, on_incomplete="keep")
-    assert (creation.incomplete, creation.adopted, creation.guid) == (True, True, held(service)["guid"])
-    assert service.journal.count(SENDS) == 1
+def test_continued_with(scheduled: Any, case: Case) -> None:
+    case.service.settings.scheduled_status = scheduled
+    creation = case.create("keep")
+    assert (creation.incomplete, creation.adopted, creation.guid) == (True, True, case.held["guid"])
+    assert case.sends == 1
 
 
-@pytest.mark.parametrize("attached", [True, False])
-def test_left_and_named(attached: bool, service: Emulator, client: Driver, request_: CreateCampaign) -> None:
-    """The document gives two reasons for a kept task; without an attachment one is left."""
-    service.faults.add("task_check_failed", SENDS)
-    request = request_ if attached else request_.model_copy(update={"attachment": None})
-    with pytest.raises(MailIncompleteCampaignError) as raised:
-        create(client, request)
-    reasons = "adding the attachment or the task check failed" if attached else "the task check failed"
-    assert f"(that is: {reasons}). It is sent at {request.send_date:%Y-%m-%dT%H:%M:%SZ}: cancel" in str(raised.value)
-    assert service.journal.count(CANCEL) == 0
+@pytest.mark.parametrize("is_now", [True, False])
+def test_a_draft_is_not_continued_with(is_now: bool, case: Case) -> None:
+    """Also with its send time ahead; unless a draft was asked for."""
+    case.service.settings.kept_task_state = "draft"
+    if is_now:
+        case.ask_for(send_date=None)
+    assert "It is a draft and will not be sent" in case.kept("keep")
+    case.service.faults.add("task_check_failed", SENDS)
+    case.ask_for(only_save=True, mail_name="saved")
+    assert case.create("keep").incomplete
+
+
+def test_the_campaign_of_others_is_not_continued_with(case: Case) -> None:
+    case.service.add_campaign(NAME, state="scheduled")
+    with pytest.raises(MailConflictError, match="differs in"):
+        case.create("keep", memory=incomplete())
 
 
 @pytest.mark.parametrize(
@@ -152,95 +171,109 @@ def test_left_and_named(attached: bool, service: Emulator, client: Driver, reque
         ("http_error_after", {"status": 500}, True),
     ],
 )
-def test_a_500_that_kept_nothing(
-    fault: str, params: Any, adopted: bool, service: Emulator, client: Driver, request_: CreateCampaign
-) -> None:
+def test_a_500_that_kept_nothing(fault: str, params: Any, adopted: bool, case: Case) -> None:
     state = CreationState()
-    service.faults.add(fault, SENDS, **params)
-    creation = create(client, request_, on_incomplete="cancel", memory=state)
+    case.service.faults.clear()
+    case.service.faults.add(fault, SENDS, **params)
+    creation = case.create("cancel", memory=state)
     assert (creation.adopted, creation.incomplete, state.incomplete) == (adopted, False, False)
-    assert held(service)["guid"] == creation.guid
-    assert not any(entry["operation"] == CANCEL for entry in service.journal.processed())
+    assert case.held["guid"] == creation.guid
+    assert not any(entry["operation"] == CANCEL for entry in case.service.journal.processed())
 
 
 @pytest.mark.parametrize(
     ("state", "status", "advice"),
     [
-        ("draft", 1, "Cancel or delete it at the service, fix the cause, and run again"),
-        ("scheduled", -1, "Cancel or delete it at the service, fix the cause, and run again"),
+        ("draft", 1, RUN_AGAIN),
+        ("scheduled", -1, RUN_AGAIN),
         ("scheduled", 1, "delete it at the service before that time, fix the cause, and run again. After it"),
         ("sending", 1, "It is being sent: running again, under another mail_name or after deleting it, mails every"),
         ("done", 1, "It was sent: running again, under another mail_name or after deleting it, mails every recipient"),
-        ("failed", 1, "Cancel or delete it at the service, fix the cause, and run again"),
+        ("failed", 1, RUN_AGAIN),
     ],
 )
-def test_no_advice_mails_everybody_twice(
-    state: Any, status: Any, advice: str, service: Emulator, client: Driver, request_: CreateCampaign
-) -> None:
-    service.settings.scheduled_status = status
-    service.settings.sending_seconds = 10_000
-    service.faults.add("attachment_failed", SENDS)
-    service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
+def test_no_advice_mails_everybody_twice(state: Any, status: Any, advice: str, case: Case) -> None:
+    case.service.settings.scheduled_status = status
+    case.service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
     attempts = CreationState()
     with pytest.raises(MailError):
-        create(client, request_, memory=attempts)
-    service.faults.clear()
+        case.create(memory=attempts)
+    case.service.faults.clear()
     if state in ("sending", "done"):
-        service.clock.advance(3601 + (10_000 if state == "done" else 0))
+        case.service.clock.advance(3601 + (10_000 if state == "done" else 0))
     else:
-        service.set_campaign_state(NAME, state)
-    with pytest.raises(MailIncompleteCampaignError) as raised:
-        create(client, request_, memory=attempts)
-    text = str(raised.value)
+        case.service.set_campaign_state(NAME, state)
+    text = case.kept(memory=attempts)
     assert advice in text
     assert ("run again" in text) == (state not in ("sending", "done"))
     assert ("mail_name" in text) == (state in ("sending", "done") or (state, status) == ("scheduled", 1))
 
 
+def test_the_advice_waits_for_what_a_new_one_shows(case: Case) -> None:
+    """To delete what shows as a draft at first, and is being sent, would mail twice."""
+    case.service.settings.draft_at_first_seconds = 20
+    case.ask_for(send_date=None)
+    assert "It is being sent: running again" in case.kept()
+
+
 # What a later try does about it.
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_the_next_try_remembers(choice: Any, service: Emulator, client: Driver, request_: CreateCampaign) -> None:
-    service.faults.add("attachment_failed", SENDS)
-    with pytest.raises(MailIncompleteCampaignError):
-        create(client, request_)
+@pytest.mark.parametrize("choice", ["cancel", "keep", "fail"])
+def test_the_next_try_remembers(choice: Any, case: Case) -> None:
+    case.kept()
     state = incomplete()
     if choice == "keep":
-        assert create(client, request_, on_incomplete=choice, memory=state).incomplete
+        assert case.create(choice, memory=state).incomplete
     else:
-        with pytest.raises(MailIncompleteCampaignError, match="an earlier try was answered with code 500"):
-            create(client, request_, on_incomplete=choice, memory=state)
-    assert held(service)["cancelled"] == (choice == "cancel")
-    assert service.journal.count(SENDS) == 1
-    if choice != "keep":
-        service.set_campaign_state(NAME, "removed")
-        creation = create(client, request_, memory=state)
-        assert (creation.adopted, creation.incomplete, state.incomplete) == (False, False, False)
-        assert create(client, request_, memory=state).adopted
+        assert "an earlier try was answered with code 500" in case.kept(choice, memory=state)
+    assert case.held["cancelled"] == (choice == "cancel")
+    assert case.sends == 1
+    if choice == "cancel":
+        case.service.clock.advance(7200)  # it was not sent meanwhile
+    case.service.set_campaign_state(NAME, "removed")
+    creation = case.create(memory=state, allow_past_send_date=True)
+    assert (creation.adopted, creation.incomplete, state.incomplete) == (False, False, False)
+
+
+def test_what_was_continued_with_and_sent_is_not_created_again(case: Case) -> None:
+    state = CreationState()
+    case.create("keep", memory=state)
+    case.service.clock.advance(7200)
+    case.service.set_campaign_state(NAME, "removed")
+    with pytest.raises(MailConflictError, match=r"is gone: .* It was sent, or its send time has passed"):
+        case.create("keep", memory=state, allow_past_send_date=True)
+    assert case.sends == 1
+
+
+def test_who_remembers_waits_for_it_to_show(case: Case) -> None:
+    looks = iter([[], [], [shown(1, datetime.now(UTC) + timedelta(hours=1))]])
+    rehearsal = Rehearsal(lambda step: page(step, next(looks)))
+    with pytest.raises(MailIncompleteCampaignError):
+        rehearsal.run(create_campaign(case.request, memory=incomplete()))
+    assert [step.path for step in rehearsal.asked] == [GET] * 3
+    assert rehearsal.pauses == [1.0, 2.0]
 
 
 # Scheduled, or a draft that looks like it?
 
 
-@pytest.mark.parametrize("fault", [None, "close_before", "close_after", "http_error_after", "html_after"])
-def test_asking_whether_it_is_scheduled_changes_nothing(
-    fault: str | None, service: Emulator, client: Driver, request_: CreateCampaign
-) -> None:
-    service.settings.scheduled_status = -1
-    create(client, request_)
-    for expected in (True, False):
-        if fault is not None:
-            service.faults.add(fault, CANCEL)
-        assert client.run(is_scheduled(NAME)) is expected
-        assert held(service)["state"] == ("scheduled" if expected else service.settings.state_after_cancel)
-        if expected:
-            assert client.run(cancel_campaign(NAME)).done
+def test_without_the_permission_to_cancel_nothing_is_adopted(case: Case) -> None:
+    """Only a cancellation shows whether it is scheduled."""
+    case.service.faults.clear()
+    case.service.settings.scheduled_status = -1
+    case.create()
+    for code, error in ((401, MailAuthError), (503, MailServerError)):
+        case.service.faults.add("code_before", CANCEL, count=None, code=code)
+        with pytest.raises(error):
+            case.create()
+        case.service.faults.clear()
+    assert case.create().adopted
 
 
 @pytest.mark.parametrize("before", [-1, 3])
 @pytest.mark.parametrize("later", [-1, 1, 2, 3, None])
-def test_its_send_time_comes_while_we_ask(later: int | None, before: int, request_: CreateCampaign) -> None:
+def test_its_send_time_comes_while_we_ask(later: int | None, before: int, case: Case) -> None:
     sent = datetime.now(UTC) - timedelta(seconds=1)
     looks = chain([[shown(before, sent + timedelta(seconds=3))]], repeat([] if later is None else [shown(later, sent)]))
 
@@ -251,20 +284,10 @@ def test_its_send_time_comes_while_we_ask(later: int | None, before: int, reques
         return page(step, next(looks))
 
     rehearsal = Rehearsal(play)
-    flow = create_campaign(request_.model_copy(update={"send_date": sent}), ignore=["send_date"])
+    flow = create_campaign(case.request.model_copy(update={"send_date": sent}), ignore=["send_date"])
     if later in (1, 2):
         assert rehearsal.run(flow).adopted
         assert [step.path for step in rehearsal.asked] == [GET, CANCEL, GET]
     else:
         with pytest.raises(MailPendingCampaignError if later else MailConflictError, match="cancelled, or only saved"):
             rehearsal.run(flow)
-
-
-@pytest.mark.parametrize(
-    ("key", "words"), [("emulator-api-key", "no campaign of that name"), ("wrong", "rejected the credentials")]
-)
-def test_nothing_to_cancel(key: str, words: str, service: Emulator, connect: Callable[..., Driver]) -> None:
-    cancellation = connect(service.base_url, api_key=key).run(cancel_campaign(NAME))
-    assert not cancellation.done
-    assert words in cancellation.text
-    assert service.journal.count() == 1 or key != "wrong"

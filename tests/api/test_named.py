@@ -1,4 +1,4 @@
-"""Lists, templates and senders: created once, deleted once, whatever happens to a response."""
+"""Lists, templates, senders and the webhook: as they are wanted, once, whatever happens to a response."""
 
 from __future__ import annotations
 
@@ -7,16 +7,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from airflow_provider_mail.api.errors import MailAuthError, MailConflictError, MailError, MailMissingError
+from airflow_provider_mail.api.contacts import DeleteContact
+from airflow_provider_mail.api.errors import (
+    MailAuthError,
+    MailConflictError,
+    MailError,
+    MailMissingError,
+    MailRejectedError,
+    MailValidationError,
+)
+from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
 from airflow_provider_mail.api.flows.ensure import create, delete
 from airflow_provider_mail.api.lists import AddList, DeleteList
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
+from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.api.driving import Driver
 from tests.support.changes import at_request, by_others
+from tests.support.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -27,27 +40,31 @@ class Kind:
 
     add: Any
     remove: Any
-    held: Callable[[Emulator], list[Any]]
+    names: Callable[[Emulator], list[Any]]
     longer: Callable[[Emulator], object]
 
+    def held(self, service: Emulator) -> int:
+        return self.names(service).count(next(iter(self.remove.model_dump(exclude_none=True).values())))
 
+
+TEMPLATE = AddTemplate(template_name="hello", template_content="<p>{{name}}</p>", template_subject="Hello")
 KINDS = {
     "list": Kind(
         AddList(list_name="friends"),
         DeleteList(list_name="friends"),
-        lambda service: [row for row in service.lists() if row["name"] == "friends"],
+        lambda service: [row["name"] for row in service.lists()],
         lambda service: service.add_list("old friends"),
     ),
     "template": Kind(
-        AddTemplate(template_name="hello", template_content="<p>{{name}}</p>", template_subject="Hello"),
+        TEMPLATE,
         DeleteTemplate(template_name="hello"),
-        lambda service: [row for row in service.templates() if row["name"] == "hello"],
+        lambda service: [row["name"] for row in service.templates()],
         lambda service: service.add_template("hello again", subject="Hello", content="<p></p>"),
     ),
     "sender": Kind(
         AddSender(sender_email="fresh@example.com", sender_type="1"),
         DeleteSender(sender_email="fresh@example.com"),
-        lambda service: [row for row in service.senders() if row["entry"] == "fresh@example.com"],
+        lambda service: [row["entry"] for row in service.senders()],
         lambda service: service.add_sender("old.fresh@example.com"),
     ),
 }
@@ -61,12 +78,25 @@ def test_created_and_deleted_once(kind: Kind, emulator: Emulator, client: Driver
     kind.longer(emulator)
     assert client.run(create(kind.add)) is True
     assert client.run(create(kind.add)) is False
-    assert emulator.journal.count(kind.add.path) == len(kind.held(emulator)) == 1
+    assert emulator.journal.count(kind.add.path) == kind.held(emulator) == 1
+    emulator.faults.add("code_before", kind.remove.path, code=403)
+    with pytest.raises(MailRejectedError):
+        client.run(delete(kind.remove))
+    emulator.journal.clear()
     assert client.run(delete(kind.remove)) is True
     assert client.run(delete(kind.remove)) is False
-    assert (emulator.journal.count(kind.remove.path), kind.held(emulator)) == (1, [])
+    assert (emulator.journal.count(kind.remove.path), kind.held(emulator)) == (1, 0)
     with pytest.raises(MailMissingError, match="no resource of that name"):
         client.run(delete(kind.remove, missing_ok=False))
+
+
+def test_a_contact_that_is_not_found_is_deleted_all_the_same(emulator: Emulator, client: Driver) -> None:
+    """The lookup may be rejected for another reason."""
+    emulator.add_contact("ada@example.com")
+    emulator.faults.add("code_before", "contacts/get", code=404)
+    client.run(delete(DeleteContact(email="ada@example.com")))
+    assert emulator.contact("ada@example.com") is None
+    assert client.run(delete(DeleteContact(email="ada@example.com"))) is False
 
 
 @kinds
@@ -82,8 +112,13 @@ def test_any_fault_of_the_creation(kind: Kind, emulator: Emulator, client: Drive
             client.run(create(kind.add))
         if fault.outcome == "lost" and fault.processed:
             assert emulator.journal.count(kind.add.path) == 1
-        assert len(kind.held(emulator)) == 1, fault
+        assert kind.held(emulator) == 1, fault
         client.run(delete(kind.remove))
+    emulator.faults.add("code_before", kind.add.path, code=401, message="no", http_status=401)
+    emulator.journal.clear()
+    with pytest.raises(MailAuthError):
+        client.run(create(kind.add))
+    assert emulator.journal.count(kind.add.path) == 1, "a rejected key is not tried again"
 
 
 @kinds
@@ -91,19 +126,30 @@ def test_others_were_quicker(kind: Kind, emulator: Emulator, client: Driver) -> 
     look = kind.add.path.removeprefix("/v5/").replace("add", "get")
     with at_request(emulator, look, 1, lambda: by_others(emulator, kind.add)):
         assert client.run(create(kind.add)) is False
-    assert len(kind.held(emulator)) == emulator.journal.count(kind.add.path) == 1
+    assert kind.held(emulator) == emulator.journal.count(kind.add.path) == 1
 
 
 def test_a_template_that_differs(emulator: Emulator, client: Driver) -> None:
     emulator.add_template("hello", subject="Hello", content="<p>old</p>")
-    kind = KINDS["template"]
+    remove = KINDS["template"].remove
     with pytest.raises(MailConflictError, match=r"differs in template_content: choose another name"):
-        client.run(create(kind.add))
+        client.run(create(TEMPLATE))
     assert emulator.journal.count(AddTemplate.path) == 0
-    assert client.run(create(kind.add, replace=kind.remove)) is True
-    assert client.run(create(kind.add, replace=kind.remove)) is False
+    assert client.run(create(TEMPLATE, replace=remove)) is True
+    assert client.run(create(TEMPLATE, replace=remove)) is False
     assert [row["content"] for row in emulator.templates()] == ["<p>{{name}}</p>"]
     assert emulator.journal.count(DeleteTemplate.path) == 1
+
+
+def test_a_template_that_was_changed_after_a_lost_response(emulator: Emulator, client: Driver) -> None:
+    """To delete it and to try again, as for the template of others, would not help."""
+    emulator.faults.add("close_before", AddTemplate.path)
+    changed = TEMPLATE.model_copy(update={"template_content": "rewritten"})
+    with (
+        at_request(emulator, "campaign/mail/template/get", 2, lambda: by_others(emulator, changed), before=True),
+        pytest.raises(MailConflictError, match="this task probably created it, and the service rewrites"),
+    ):
+        client.run(create(TEMPLATE))
 
 
 def test_a_dynamic_list_is_another_one(emulator: Emulator, client: Driver) -> None:
@@ -118,9 +164,57 @@ def test_a_sender_may_have_both_types(emulator: Emulator, client: Driver) -> Non
     assert client.run(create(AddSender(sender_email="other@example.com", sender_type="2"))) is True
 
 
-@kinds
-def test_a_rejected_key_is_not_tried_again(kind: Kind, emulator: Emulator, client: Driver) -> None:
-    emulator.faults.add("code_before", kind.add.path, code=401, message="no", http_status=401)
-    with pytest.raises(MailAuthError):
-        client.run(create(kind.add))
-    assert emulator.journal.count(kind.add.path) == 1
+# The webhook configuration becomes what is wanted, and nothing else changes.
+
+SAVE = "webhook/save"
+A, B = "https://a.example/hook", "https://b.example/hook"
+
+
+def configure(client: Driver, **fields: Any) -> list[str]:
+    return client.run(configure_webhook(SaveWebhook(**fields)))
+
+
+def test_only_what_differs_is_sent(emulator: Emulator, client: Driver) -> None:
+    wanted: dict[str, Any] = {"trans_event": {"opened": True}, "trans_callback_url": A, "trans_enable": True}
+    assert configure(client, **wanted) == ["trans_event.opened", "trans_callback_url", "trans_enable"]
+    assert configure(client, **wanted) == []
+    assert configure(client, **wanted | {"trans_callback_url": B}) == ["trans_callback_url"]
+    assert configure(client, trans_enable=False) == ["trans_enable"], "false is a value, absent is none"
+    assert [entry["body"] for entry in emulator.journal.entries(SAVE)] == [
+        {"transEvent": {"opened": True}, "transCallbackUrl": A, "transEnable": True},
+        {"transCallbackUrl": B},
+        {"transEnable": False},
+    ]
+
+
+SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
+
+
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
+@given(before=SENDERS, wanted=SENDERS, mode=st.sampled_from(["save", "replace"]))
+def test_callbacks_of_senders(
+    before: dict[str, str], wanted: dict[str, str], mode: str, emulator: Emulator, client: Driver
+) -> None:
+    def extra(by_sender: dict[str, str], mode: str) -> dict[str, Any]:
+        callbacks = [{"sender": sender, "url": url} for sender, url in by_sender.items()]
+        return {"trans_callback_url_extra": callbacks, "trans_callback_url_extra_update_mode": mode}
+
+    client.send(SaveWebhook(**extra(before, "replace")))
+    saves = emulator.journal.count(SAVE)
+    configure(client, **extra(wanted, mode))
+    existing = {sender: url for sender, url in before.items() if url}
+    merged = {**(existing if mode == "save" else {}), **wanted}
+    expected = {sender: url for sender, url in merged.items() if url}
+    assert {callback.sender: callback.url for callback in client.send(GetWebhook()).callbacks} == expected
+    assert emulator.journal.count(SAVE) - saves == (expected != existing)
+
+
+def test_mistakes_and_what_was_not_saved_are_named(emulator: Emulator, client: Driver) -> None:
+    with pytest.raises(MailValidationError, match="nothing to save"):
+        configure(client)
+    configure(client, trans_callback_url=A, trans_enable=True)
+    # The service reports success and saves nothing.
+    emulator.faults.add("code_before", SAVE, code=200, message="", http_status=200)
+    with pytest.raises(MailConflictError, match="these fields read back differently: trans_callback_url") as raised:
+        configure(client, trans_callback_url=B)
+    assert B not in str(raised.value)

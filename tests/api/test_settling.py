@@ -71,19 +71,12 @@ def expected(results: Results, needed: int, apart: float, age: float | None) -> 
     return WaitStatus.COMPLETE if len(counted) >= needed else WaitStatus.WAITING
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.one_of(st.just(None), st.just(BLIP), st.integers(0, 2).map(record)),
-            st.sampled_from([60.0, 1800.0, HOUR - 1, HOUR, 2 * HOUR]),
-        ),
-        min_size=1,
-        max_size=16,
-    ),
-    st.integers(2, 4),
-    st.sampled_from([None, 0.0, 3 * HOUR, 40 * HOUR]),
-    st.integers(0, 16),
-)
+RESULTS = st.just(None) | st.just(BLIP) | st.integers(0, 2).map(record)
+PAUSES = st.sampled_from([60.0, 1800.0, HOUR - 1, HOUR, 2 * HOUR])
+AGES = st.sampled_from([None, 0.0, 3 * HOUR, 40 * HOUR])
+
+
+@given(st.lists(st.tuples(RESULTS, PAUSES), min_size=1, max_size=16), st.integers(2, 4), AGES, st.integers(0, 16))
 def test_every_row_of_polls(steps: Results, needed: int, age: float | None, restart: int) -> None:
     options: dict[str, Any] = {"stable_checks": needed, "max_age": age}
     settling = tracker(PollErrorBudget(timeout=1e9), **options)
@@ -111,9 +104,7 @@ FEW = {"max_errors": 1, "timeout": 10}
     ("results", "options", "ends", "message"),
     [
         (same(7, 0, 1, 2), {}, "complete", "statistics of campaign 'news' are final: the same in 3 of 3 observations"),
-        ([(record(7), number * 600.0) for number in range(12)], {}, "waiting", "the same in 2 of 3 observations"),
         ([(record(7), number * 600.0) for number in range(13)], {}, "complete", "3 of 3"),
-        (same(7, 0, 1) + same(8, 1.5, 2.5), {}, "waiting", "2 of 3"),
         (same(7, 0, 1) + same(8, 1.5, 2.5, 3.5), {}, "complete", "3 of 3"),
         (same(7, 1, 23) + same(9, 24), AGE, "complete", "it was sent 1 day, 0:00:00 ago"),
         (same(7, 1, 23), AGE, "waiting", "are not old enough"),
@@ -122,15 +113,12 @@ FEW = {"max_errors": 1, "timeout": 10}
         # Nothing counts before the send time.
         (same(0, -5, -4, -3, -2, -1), {}, "waiting", "it will be sent at 2026-03-10 09:00:00 UTC"),
         (same(0, -5, -4, -3, 1, 2), {}, "waiting", "2 of 3"),
-        (same(0, -5, -4, -3, 1, 2, 3), {}, "complete", "3 of 3"),
         (same(None, *range(50)), {}, "waiting", "there are no statistics of a campaign 'news' (yet)"),
         (same(1, 0) + same(None, 1), {}, "waiting", "were not found (any more)"),
         (same(1, 0) + same(None, 1, 2), {}, "failed", "have disappeared: was it deleted?"),
         (same(1, 0) + [(None, float(number)) for number in range(301)], {}, "failed", "have disappeared"),
         ([(KEY, 0)], {}, "refused", "the key is rejected"),
-        ([(KEY, 0)], {"errors": {"polled_before": True}}, "waiting", "poll failed"),
         ([(record(1), 0), (KEY, 1), (KEY, 11)], {"errors": FEW}, "refused", "2 polls in a row failed"),
-        ([(BLIP, 0), (BLIP, 9), (record(1), 10), (BLIP, 11), (BLIP, 20)], {"errors": FEW}, "waiting", "2 in a row"),
         ([(BLIP, 0), (BLIP, 10)], {"errors": FEW}, "error", "2 polls in a row failed"),
     ],
 )
@@ -147,8 +135,7 @@ def test_it_is_known_when_a_poll_is_useful() -> None:
     assert settling.decide(record(7), SENT_AT + 24 * HOUR - 60).pause == 60
     assert settling.not_before == SENT_AT + 24 * HOUR
     settling = tracker()
-    assert settling.decide(record(0), SENT_AT - 60).pause == 60
-    assert settling.not_before == SENT_AT
+    assert (settling.decide(record(0), SENT_AT - 60).pause, settling.not_before) == (60, SENT_AT)
 
 
 def test_times_are_by_the_clock_of_the_service() -> None:

@@ -78,14 +78,10 @@ def poll_of(result: PollResult, at: float) -> Poll:
     return Poll(at, result.mail_status, result.send_by_date_time and result.send_by_date_time.timestamp())
 
 
-@given(
-    st.lists(st.tuples(RESULTS, PAUSES), min_size=1, max_size=14),
-    st.booleans(),
-    st.booleans(),
-    st.integers(0, 3),
-    st.sampled_from([0.0, 100.0, 600.0]),
-    st.integers(0, 14),
-)
+STEPS = st.lists(st.tuples(RESULTS, PAUSES), min_size=1, max_size=14)
+
+
+@given(STEPS, st.booleans(), st.booleans(), st.integers(0, 3), st.sampled_from([0.0, 100.0, 600.0]), st.integers(0, 14))
 def test_every_row_of_polls(
     steps: list[tuple[PollResult, float]], seen: bool, before: bool, errors: int, seconds: float, restart: int
 ) -> None:
@@ -116,6 +112,7 @@ def test_every_row_of_polls(
         ([SENDING, None, None], "campaign 'news' has disappeared: deleted or cancelled at the service"),
         ([None] * 9, "campaign 'news' was never seen: the service has none of exactly this name (yet)"),
         ([SENDING, None], "campaign 'news' was not found (any more)"),
+        ([KEY], "the key is rejected"),
         ([WAITS_AS_DRAFT], f"campaign 'news': scheduled for {AHEAD:%Y-%m-%d %H:%M:%S} UTC (mailStatus -1)"),
         ([DRAFT], "campaign 'news': shows as a draft (mailStatus -1)"),
         ([campaign(1, AHEAD)], "campaign 'news': sending (mailStatus 1)"),
@@ -128,20 +125,12 @@ def test_the_message_says_what_was_seen(results: list[PollResult], message: str)
     assert decisions(results, every=300)[-1].message == message
 
 
-def test_a_process_that_cannot_know_does_not_say_never_seen() -> None:
-    assert "never seen" not in decisions([None], seen=None)[-1].message
-
-
-def test_counts_of_a_sent_campaign() -> None:
-    assert [decisions([result])[0].result for result in (DONE, campaign(2))] == [{"sent_count": 7}, {}]
-
-
 @pytest.mark.parametrize("result", [None, DRAFT])
 def test_what_may_pass_is_judged_by_time_and_not_by_polls(result: PollResult) -> None:
     """A new campaign may appear late, and the status it has until then is not shown in the document."""
     assert statuses([SENDING, *[result] * 302], every=1) == ["waiting"] * 301 + ["failed"] * 2
     assert statuses([SENDING, result, SENDING, result], every=3600) == ["waiting"] * 4
-    assert statuses([SENDING, result, result], every=3600)[-1] == "failed"
+    assert statuses([SENDING, result, result], every=3600) == ["waiting"] * 2 + ["failed"]
 
 
 def test_the_minutes_of_a_draft_begin_at_its_send_time() -> None:
@@ -179,51 +168,23 @@ def test_the_send_time_is_by_the_clock_of_the_service(status: int) -> None:
     assert wait.decide(behind, T0, -two_days).pause == pytest.approx(60, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("results", "every", "options", "ends"),
-    [
-        ([KEY], 60, {}, "refused"),
-        ([KEY], 60, {"polled_before": True}, "waiting"),
-        ([SENDING, *[KEY] * 11], 60, {}, "refused"),
-        ([SENDING, *[BLIP] * 900], 0.2, {}, "waiting"),
-        ([BLIP] * 601, 1, {}, "error"),
-        # Two errors hours apart end no wait.
-        ([BLIP, BLIP, SENDING, BLIP, BLIP], 3600, {}, "waiting"),
-        ([BLIP] * 3, 3600, {}, "error"),
-        ([BLIP] * 2, 60, {"timeout": 120}, "waiting"),
-        ([BLIP] * 3, 60, {"timeout": 120}, "error"),
-    ],
-)
-def test_failed_polls(results: list[PollResult], every: float, options: dict[str, Any], ends: str) -> None:
-    *earlier, last = statuses(results, every, errors=options)
-    assert (last, set(earlier) - {"waiting"}) == (ends, set())
-
-
-def test_state_of_another_campaign_is_not_taken_over() -> None:
-    wait = CampaignWait("news")
-    wait.decide(SENDING, T0)
-    assert CampaignWait("news", state=wait.state).seen is True
-    assert CampaignWait("other", state=wait.state).seen is False
-
-
 def test_the_time_of_a_poll_is_before_its_request() -> None:
     """The response to a slow poll may hold counts from before the age that ends a wait."""
-    responded: list[float] = []
-    decided: list[float] = []
+    times: dict[str, float] = {}
 
     class Recorder:
         state: dict[str, Any] = {}  # noqa: RUF012
 
         def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
-            decided.append(at)
+            times["decided"] = at
             return PollDecision(WaitStatus.WAITING, "waiting")
 
     def poll() -> tuple[object, float]:
-        responded.append(time.time())
+        times["responded"] = time.time()
         return None, 0.0
 
     next(Polls(Recorder(), poll, log=print))
-    assert decided <= responded
+    assert times["decided"] <= times["responded"]
 
 
 # --- what is logged ---

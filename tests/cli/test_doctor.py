@@ -119,7 +119,8 @@ def test_each_error_has_a_fix(
         assert message in row["message"]
         assert fix in row["fix"]
         assert "not-the-key" not in said.out
-    assert f"error        list        {row['message']}\n" in (printed := command("doctor", "--list", "newsletter").out)
+    printed = command("doctor", "--list", "newsletter").out
+    assert f"error        list        {row['message']}\n" in printed
     assert f"fix:        {row['fix']}" in printed
     said = doctor("-c", "mail_bad", "--sender", "news@example.com")
     assert (only(said, "connection")["level"], only(said, "sender")["level"]) == ("ok", "not checked")
@@ -131,9 +132,8 @@ def test_each_error_has_a_fix(
 @pytest.mark.parametrize("port", [None, 8025])
 def test_a_stored_connection_needs_a_port(doctor: Command, emulator: Emulator, port: int | None) -> None:
     """The button in Airflow's list of connections rejects one without a port (Airflow 3.3)."""
-    with stored(
-        Connection(conn_id="stored", conn_type="mail", host=emulator.base_url, port=port, password=emulator.api_key)
-    ):
+    fields: Any = {"host": emulator.base_url, "port": port, "password": emulator.api_key}
+    with stored(Connection(conn_id="stored", conn_type="mail", **fields)):
         said, strict = doctor("-c", "stored"), doctor("-c", "stored", "--strict")
     row = only(said, "port")
     if port is None and AIRFLOW_VERSION >= (3, 3):

@@ -104,7 +104,6 @@ def test_the_state_of_receiving(command: Command, hook: SqliteHook, request: pyt
     receive(inbox, [push()])
     said = command("receive", "status")
     assert (said.status, "the inbox is not drained" in said.out) == (1, True)
-
     said = command("receive", "status", "--prometheus", *IN_WAREHOUSE)
     assert (said.status, said.err) == (0, "")
     samples = dict(line.rpartition(" ")[::2] for line in said.out.splitlines() if not line.startswith("#"))

@@ -14,7 +14,6 @@ import pytest
 from airflow.models import Connection
 from asgiref.sync import async_to_sync
 
-from airflow_provider_mail._polling.inbox_reader import InboxReader
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
@@ -23,7 +22,7 @@ from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import BaseHook
 from airflow_provider_mail.webhook.inbox import Inbox
-from tests.hooks.conftest import API_KEY
+from tests.hooks.conftest import API_KEY, InboxReader
 
 MakeHook = Callable[..., MailHook]
 
@@ -31,28 +30,17 @@ DEFAULTS = ClientConfig(base_url="https://api.example.com", api_key=API_KEY)
 
 
 @pytest.fixture
-def every_field(tmp_path: Path) -> dict[str, Any]:
+def every_field() -> dict[str, Any]:
     """All of FIELDS, none at its default."""
-    bundle = tmp_path / "ca.pem"
-    bundle.write_bytes(Path(certifi.where()).read_bytes())
     return {
-        "auth_type": "oauth",
+        "auth_type": "oauth", "sandbox": True, "team_name": "Équipe nº 1", "service_tags": "unsubscribe_link, {{year}}",
         "campaign_url": "https://app.example.com/campaigns/{guid}?name={mail_name}#{id}",
-        "access_token": "token/with+odd=characters&more",
-        "client_id": "client",
-        "client_secret": "secret:of@the//client",
-        "redirect_uri": "https://example.com/callback?x=1",
-        "oauth_obtained_at": "2026-01-01T00:00:00+00:00",
-        "oauth_expires_at": "2126-01-01T00:00:00+00:00",
-        "team_name": "Équipe nº 1",
-        "service_tags": "unsubscribe_link, {{year}}",
-        "sandbox": True,
-        "timeout": 2.5,
-        "requests_per_second": 0.5,
-        "max_in_flight": 3,
-        "ca_bundle": str(bundle),
+        "access_token": "token/with+odd=characters&more", "client_id": "client",
+        "client_secret": "secret:of@the//client", "redirect_uri": "https://example.com/callback?x=1",
+        "oauth_obtained_at": "2026-01-01T00:00:00+00:00", "oauth_expires_at": "2126-01-01T00:00:00+00:00",
+        "timeout": 2.5, "requests_per_second": 0.5, "max_in_flight": 3, "ca_bundle": certifi.where(),
         "proxy": "http://proxy.example.com:3128",
-    }
+    }  # fmt: skip
 
 
 def as_json(**fields: Any) -> str:
@@ -73,90 +61,81 @@ def as_text_only_uri(extra: dict[str, Any], **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("written", [as_json, as_uri, as_text_only_uri])
-def test_every_field_reaches_the_client(
-    make_hook: MakeHook, every_field: dict[str, Any], written: Callable[..., str]
-) -> None:
+def test_every_field_reaches_the_client(make_hook: MakeHook, every_field: Any, written: Callable[..., str]) -> None:
     assert every_field.keys() == FIELDS.keys()
     hook = make_hook(written(extra=every_field, host="https://api.example.com/mail", port=8443, password=API_KEY))
-
-    assert hook.config.model_dump() == DEFAULTS.model_dump() | {
+    settings = ("auth_type", "sandbox", "timeout", "requests_per_second", "max_in_flight", "proxy")
+    assert hook.config.model_dump() == DEFAULTS.model_dump() | {name: every_field[name] for name in settings} | {
         "base_url": "https://api.example.com:8443/mail",
-        "auth_type": "oauth",
         "api_key": hook.config.api_key,
         "access_token": hook.config.access_token,
-        "sandbox": True,
-        "timeout": 2.5,
-        "requests_per_second": 0.5,
-        "max_in_flight": 3,
         "ca_bundle": Path(every_field["ca_bundle"]),
-        "proxy": "http://proxy.example.com:3128",
     }
     assert hook.config.credentials() == {"OAuth": every_field["access_token"]}
-    assert hook.team_name == "Équipe nº 1"
-    assert hook.service_tags == {"unsubscribe_link", "year"}
+    assert (hook.team_name, hook.service_tags) == ("Équipe nº 1", {"unsubscribe_link", "year"})
     assert fields_of(hook.get_connection("mail_test"))["client_secret"] == every_field["client_secret"]
+
+    async def settings_of_the_async_client() -> ClientConfig:
+        async with await MailHook("mail_test").get_async_conn() as client:
+            return client.config
+
+    assert asyncio.run(settings_of_the_async_client()) == hook.config
 
 
 @pytest.mark.parametrize("extra", [{}, dict.fromkeys(FIELDS), dict.fromkeys(FIELDS, "")])
 def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, extra: dict[str, Any]) -> None:
     hook = make_hook(host="https://api.example.com", password=API_KEY, extra=extra)
-
-    assert hook.config == DEFAULTS
-    assert hook.config.credentials() == {"ApiKey": API_KEY}
-    assert (hook.config.timeout, hook.config.max_in_flight, hook.config.requests_per_second) == (30, 16, None)
-    assert not hook.config.sandbox
-    assert hook.team_name is None
+    config = hook.config
+    assert (config, config.credentials(), hook.team_name) == (DEFAULTS, {"ApiKey": API_KEY}, None)
+    assert (config.timeout, config.max_in_flight, config.requests_per_second, config.sandbox) == (30, 16, None, False)
 
 
 @pytest.mark.parametrize(
     ("fields", "base_url"),
     [
-        ({"host": "api.example.com"}, "https://api.example.com"),
-        ({"host": " https://api.example.com/ "}, "https://api.example.com"),
-        ({"host": "https://api.example.com/v5"}, "https://api.example.com"),
-        ({"host": "https://api.example.com/mail/v5/"}, "https://api.example.com/mail"),
-        ({"host": "https://v5"}, "https://v5"),
-        ({"host": "https://api.example.com", "port": 443}, "https://api.example.com"),
-        ({"host": "https://api.example.com/mail", "port": 8443}, "https://api.example.com:8443/mail"),
-        ({"host": "https://api.example.com:9000", "port": 443}, "https://api.example.com:9000"),
-        ({"host": "https://api.example.com", "port": 0}, "https://api.example.com"),
-        ({"host": "http://api.example.com", "port": 80}, "http://api.example.com"),
-        ({"host": "api.example.com", "schema": "http", "port": 8080}, "http://api.example.com:8080"),
-        ({"host": "https://api.example.com", "schema": "http"}, "https://api.example.com"),
-        ({"host": "127.0.0.1:8099", "schema": "http"}, "http://127.0.0.1:8099"),
-        ({"host": "http://[::1]", "port": 8099}, "http://[::1]:8099"),
-        ({"host": "http://[::1]:8099", "port": 443}, "http://[::1]:8099"),
-        ({"host": "https://bücher.example"}, "https://bücher.example"),
+        (["api.example.com"], "https://api.example.com"),
+        ([" https://api.example.com/ "], "https://api.example.com"),
+        (["https://api.example.com/v5"], "https://api.example.com"),
+        (["https://api.example.com/mail/v5/"], "https://api.example.com/mail"),
+        (["https://v5"], "https://v5"),
+        (["https://api.example.com", 443], "https://api.example.com"),
+        (["https://api.example.com/mail", 8443], "https://api.example.com:8443/mail"),
+        (["https://api.example.com:9000", 443], "https://api.example.com:9000"),
+        (["https://api.example.com", 0], "https://api.example.com"),
+        (["http://api.example.com", 80], "http://api.example.com"),
+        (["api.example.com", 8080, "http"], "http://api.example.com:8080"),
+        (["https://api.example.com", None, "http"], "https://api.example.com"),
+        (["127.0.0.1:8099", None, "http"], "http://127.0.0.1:8099"),
+        (["http://[::1]", 8099], "http://[::1]:8099"),
+        (["http://[::1]:8099", 443], "http://[::1]:8099"),
+        (["https://bücher.example"], "https://bücher.example"),
     ],
-)  # fmt: skip
-def test_base_url(make_hook: MakeHook, fields: dict[str, Any], base_url: str) -> None:
-    assert make_hook(**fields, password=API_KEY).config.base_url == base_url
-
-
-KEY_AT = f"mail://:{API_KEY}@"
+)
+def test_base_url(make_hook: MakeHook, fields: list[Any], base_url: str) -> None:
+    """Of host, port and schema."""
+    given = dict(zip(("host", "port", "schema"), fields, strict=False))
+    assert make_hook(**given, password=API_KEY).config.base_url == base_url
 
 
 @pytest.mark.parametrize(
-    ("uri", "base_url", "changed"),
+    ("uri", "changed"),
     [
-        (f"{KEY_AT}api.example.com", "https://api.example.com", {}),
-        (f"{KEY_AT}api.example.com:8443/https", "https://api.example.com:8443", {}),
-        (f"{KEY_AT}https%3A%2F%2Fapi.example.com", "https://api.example.com", {}),
-        (f"mail://https://:{API_KEY}@api.example.com", "https://api.example.com", {}),
-        (f"{KEY_AT}127.0.0.1:8099/http?sandbox=true", "http://127.0.0.1:8099", {"sandbox": True}),
-        (f"{KEY_AT}api.example.com/?sandbox=", "https://api.example.com", {}),
-        (f"{KEY_AT}x.example/?timeout=5&max_in_flight=2", "https://x.example", {"timeout": 5.0, "max_in_flight": 2}),
+        ("api.example.com", {}),
+        ("api.example.com:8443/https", {"base_url": "https://api.example.com:8443"}),
+        ("https%3A%2F%2Fapi.example.com", {}),
+        ("127.0.0.1:8099/http?sandbox=true", {"base_url": "http://127.0.0.1:8099", "sandbox": True}),
+        ("api.example.com/?sandbox=", {}),
+        ("api.example.com/?timeout=5&max_in_flight=2", {"timeout": 5.0, "max_in_flight": 2}),
     ],
 )
-def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, changed: dict[str, Any]) -> None:
-    assert make_hook(uri).config == DEFAULTS.model_copy(update={"base_url": base_url, **changed})
+def test_uris_written_by_hand(make_hook: MakeHook, uri: str, changed: dict[str, Any]) -> None:
+    assert make_hook(f"mail://:{API_KEY}@{uri}").config == DEFAULTS.model_copy(update=changed)
 
 
 @pytest.mark.parametrize(
     ("fields", "extra", "complaint"),
     [
         ({"host": None}, {}, "host (base URL): is empty"),
-        ({"host": "  "}, {}, "host (base URL): is empty"),
         ({"host": "ftp://api.example.com"}, {}, "host (base URL): must be a URL such as https://api.example.com"),
         ({"host": "https://"}, {}, "host (base URL): must be a URL such as https://api.example.com"),
         ({"host": "https://api.example.com:port"}, {}, "host (base URL): is not a URL"),
@@ -165,65 +144,46 @@ def test_uris_written_by_hand(make_hook: MakeHook, uri: str, base_url: str, chan
         ({"host": "https://me:planted-secret@api.example.com"}, {}, "host (base URL): must be a plain URL"),
         ({"host": "https://api.example.com?key=planted-secret"}, {}, "host (base URL): must be a plain URL"),
         ({"conn_type": "http"}, {}, "conn_type is 'http', must be 'mail'"),
-        ({"password": None}, {}, "password (API key): is empty, and auth_type is api_key"),
         ({"password": " \n"}, {}, "password (API key): is empty, and auth_type is api_key"),
         ({"password": "planted\nsecret"}, {}, "password (API key): has characters that a header cannot contain"),
         ({"password": "planted-sécret"}, {}, "password (API key): has characters that a header cannot contain"),
         ({}, {"auth_type": "oauth"}, "access_token: is empty, and auth_type is oauth"),
         ({}, {"access_token": "t" * 513}, "access_token: 513 bytes, at most 512 are allowed"),
-        ({}, {"auth_type": "oauth", "access_token": "t" * 513}, "access_token: 513 bytes, at most 512 are allowed"),
         ({}, {"auth_type": "basic"}, "auth_type: Input should be 'api_key' or 'oauth'"),
         ({}, {"sandbox": "perhaps"}, "sandbox: Input should be a valid boolean"),
         ({}, {"timeout": 0}, "timeout: Input should be greater than 0"),
         ({}, {"timeout": 3601}, "timeout: Input should be less than or equal to 3600"),
-        ({}, {"timeout": "soon"}, "timeout: Input should be a valid number"),
         ({}, {"timeout": "nan"}, "timeout: Input should be"),
         ({}, {"requests_per_second": 0}, "requests_per_second: Input should be greater than 0"),
         ({}, {"requests_per_second": "inf"}, "requests_per_second: Input should be a finite number"),
         ({}, {"max_in_flight": 0}, "max_in_flight: Input should be greater than or equal to 1"),
-        ({}, {"max_in_flight": 1001}, "max_in_flight: Input should be less than or equal to 1000"),
-        ({}, {"max_in_flight": 1.5}, "max_in_flight: Input should be a valid integer"),
+        ({}, {"max_in_flight": 1001, "timeout": "soon"}, "timeout: Input should be a valid number"),
         ({}, {"ca_bundle": "/no/such/file.pem"}, "ca_bundle: no such file: /no/such/file.pem"),
         ({}, {"ca_bundle": __file__}, f"ca_bundle: {__file__} contains no readable certificates"),
         ({}, {"proxy": "proxy.example.com:3128"}, "proxy: must be a URL such as http://proxy.example.com:3128"),
         ({}, {"proxy": "socks5://127.0.0.1"}, "proxy: must be a URL such as http://proxy.example.com:3128"),
         ({}, {"proxy": "http://me:planted-secret@proxy.example.com"}, "proxy: must be a plain URL, without user"),
         ({}, {"sandBox": True}, "extra: unknown field sandBox; known are auth_type, sandbox, team_name,"),
-        ({}, {"base_url": "https://elsewhere.example.com"}, "extra: unknown field base_url"),
     ],
-)  # fmt: skip
-def test_a_wrong_field_is_named(
-    make_hook: MakeHook, fields: dict[str, Any], extra: dict[str, Any], complaint: str
-) -> None:
+)
+def test_a_wrong_field_is_named(make_hook: MakeHook, fields: Any, extra: Any, complaint: str) -> None:
+    """Each of several."""
     hook = make_hook(**{"host": "https://api.example.com", "password": "planted-secret", "extra": extra, **fields})
-
     with pytest.raises(MailConfigError) as caught:
         hook.get_conn()
     assert str(caught.value).startswith(f"connection 'mail_test': {complaint}")
     assert "planted" not in repr(caught.value)
-
-    with pytest.raises(MailConfigError) as caught_async:
-        asyncio.run(hook.get_async_conn())
-    assert str(caught_async.value) == str(caught.value)
+    assert all(f"{field}: " in str(caught.value) for field in extra if len(extra) > 1)
 
 
-def test_all_wrong_fields_are_named_at_once(make_hook: MakeHook) -> None:
-    hook = make_hook(host="", extra={"timeout": "soon", "max_in_flight": 0})
-
-    with pytest.raises(MailConfigError) as caught:
-        hook.get_conn()
-    for field in ("host (base URL)", "password (API key)", "timeout", "max_in_flight"):
-        assert f"{field}: " in str(caught.value)
-
-
-@pytest.mark.parametrize("extra", ["{", "[1]", '"text"', "planted-secret"])
-def test_extra_that_is_not_an_object(extra: str) -> None:
-    # Airflow does not store such a connection, but a secrets backend may hold one.
-    fields = {"host": "https://api.example.com", "port": None, "schema": None, "password": API_KEY, "extra": extra}
-    with pytest.raises(MailConfigError) as caught:
-        client_config(SimpleNamespace(conn_id="mail_test", conn_type="mail", **fields))
-    assert str(caught.value) == "connection 'mail_test': extra: is not a JSON object"
-    assert caught.value.__context__ is None
+def test_extra_that_is_not_an_object() -> None:
+    """Airflow does not store such a connection, but a secrets backend may hold one."""
+    for extra in ("{", "[1]", '"text"', "planted-secret"):
+        fields = {"host": "https://api.example.com", "port": None, "schema": None, "password": API_KEY, "extra": extra}
+        with pytest.raises(MailConfigError) as caught:
+            client_config(SimpleNamespace(conn_id="mail_test", conn_type="mail", **fields))
+        assert str(caught.value) == "connection 'mail_test': extra: is not a JSON object"
+        assert caught.value.__context__ is None
 
 
 def test_which_credential_is_sent(make_hook: MakeHook, emulator: Emulator) -> None:
@@ -234,17 +194,6 @@ def test_which_credential_is_sent(make_hook: MakeHook, emulator: Emulator) -> No
     key, token = emulator.journal.entries()
     assert (key["auth"], token["auth"]) == ("api_key", "oauth")
     assert "apikey" not in token["headers"]
-
-
-def test_the_async_client_gets_the_same_settings(make_hook: MakeHook, every_field: dict[str, Any]) -> None:
-    hook = make_hook(host="https://api.example.com", password=API_KEY, extra=every_field)
-
-    async def settings() -> ClientConfig:
-        client = await MailHook("mail_test").get_async_conn()
-        async with client:
-            return client.config
-
-    assert asyncio.run(settings()) == hook.config
 
 
 def test_one_hook_keeps_one_client_until_it_is_closed(make_hook: MakeHook) -> None:

@@ -11,12 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, explain
-from airflow_provider_mail.api._core.exchange import transport_error
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_mail.hooks.mail import MailHook
+from tests.api.parts import CONNECT_MESSAGES, PROXY_MESSAGES, explain, transport_error
 from tests.hooks.conftest import API_KEY
 from tests.support import env
 
@@ -47,16 +46,14 @@ def exported(name: str) -> tuple[str, str]:
 
 
 def test_the_tables_and_pictures_are_complete() -> None:
-    fields = [[f"`{name}`", field.label, field.description] for name, field in FIELDS.items()]
-    assert table("field in `extra`") == fields
+    assert table("field in `extra`") == [[f"`{name}`", each.label, each.description] for name, each in FIELDS.items()]
     labels = UI_FIELD_BEHAVIOUR["relabeling"]
     standard = [["`host`", labels["host"]], ["`password`", labels["password"]], ["`port`", "Port"]]
     assert [row[:2] for row in table("field")] == standard
     assert f"Connection type **{HOOK_NAME}** (`{CONN_TYPE}`), default id `{MailHook.default_conn_name}`" in PAGE
     pictures = [env.ROOT / "docs" / path for path in re.findall(r"!\[[^]]+\]\((\S+)\)", PAGE)]
     assert pictures
-    for picture in pictures:
-        assert 1_000 < picture.stat().st_size < 200_000, picture
+    assert all(1_000 < picture.stat().st_size < 200_000 for picture in pictures)
 
 
 def explained(message: str) -> bool:
@@ -91,8 +88,7 @@ THE_EXAMPLE = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, 
 @pytest.mark.parametrize("written", ["json", "uri"])
 def test_the_environment(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     monkeypatch.setenv(*exported(written))
-    assert MailHook().config == THE_EXAMPLE
-    assert MailHook().team_name == "Marketing"
+    assert (MailHook().config, MailHook().team_name) == (THE_EXAMPLE, "Marketing")
 
 
 @pytest.mark.not_unit
@@ -103,23 +99,20 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, airflow_home: Path) -> Non
     from sqlalchemy import delete, select
 
     program, *arguments = shlex.split(example("command").replace("\\\n", " ").replace("<API key>", API_KEY))
-    assert program == "airflow"
-    parsed = get_parser().parse_args(arguments)
-    ours = Connection.conn_id == "mail_default"
+    parsed, ours = get_parser().parse_args(arguments), Connection.conn_id == "mail_default"
     with create_session() as session:
         session.execute(delete(Connection).where(ours))
     try:
         parsed.func(parsed)
         with create_session() as session:
             stored = session.scalars(select(Connection).where(ours)).one()
-            assert stored.port == 443
+            assert (program, stored.port) == ("airflow", 443)
             # Tasks get it from the API server; here the environment stands in for that.
             monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", stored.get_uri())
     finally:
         with create_session() as session:
             session.execute(delete(Connection).where(ours))
-    assert MailHook().config == THE_EXAMPLE
-    assert MailHook().team_name == "Marketing"
+    assert (MailHook().config, MailHook().team_name) == (THE_EXAMPLE, "Marketing")
 
 
 def test_the_emulator(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:

@@ -1,4 +1,4 @@
-"""TLS and redirects: the credentials reach the service that the connection names, and no other."""
+"""TLS: the credentials reach the service that the connection names, and no other."""
 
 from __future__ import annotations
 
@@ -61,13 +61,3 @@ def test_a_certificate_for_another_address_is_not_trusted(authority: Authority, 
         with pytest.raises(MailConfigError, match="IP address mismatch"):
             send(other, ca_bundle=str(authority.bundle))
         assert other.journal.entries() == []
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_credentials_do_not_follow_a_redirect(status: int, emulator: Emulator, send: Callable[..., None]) -> None:
-    with Emulator() as elsewhere:
-        emulator.faults.add("redirect", status=status, location=elsewhere.base_url + LIST, count=None)
-        with pytest.raises(MailConfigError, match="redirect"):
-            send(emulator)
-        assert elsewhere.journal.entries() == []
-    assert emulator.journal.count() == 1

@@ -24,16 +24,16 @@ INFO = get_provider_info()
 def modules_with_something_public(package: str) -> set[str]:
     """Modules below `airflow_provider_mail.<package>` that define an operator, sensor or trigger for users."""
     folder = importlib.import_module(f"airflow_provider_mail.{package}")
-    found = set()
-    for info in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
-        if info.name.rpartition(".")[2].startswith("_"):
-            continue
-        for name, kind in inspect.getmembers(importlib.import_module(info.name), inspect.isclass):
-            # A module may offer what a private module beside it defines.
-            mine = kind.__module__.rpartition(".")[0] == folder.__name__ and not name.startswith(("Base", "_"))
-            if mine and issubclass(kind, BaseOperator | BaseTrigger):
-                found.add(info.name)
-    return found
+    names = [info.name for info in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}.")]
+    return {
+        module
+        for module in names
+        if not module.rpartition(".")[2].startswith("_")
+        for name, kind in inspect.getmembers(importlib.import_module(module), inspect.isclass)
+        # A module may offer what a private module beside it defines.
+        if kind.__module__.rpartition(".")[0] == folder.__name__ and not name.startswith(("Base", "_"))
+        if issubclass(kind, BaseOperator | BaseTrigger)
+    }
 
 
 def test_modules_are_listed() -> None:

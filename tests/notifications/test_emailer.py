@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import re
 from email.header import Header
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import Connect, Run
 
 CONTENT = "<p>Hello</p>"
+ADA = {"email": "ada@example.com"}
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +34,8 @@ def test_a_task_that_fails_is_mailed_about(
     run: Run, emulator: Emulator, template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if template == "own":
-        own = tmp_path / "failed.html"
-        own.write_text("Try {{ try_number }} out of {{ max_tries + 1 }}: {{ exception_html }}")
-        monkeypatch.setenv("AIRFLOW__EMAIL__HTML_CONTENT_TEMPLATE", str(own))
+        (tmp_path / "failed.html").write_text("Try {{ try_number }} out of {{ max_tries + 1 }}: {{ exception_html }}")
+        monkeypatch.setenv("AIRFLOW__EMAIL__HTML_CONTENT_TEMPLATE", str(tmp_path / "failed.html"))
     elif AIRFLOW_VERSION < (3, 3):
         pytest.skip("Airflow 3.0 cannot render its own: a task instance there has no mark_success_url")
 
@@ -51,12 +52,11 @@ def test_a_task_that_fails_is_mailed_about(
     for number, message in enumerate(messages, 1):
         assert addressees(message) == PEOPLE
         assert (message["sender"], message["sender_name"]) == ("news@example.com", "Airflow")
-        assert message["subject"].startswith("Airflow alert: ")
-        assert "load" in message["subject"]
+        assert re.fullmatch("(?=Airflow alert: ).*load.*", message["subject"])
         assert len(message["subject"]) <= 150
         assert f"Try {number} out of 2" in message["content"]
-        assert "{{" not in message["content"]
         assert "&#123;&#123;rows}} are missing" in message["content"]
+        assert "{{" not in message["content"]
     assert messages[0]["unique_msg_id"] != messages[1]["unique_msg_id"]
 
 
@@ -64,58 +64,42 @@ def test_all_arguments_of_airflow_are_understood(emulator: Emulator, tmp_path: P
     from airflow.utils.email import send_email as airflows
 
     (tmp_path / "report.csv").write_bytes(b"a;b")
-    copies = {"cc": "carl@example.com", "bcc": ["dora@example.com"]}
+    copies: dict[str, Any] = {"cc": "carl@example.com", "bcc": ["dora@example.com"]}
     files, headers = [str(tmp_path / "report.csv")], {"Reply-To": "data@example.com"}
     airflows(PEOPLE, "Report", CONTENT, files=files, custom_headers=headers, **copies)
     (body,) = bodies(emulator)
-    version = {
-        "to": [{"email": address} for address in PEOPLE],
-        "cc": [{"email": "carl@example.com"}],
-        "bcc": [{"email": "dora@example.com"}],
-    }
+    version = {"to": PEOPLE, "cc": ["carl@example.com"], "bcc": ["dora@example.com"]}
     assert body == {
-        "subject": "Report",
-        "content": CONTENT,
-        "senderMail": "news@example.com",
-        "senderName": "Airflow",
-        "replyTo": "data@example.com",
-        "uniqueMsgID": body["uniqueMsgID"],
+        "subject": "Report", "content": CONTENT, "senderMail": "news@example.com", "senderName": "Airflow",
+        "replyTo": "data@example.com", "uniqueMsgID": body["uniqueMsgID"],
         "attachment": {"fileName": "report.csv", "fileData": base64.b64encode(b"a;b").decode()},
-        "messageVersions": [version],
-    }
+        "messageVersions": [{name: [{"email": each} for each in emails] for name, emails in version.items()}],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arguments", "fields"),
     [
-        ({}, {"to": {"email": "ada@example.com"}, "senderMail": "news@example.com"}),
-        ({"to": ["ada@example.com"]}, {"to": {"email": "ada@example.com"}}),
-        ({"to": ("ada@example.com",)}, {"to": {"email": "ada@example.com"}}),
+        ({}, {"to": ADA, "senderMail": "news@example.com"}),
+        ({"to": ["ada@example.com"]}, {"to": ADA}),
+        ({"to": ("ada@example.com",)}, {"to": ADA}),
         ({"conn_id": ""}, {}),
         ({"conn_id": "smtp_default"}, {}),
         ({"conn_id": "mail_alerts"}, {}),
-        (
-            {"from_email": "Reports <reports@example.com>"},
-            {"senderMail": "reports@example.com", "senderName": "Reports"},
-        ),
+        ({"from_email": "Me <me@example.com>"}, {"senderMail": "me@example.com", "senderName": "Me"}),
         ({"custom_headers": {"REPLY-TO": "Help Desk <help@x.com>"}}, {"replyTo": "help@x.com"}),
         ({"custom_headers": {"REPLY-TO": '"Desk, Help" <help@x.com>'}}, {"replyTo": "help@x.com"}),
         ({"custom_headers": {"REPLY-TO": Header("help@x.com")}}, {"replyTo": "help@x.com"}),
     ],
 )
 def test_an_argument_becomes_a_field(
-    emulator: Emulator,
-    connect: Connect,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: dict[str, Any],
-    fields: dict[str, Any],
+    emulator: Emulator, connect: Connect, monkeypatch: pytest.MonkeyPatch, arguments: Any, fields: dict[str, Any]
 ) -> None:
-    emulator.add_sender("reports@example.com")
+    emulator.add_sender("me@example.com")
     if arguments.get("conn_id") == "mail_alerts":
         monkeypatch.delenv("AIRFLOW_CONN_MAIL_DEFAULT")
         connect("mail_alerts")
-    given = {"to": "ada@example.com", "subject": "Report", "html_content": CONTENT}
-    send_email(**given | arguments)
+    send_email(**{"to": "ada@example.com", "subject": "Report", "html_content": CONTENT} | arguments)
     (body,) = bodies(emulator)
     assert {name: body[name] for name in fields} == fields
     assert (len(emulator.messages()), body["content"]) == (1, CONTENT)
