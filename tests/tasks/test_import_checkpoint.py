@@ -173,11 +173,10 @@ def test_a_store_that_fails_ends_no_import(store: Store, caplog: pytest.LogCaptu
     store.broken = True
     checkpoint = begin(store)
     assert look_up(checkpoint) == [None] * 3
-    assert "Everything is imported again: the task state could not be read: no store today" in caplog.text
-    assert "could not be deleted, so the next try may skip accepted rows: no store today" in caplog.text
     checkpoint.accepted(0, [])
     checkpoint.save()
-    assert "could not be written, so the next try may send more again: no store today" in caplog.text
+    for words in ("could not be read: no store today", "could not be deleted, so", "could not be written, so"):
+        assert words in caplog.text
     store.broken = False
     checkpoint.save()
     assert look_up(begin(store)) == [[], None, None]
