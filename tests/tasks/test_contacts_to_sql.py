@@ -18,7 +18,6 @@ from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from tests.support.changes import at_request
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import LIST, UTC, delete, executed, ids_in_service, post
-from tests.tasks.test_privacy import assert_nothing_planted
 
 REQUESTS = 11
 """Of one reading of the list of 95, by pages of 10."""
@@ -302,42 +301,14 @@ def test_a_history_has_from_when_to_when(people: Emulator, any_warehouse: SqlDat
     assert {"stays", "stays_readings"} <= any_warehouse.tables()
 
 
-# --- what Airflow shows, and what it adds ---
+# --- which task has loaded it ---
 
 
-def test_airflow_shows_nothing_of_a_contact(
-    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase]
-) -> None:
-    """Not of one that cannot be stored, nor when the service quotes it."""
-    warehouse = make_database("postgres", "warehouse")
-    emulator.add_list("newsletter")
-    load(allow_empty=True)
-    planted = {"name": "Plantagenet", "phone_number": "+49 171 7777777"}
-    emulator.add_contact("planted@example.com", lists=["newsletter"], **planted)
-    warehouse.execute("ALTER TABLE mail_contacts ADD CONSTRAINT short CHECK (length(name) < 5)")
-    failed = run(task)
-    assert "table mail_contacts on connection 'warehouse'" in failed.log
-    warehouse.execute("ALTER TABLE mail_contacts DROP CONSTRAINT short")
-    loaded = run(task)
-    emulator.faults.add("code_before", LIST, count=None, code=400, message="who is planted-good@example.com?")
-    rejected = run(task)
-    assert (failed.state, loaded.state, rejected.state) == ("failed", "success", "failed")
-    for done in (failed, loaded, rejected):
-        assert_nothing_planted(done)
-
-
-def test_rows_name_the_run_that_loaded_them(emulator: Emulator, warehouse: SqlDatabase, run_in_airflow: Run) -> None:
+def test_rows_name_the_run_that_loaded_them(run: Run, people: Emulator, warehouse: SqlDatabase) -> None:
     """And `mail_loads` the task."""
-    emulator.add_list("one", count=2)
-    emulator.add_list("two", count=3)
-
-    def tasks() -> None:
-        MailContactsToSqlOperator.partial(task_id=TASK, sql_conn_id="warehouse").expand(list_name=["one", "two"])
-
-    result = run_in_airflow(tasks).result
+    result = run(task).result
     assert warehouse.query("SELECT DISTINCT run_id FROM mail_contacts") == [(result.run_id,)]
     columns = "part, run_id, dag_id, task_id, map_index, try_number, load_rows"
-    assert warehouse.query(f"SELECT {columns} FROM mail_loads ORDER BY part") == [
-        ("one", result.run_id, result.dag_id, TASK, 0, 1, 2),
-        ("two", result.run_id, result.dag_id, TASK, 1, 1, 3),
+    assert warehouse.query(f"SELECT {columns} FROM mail_loads") == [
+        ("newsletter", result.run_id, result.dag_id, TASK, -1, 1, 95)
     ]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset
+from airflow.sdk import Asset
 
 from airflow_provider_mail.assets import events_asset
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.warehouse.tables.events import EVENTS
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.tasks.conftest import TASK, Run, SqlDatabase
-from tests.tasks.lineage_run import activate_assets
 from tests.tasks.loading import error_of, executed
 from tests.webhook.pushes import NOON, event, push, receive
 
@@ -112,23 +110,6 @@ def test_an_unreadable_event_may_fail_the_task(inbox: Inbox, warehouse: SqlDatab
     assert error.startswith("push 1, event 0: field 'EventCode' holds the character NUL")
     assert "planted" not in error
     assert inbox.waiting()
-
-
-def test_airflow_creates_one_asset_event_for_a_drain(
-    run_in_airflow: Run, new_dag: Callable[..., DAG], inbox: Inbox, warehouse: SqlDatabase
-) -> None:
-    from airflow.models.asset import AssetEvent
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    receive(inbox, [push(event(1))])
-    with new_dag() as dag:
-        task(outlets=[events_asset("mail_of_this_test")])
-    activate_assets(dag)
-    done = run_in_airflow(dag)
-    with create_session() as session:
-        of_run = select(AssetEvent).where(AssetEvent.source_dag_id == done.result.dag_id)
-        assert [found.extra["stored"] for found in session.scalars(of_run)] == [1]
 
 
 def test_lineage_leads_from_the_inbox_to_the_table(inbox: Inbox, warehouse: SqlDatabase) -> None:

@@ -22,7 +22,7 @@ from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
-from airflow_provider_mail.transfers.mail_to_sql import MailTransactionalStatsToSqlOperator
+from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator, MailTransactionalStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.api.wire import Wire, http
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
@@ -164,6 +164,7 @@ def all_kinds() -> None:
     MailCreateCampaignOperator(task_id="create", send_list_names=["newsletter"], **HELLO)
     MailCampaignSensor(task_id="wait", mail_name="spring", poke_interval=60, poll_error_timeout=0)
     MailTransactionalStatsToSqlOperator(task_id="statistics", sql_conn_id="crm")
+    MailContactsToSqlOperator(task_id="contacts", sql_conn_id="crm", list_name=GOOD)
 
     @task
     def hook() -> None:
