@@ -18,7 +18,7 @@ from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperato
 from tests.support.changes import at_request, time_out_task
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.task_parts import CHECKPOINT_KEY
+from tests.support.task_parts import CHECKPOINT_KEY, Workers
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.sending import AT_ONCE, DAY, clears_faults, remembers
 
@@ -151,8 +151,11 @@ def test_a_failure_to_keep_rejected_rows_costs_no_second_import(
 
 
 @remembers
-def test_a_task_that_times_out_continues(run: Run, emulator: Emulator, imported: Imported) -> None:
-    """The request in flight gets two seconds to end, so that it is known to be accepted."""
+def test_a_task_that_times_out_continues(
+    run: Run, emulator: Emulator, imported: Imported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request in flight gets some seconds to end, here a minute, so that it is known to be accepted."""
+    monkeypatch.setattr(Workers.end, "__defaults__", (60.0,))
     emulator.faults.clear()
     first_try: list[int] = []
 
