@@ -79,18 +79,6 @@ def test_a_part_that_is_read_whole_replaces_its_rows(emulator: Emulator, client:
     assert duck.query("SELECT template_name FROM mail_templates") == [("new",)]
 
 
-def test_rows_that_are_gone_may_be_kept(emulator: Emulator, client: MailClient, duck: Duck) -> None:
-    emulator.add_list("newsletter", count=2)
-    emulator.add_list("customers", count=1)
-    counts = "SELECT list_name, count(*), count(is_removed) FROM mail_contacts GROUP BY ALL ORDER BY ALL"
-    load(duck, client, contact_lists="all", keep_gone=True)
-    delete(emulator, *emulator.contacts("newsletter"))
-    load(duck, client, contact_lists="all", keep_gone=True)
-    assert duck.query(counts) == [("customers", 1, 0), ("newsletter", 3, 1)]  # one says that the list is empty
-    load(duck, client, contact_lists="all")
-    assert duck.query(counts) == [("customers", 1, 0)]
-
-
 def test_a_later_run_begins_before_the_last_day(emulator: Emulator, client: MailClient, duck: Duck) -> None:
     emulator.add_campaigns(41, first_day=START)
     emulator.clock.freeze()  # opens arrive with time

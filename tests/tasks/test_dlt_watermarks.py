@@ -209,6 +209,8 @@ def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Acco
     account.client.send(DeleteList(list_name="news 'n' more"))
     assert load(account, ["partners"]) == every
     assert load(account) == {"customers": 3, "partners": 3}
+    delete(account.service, *account.service.contacts("partners"))
+    assert load(account) == {"customers": 3}
     for name in ("customers", "partners"):
         account.client.send(DeleteList(list_name=name))
     assert load(account) == {}

@@ -230,15 +230,5 @@ def test_the_days_of_the_run_that_are_over(emulator: Emulator, warehouse: SqlDat
     assert sorted(days) == [str((moment - timedelta(days=before)).date()) for before in range(2, last - 1, -1)]
 
 
-def test_lineage(emulator: Emulator, warehouse: SqlDatabase) -> None:
-    a_day(warehouse, emulator)
-    operator = task()
-    executed(operator)
-    lineage = operator.get_openlineage_facets_on_complete(None)
-    assert [dataset.name.rpartition("/")[2] for dataset in lineage.inputs] == ["stats", "mail_events"]
-    (target,) = lineage.outputs
-    assert (target.name, target.outputFacets["outputStatistics"].rowCount) == (TABLE, 6)
-
-
 def test_without_a_table_of_events(emulator: Emulator, warehouse: SqlDatabase) -> None:
     assert "mail_events" in error_of(task)

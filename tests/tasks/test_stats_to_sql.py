@@ -336,11 +336,9 @@ def every(**values: Any) -> Callable[[list[dict[str, Any]]], object]:
 
 
 WRONG_RECORDS: list[tuple[str, Callable[[list[dict[str, Any]]], object], str]] = [
-    (CAMPAIGN_STATS, every(sentCount="many"), "mailStatsList[0].sentCount"),
     (CAMPAIGN_STATS, every(mailName=None), "mailStatsList[0].mailName"),
     (CAMPAIGN_STATS, every(mailSendDate=1_700_000_000_000), "mailSendDate 2023-11-14T22:13:20Z"),
     (CAMPAIGN_STATS, lambda found: found[1].update(mailName=found[0]["mailName"]), "two records of one mailName"),
-    (TRANSACTIONAL_STATS, every(bounceCount="few"), "mailStatsList[0].bounceCount"),
     (TRANSACTIONAL_STATS, every(statsDate="2024-03-03"), "a record has the statsDate 2024-03-03"),
     (TRANSACTIONAL_STATS, lambda found: found.append({**found[0], "sentCount": 7}), "two different records"),
 ]
