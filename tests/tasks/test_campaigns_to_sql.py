@@ -84,32 +84,6 @@ def test_the_row_of_a_campaign(run: Run, emulator: Emulator, any_warehouse: SqlD
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("filters", "found"),
-    [
-        ({"mail_name": "ring"}, "spring, spring test"),
-        ({"subject": "ale"}, "autumn"),
-        ({"sender_mail": "shop@example.com"}, "autumn"),
-        ({"type": "ABTest"}, "spring test"),
-        ({"mail_status": [-1, 4]}, "summer, winter"),
-        ({"all_team": True}, "autumn, spring, spring test, summer, theirs, winter"),
-        ({"subject": "", "type": ""}, "autumn, spring, spring test, summer, winter"),
-    ],
-)
-def test_filters_are_those_of_the_service(
-    emulator: Emulator, warehouse: SqlDatabase, filters: dict[str, Any], found: str
-) -> None:
-    emulator.settings.cross_team_permission = True
-    emulator.add_campaign("spring")
-    emulator.add_campaign("spring test", type="ABTest")
-    emulator.add_campaign("summer", state="draft")
-    emulator.add_campaign("autumn", sender_mail="shop@example.com", subject="Sale")
-    emulator.add_campaign("winter", state="failed")
-    emulator.add_campaign("theirs", team="Sales")
-    load(**filters)
-    assert ", ".join(names(warehouse)) == found
-
-
 # --- campaigns that are gone ---
 
 

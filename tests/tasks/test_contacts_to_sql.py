@@ -48,6 +48,7 @@ def people(emulator: Emulator) -> Emulator:
     return emulator
 
 
+HISTORY = ("mail_contacts_history", "mail_contacts_history_readings")
 Meanwhile = Callable[[int, Callable[[], Any]], None]
 
 
@@ -170,6 +171,7 @@ def test_most_contacts_gone_needs_a_permission(
         result = load(**options, **permission)
         assert (result["left" if options else "deleted"], result["readings"]) == (gone, 2)
     assert len(ids(warehouse)) == (95 if options else 0)
+    assert warehouse.tables() == {"mail_contacts", *(HISTORY if options else ["mail_loads"])}
 
 
 @pytest.mark.parametrize("permission", [{}, {"allow_empty": True}])
@@ -277,28 +279,6 @@ def test_a_kill_ends_any_reading(people: Emulator, warehouse: SqlDatabase, meanw
             executed(operator)
         assert people.journal.count(LIST) < before + 2 * REQUESTS
     assert len(ids(warehouse)) == 95
-
-
-# --- the history of a list ---
-
-
-def test_a_history_has_from_when_to_when(people: Emulator, any_warehouse: SqlDatabase) -> None:
-    people.clock.advance(days=-30)
-    assert load().keys().isdisjoint({"history_table", "joined", "left"})
-    assert any_warehouse.tables() == {"mail_contacts", "mail_loads"}
-    first = people.contacts("newsletter")[0]["id"]
-    results = [load(history=True)]
-    people.clock.advance(days=1)
-    first_leaves(people)
-    results.append(load(history=True))
-    assert [(result["history_table"], result["joined"], result["left"]) for result in results] == [
-        ("mail_contacts_history", 95, 0), ("mail_contacts_history", 0, 1)
-    ]  # fmt: skip
-    assert ended(any_warehouse) == [first]
-    readings = any_warehouse.query("SELECT contacts FROM mail_contacts_history_readings ORDER BY read_at")
-    assert readings == [(95,), (94,)]
-    assert load(history_table="stays")["history_table"] == "stays"
-    assert {"stays", "stays_readings"} <= any_warehouse.tables()
 
 
 # --- which task has loaded it ---

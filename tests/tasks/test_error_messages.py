@@ -438,6 +438,11 @@ WRONG_ARGUMENTS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"file_format": "csv"}, "file_format: 'csv'"),
         ({"lookback_days": -1}, "lookback"),
     ],
+    "SqlToMailContactsOperator": [
+        ({"rejects_table": "rejects", "keep_days": 0}, "keep_days: must be a number, more than 0"),
+        ({"rejects_table": "rejects", "keep_days": "30"}, "keep_days: must be a number"),
+        ({"keep_days": 30}, "keep_days: is for the rows of rejects_table"),
+    ],
     "MailEventsToSqlOperator": [
         ({"inbox_conn_id": "nowhere"}, "connection 'nowhere'"),
         ({"inbox_conn_id": "duck"}, "needs a Postgres or SQLite database, not duckdb"),
@@ -471,6 +476,7 @@ NEEDED = {
     "MailContactsToSqlOperator": CRM | {"list_name": "news"},
     "MailContactsToObjectStorageOperator": {"list_name": "news", "path": "/tmp/lake", "file_format": "jsonl"},
     "MailStatsToObjectStorageOperator": {"path": "/tmp/lake", "file_format": "jsonl"},
+    "SqlToMailContactsOperator": CRM | {"sql": "SELECT 1"},
     "MailEventsToSqlOperator": CRM | {"inbox_conn_id": "crm"},
     "MailEventsReconcileOperator": CRM | {"start_day": "2026-03-02", "end_day": "2026-03-02"},
 }

@@ -221,30 +221,6 @@ def test_snapshots_are_loaded_first(march: Emulator, warehouse: SqlDatabase) -> 
     assert len(history(warehouse)) == 3
 
 
-# --- again ---
-
-
-def test_late_opens_are_restated(march: Emulator, any_warehouse: SqlDatabase) -> None:
-    """And nothing but these is written, apart from the days that may not be whole."""
-
-    def observed() -> list[Any]:
-        return [at for (at,) in any_warehouse.query("SELECT observed_at FROM mail_campaign_stats ORDER BY mail_name")]
-
-    assert counts(load(**ALL)) == (30, 0, 0)
-    before, read_before = observed(), last_read(any_warehouse)
-    march.clock.advance(seconds=1)
-    assert counts(load(**ALL)) == (0, 0, 30)
-    assert stored(any_warehouse) == in_service(march)
-    later, read_later = observed(), last_read(any_warehouse)
-    assert [number for number in range(30) if later[number] != before[number]] == [0, 1, 2, 27, 28, 29]
-    assert list(read_later) == list(read_before) == [day(number) for number in range(1, 9)]
-    assert (set(read_before.values()), set(read_later.values())) == ({before[5]}, {later[0]})
-    march.clock.advance(days=3)
-    early = stored(any_warehouse)
-    assert load(5, 9)["changed"] > 0
-    assert stored(any_warehouse) == early[:15] + in_service(march)[15:] != early
-
-
 # --- campaigns that are gone ---
 
 
