@@ -178,11 +178,11 @@ def test_most_contacts_gone_needs_a_permission(
 def test_one_empty_response_empties_no_table(
     people: Emulator, warehouse: SqlDatabase, permission: dict[str, Any]
 ) -> None:
-    """Code 200, no contacts, total 0: it is requested a second time, also where the list may be empty."""
-    load()
-    people.faults.add("empty_page", LIST, count=1, total=0)
-    result = load(**permission)
-    assert (result["records"], result["deleted"], result["readings"]) == (95, 0, 2)
+    """Code 200, no contacts, total 0: it is requested a second time, also where the list or the table may be empty."""
+    for _ in range(2):
+        people.faults.add("empty_page", LIST, count=1, total=0)
+        result = load(**permission)
+        assert (result["records"], result["deleted"], result["readings"]) == (95, 0, 2)
     assert ids(warehouse) == ids_in_service(people)
 
 
