@@ -84,15 +84,14 @@ def dlt_duck(tmp_path: Path) -> Duck:
     return Duck(tmp_path)
 
 
-def fill(emulator: Emulator, *, contacts: int = 1200, start: datetime.date = START) -> None:
+def fill(emulator: Emulator, *, contacts: int = 1200) -> None:
     emulator.add_list("newsletter", count=contacts)
     emulator.add_contact("ann@example.com", lists=["newsletter"], properties={"city": 'Århus "x"', "note": "a\nb"})
     emulator.add_list("customers", count=3)
-    emulator.add_campaigns(60, first_day=start, per_day=2)
+    emulator.add_campaigns(60, first_day=START, per_day=2)
     for number in range(5):
-        emulator.set_transactional_day(
-            TODAY - datetime.timedelta(days=number), sentCount=100 + number, openCount=number
-        )
+        day = TODAY - datetime.timedelta(days=number)
+        emulator.set_transactional_day(day, sentCount=100 + number, openCount=number)
 
 
 def by_operators(run: Run, *, start: datetime.date = START) -> None:

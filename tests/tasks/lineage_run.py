@@ -26,18 +26,11 @@ def lineage_dag(folder: str) -> DAG:
         MailCampaignStatsToSqlOperator(task_id="postgres", sql_conn_id="postgres_dwh", **WINDOW)
         MailCampaignStatsToSqlOperator(task_id="schema", sql_conn_id="postgres_dwh", table="crm.Stats", **WINDOW)
         MailCampaignStatsToSqlOperator(task_id="fails", sql_conn_id="sqlite_dwh", table="no table", **WINDOW)
-        for file_format in ("parquet", "jsonl"):
-            MailStatsToObjectStorageOperator(
-                task_id=file_format, path=f"file://{folder}/{file_format}", file_format=file_format, **WINDOW
-            )
         MailStatsToObjectStorageOperator(
-            task_id="days",
-            kind="transactional",
-            path=f"{folder}/days",
-            file_format="jsonl",
-            mail_conn_id="sales",
-            **WINDOW,
+            task_id="parquet", path=f"file://{folder}/parquet", file_format="parquet", **WINDOW
         )
+        days: dict[str, Any] = {"kind": "transactional", "file_format": "jsonl", "mail_conn_id": "sales"}
+        MailStatsToObjectStorageOperator(task_id="days", path=f"{folder}/days", **days, **WINDOW)
         MailStatsToObjectStorageOperator(
             task_id="assets",
             path=f"{folder}/assets",

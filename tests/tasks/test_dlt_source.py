@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,6 @@ from urllib.parse import quote
 import dlt
 import pytest
 from dlt.pipeline.exceptions import PipelineStepFailed
-from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail import dlt_source
 from airflow_provider_mail.api import AddTemplate, DeleteTemplate, MailClient, MailError
@@ -43,22 +42,16 @@ def load(duck: Duck, client: MailClient, **options: Any) -> None:
     duck.pipeline.run(mail_source(client, **{"start_day": START, **options}))
 
 
-@pytest.mark.parametrize(("kind", "arrow"), [("postgres", False), ("postgres", True), ("duckdb", True)])
+@pytest.mark.parametrize("arrow", [False, True])
 def test_the_tables_equal_those_of_the_operators(
-    request: pytest.FixtureRequest, run: Run, emulator: Emulator, client: MailClient,
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, arrow: bool,
+    run: Run, emulator: Emulator, client: MailClient, make_database: Callable[[str, str], SqlDatabase],
+    tmp_path: Path, arrow: bool,
 ) -> None:  # fmt: skip
     fill(emulator)
-    if kind == "postgres":
-        warehouse: SqlDatabase = request.getfixturevalue("make_database")("postgres", "warehouse")
-        connection = warehouse.hook.get_connection("warehouse")
-        host = quote(connection.host, safe="")
-        to: Any = dlt.destinations.postgres(f"postgresql://{connection.login}:unused@{host}/{connection.schema}")
-    else:
-        file = str(tmp_path / "warehouse.duckdb")
-        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "duckdb", "host": file}))
-        warehouse = SqlDatabase("warehouse", DuckDBHook("warehouse"))
-        to = dlt.destinations.duckdb(file)
+    warehouse = make_database("postgres", "warehouse")
+    connection = warehouse.hook.get_connection("warehouse")
+    host = quote(connection.host, safe="")
+    to: Any = dlt.destinations.postgres(f"postgresql://{connection.login}:unused@{host}/{connection.schema}")
     by_operators(run)
     pipeline = dlt.pipeline("mail", pipelines_dir=str(tmp_path), destination=to, dataset_name="by_dlt")
     options: dict[str, Any] = {"contact_lists": "all", "snapshots": True, "arrow": arrow}
@@ -84,18 +77,6 @@ def test_a_part_that_is_read_whole_replaces_its_rows(emulator: Emulator, client:
     client.send(AddTemplate(template_name="new", template_content="<p>x</p>", template_subject="x"))
     load(duck, client)
     assert duck.query("SELECT template_name FROM mail_templates") == [("new",)]
-
-
-def test_rows_that_are_gone_may_be_kept(emulator: Emulator, client: MailClient, duck: Duck) -> None:
-    emulator.add_list("newsletter", count=2)
-    emulator.add_list("customers", count=1)
-    counts = "SELECT list_name, count(*), count(is_removed) FROM mail_contacts GROUP BY ALL ORDER BY ALL"
-    load(duck, client, contact_lists="all", keep_gone=True)
-    delete(emulator, *emulator.contacts("newsletter"))
-    load(duck, client, contact_lists="all", keep_gone=True)
-    assert duck.query(counts) == [("customers", 1, 0), ("newsletter", 3, 1)]  # one says that the list is empty
-    load(duck, client, contact_lists="all")
-    assert duck.query(counts) == [("customers", 1, 0)]
 
 
 def test_a_later_run_begins_before_the_last_day(emulator: Emulator, client: MailClient, duck: Duck) -> None:
@@ -146,10 +127,10 @@ def test_wrong_arguments(
         mail_source(client, **{"start_day": START, **arguments})
 
 
-def test_the_example(run_in_airflow: Run, emulator: Emulator, duck: Duck, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(emulator)
+def test_the_example(run: Run, emulator: Emulator, duck: Duck, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(emulator, contacts=10)
     monkeypatch.setenv("DESTINATION__DUCKDB__CREDENTIALS", duck.file)
-    assert run_in_airflow(example("mail_dlt")).state == "success"
+    assert run(example("mail_dlt")).result.state == "success"
     # Of the last 30 days.
     assert duck.query("SELECT count(*) FROM mail_transactional_stats") == [(31,)]
     assert duck.query("SELECT count(*) FROM mail_campaign_stats") == [(40,)]

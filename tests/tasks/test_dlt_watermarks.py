@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import pytest
@@ -73,22 +73,19 @@ def test_each_account_has_its_own_days(duck: Duck, accounts: tuple[Account, Acco
     # It fails while the other one is loaded, and then has all of its days.
     second.service.faults.add("code_before", STATS, count=None)
     with pytest.raises(PipelineStepFailed):
-        duck.pipeline.run(second.source())
-    duck.pipeline.run(first.source())
+        duck.pipeline.run([first.source(), second.source()])
     second.service.faults.clear()
     duck.pipeline.run([first.source(), second.source()])
 
     assert campaigns(duck) == {"first": 41, "second": 9}
     assert second.asked()[0][0] == f"{START}"
-    duck.pipeline.run([first.source(), second.source()])
-    assert {start for start, _ in first.asked()[-1:]} == {f"{TODAY - 7 * DAY}"}
+    assert first.asked()[-1][0] == f"{TODAY - 7 * DAY}"
 
 
 @pytest.mark.parametrize(
     ("operation", "fault", "params", "days"),
     [
         (STATS, "empty_page", {"keep": 0, "total": 0}, 31),
-        (TRANSACTIONAL_STATS, "short_stats", {"missing": 31}, 31),
         (TRANSACTIONAL_STATS, "short_stats", {"missing": 10}, 10),
     ],
 )
@@ -131,8 +128,7 @@ def test_a_table_that_was_not_loaded_has_its_own_days(duck: Duck, accounts: tupl
     ("fault", "params", "arrow"),
     [
         ("empty_page", {"keep": 0, "total": 0}, False),
-        ("empty_page", {"keep": 0, "total": 0}, True),
-        ("empty_page", {"keep": 1, "total": 1}, False),
+        ("empty_page", {"keep": 1, "total": 1}, True),
         ("wrong_total", {"by": None}, True),
     ],
 )
@@ -140,37 +136,34 @@ def test_one_short_response_deletes_nothing(
     duck: Duck, accounts: tuple[Account, Account], fault: str, params: dict[str, Any], arrow: bool
 ) -> None:
     account, _ = accounts
-    for each in accounts:
-        each.service.add_list("newsletter", count=12)
+
+    def load(one: Account) -> None:
+        duck.pipeline.run(one.source("mail_contacts", "mail_lists", "mail_templates", contact_lists="all", arrow=arrow))
+
+    for one in accounts:
+        one.service.add_list("newsletter", count=12)
         for number in range(11):
-            each.service.add_list(f"list {number}", count=1)
-            each.service.add_template(f"template {number}", subject="x", content="x")
-        each.service.add_template("welcome", subject="Hello", content="<p>Hello</p>")
-        duck.pipeline.run(each.source(contact_lists="all", arrow=arrow))
-    tables = {"mail_contacts": "list_name = 'newsletter'", "mail_lists": "true", "mail_templates": "true"}
+            one.service.add_list(f"list {number}", count=1)
+            one.service.add_template(f"template {number}", subject="x", content="x")
+        one.service.add_template("welcome", subject="Hello", content="<p>Hello</p>")
+        load(one)
 
     def counts() -> list[int]:
         own = "SELECT count(*) FROM {} WHERE mail_conn_id = 'first' AND {}"
+        tables = {"mail_contacts": "list_name = 'newsletter'", "mail_lists": "true", "mail_templates": "true"}
         return [duck.query(own.format(name, condition))[0][0] for name, condition in tables.items()]
 
-    def load() -> None:
-        duck.pipeline.run(account.source(contact_lists="all", arrow=arrow))
-
-    assert counts() == [12, 12, 12]
     once = 1 if fault == "empty_page" else None
     for operation, where in {LIST: {"listName": "newsletter"}, LISTS: None, TEMPLATES: None}.items():
         account.service.faults.add(fault, operation, count=once, where=where, **params)
-    if once:
-        load()
-    else:
-        with pytest.raises(PipelineStepFailed, match="totalRecords"):
-            load()
+    with nullcontext() if once else pytest.raises(PipelineStepFailed, match="totalRecords"):
+        load(account)
     assert counts() == [12, 12, 12]
     # What two readings say is believed, and concerns no other account.
     account.service.faults.clear()
     delete(account.service, *account.service.contacts("newsletter")[1:])
     account.client.send(DeleteTemplate(template_name="welcome"))
-    load()
+    load(account)
     assert counts() == [1, 12, 11]
     assert duck.query("SELECT count(*) FROM mail_contacts WHERE mail_conn_id = 'second'") == [(23,)]
 
@@ -192,35 +185,38 @@ def test_fewer_senders_are_read_twice(duck: Duck, accounts: tuple[Account, Accou
 
 @pytest.mark.parametrize("keep_gone", [False, True])
 def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Account, Account], keep_gone: bool) -> None:
-    for each in accounts:
-        for name in ("customers", "news 'n' more", "partners"):
-            each.service.add_list(name, count=3)
     account, other = accounts
+    every = {"customers": 3, "news 'n' more": 3, "partners": 3}
+    for one in accounts:
+        for name, count in every.items():
+            one.service.add_list(name, count=count)
     lists = (
         "SELECT list_name, count(*) FROM (SELECT * FROM mail_contacts "
         "QUALIFY observed_at = max(observed_at) OVER (PARTITION BY mail_conn_id, team, list_name)) "
         "WHERE is_removed IS NULL AND mail_conn_id = '{}' GROUP BY ALL ORDER BY ALL"
     )
-    whole = {"contact_lists": "all", "keep_gone": keep_gone}
 
-    def load(each: Account, **options: Any) -> dict[str, int]:
-        duck.pipeline.run(each.source("mail_contacts", **{**whole, **options}))
-        return dict(duck.query(lists.format(each.name)))
+    def load(one: Account, contact_lists: Any = "all") -> dict[str, int]:
+        options = {"contact_lists": contact_lists, "keep_gone": keep_gone}
+        duck.pipeline.run(one.source("mail_contacts", **options))
+        return dict(duck.query(lists.format(one.name)))
 
-    every = {"customers": 3, "news 'n' more": 3, "partners": 3}
-    assert load(account) == load(other) == every
+    load(account)
+    load(other)
     # One list of lists without it does not delete it.
     account.service.faults.add("empty_page", LISTS, keep=1, total=1)
     assert load(account) == every
     account.client.send(DeleteList(list_name="news 'n' more"))
-    assert load(account, contact_lists=["partners"]) == every
+    assert load(account, ["partners"]) == every
     assert load(account) == {"customers": 3, "partners": 3}
+    delete(account.service, *account.service.contacts("partners"))
+    assert load(account) == {"customers": 3}
     for name in ("customers", "partners"):
         account.client.send(DeleteList(list_name=name))
     assert load(account) == {}
     account.service.add_list("customers", count=1)
     assert load(account) == {"customers": 1}
-    assert load(other) == every
+    assert dict(duck.query(lists.format("second"))) == every
 
 
 class Service:

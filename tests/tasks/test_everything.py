@@ -18,6 +18,7 @@ from tests.document.examples import snapshot
 from tests.document.fact_types import READ
 from tests.document.facts import OPERATIONS
 from tests.support.dags import RunResult, run_dag
+from tests.support.task_runner import run_tasks
 from tests.tasks.conftest import Done
 from tests.tasks.everything import OPERATORS, arrange, connections, everything
 
@@ -195,12 +196,12 @@ def written(requests: dict[str, list[tuple[str, Any]]]) -> dict[str, list[Any]]:
     return {name: sent for name, sent in bodies.items() if sent}
 
 
-def test_in_a_sandbox_nothing_changes(airflow_home: Path, tmp_path: Path) -> None:
+def test_in_a_sandbox_nothing_changes(tmp_path: Path) -> None:
     with Emulator() as emulator:
         arrange(emulator)
         emulator.clock.freeze()  # so that nothing changes by itself
         before = snapshot(emulator)
-        ran = run_everything("everything_in_a_sandbox", tmp_path, emulator, sandbox=True)
+        ran = run_everything("everything_in_a_sandbox", tmp_path, emulator, run_tasks, sandbox=True)
         assert snapshot(emulator) == before
     assert ran.states() == {name: "failed" if name in NO_SANDBOX else "success" for name in REQUESTS}
     assert written(ran.requests).keys() == written(REQUESTS).keys() - NO_SANDBOX

@@ -173,11 +173,10 @@ def test_a_store_that_fails_ends_no_import(store: Store, caplog: pytest.LogCaptu
     store.broken = True
     checkpoint = begin(store)
     assert look_up(checkpoint) == [None] * 3
-    assert "Everything is imported again: the task state could not be read: no store today" in caplog.text
-    assert "could not be deleted, so the next try may skip accepted rows: no store today" in caplog.text
     checkpoint.accepted(0, [])
     checkpoint.save()
-    assert "could not be written, so the next try may send more again: no store today" in caplog.text
+    for words in ("could not be read: no store today", "could not be deleted, so", "could not be written, so"):
+        assert words in caplog.text
     store.broken = False
     checkpoint.save()
     assert look_up(begin(store)) == [[], None, None]
@@ -228,9 +227,8 @@ def test_the_record_shows_no_row_and_its_digests_need_the_key(clock: Clock) -> N
         look_up(checkpoint)
         checkpoint.accepted(0, [3])
         checkpoint.save()
-        records.append(json.loads(store.kept[CHECKPOINT_KEY]))
         assert "example" not in store.kept[CHECKPOINT_KEY]
-    one, same, other = records
-    assert (one["digests"], one["settings"]) == (same["digests"], same["settings"])
-    assert one["digests"] != other["digests"]
-    assert one["settings"] != other["settings"]
+        record = json.loads(store.kept[CHECKPOINT_KEY])
+        records.append((record["digests"], record["settings"]))
+    assert records[0] == records[1]
+    assert not set(records[0]) & set(records[2])

@@ -7,22 +7,18 @@ the other tests: `make test-warehouses`.
 from __future__ import annotations
 
 import datetime
-import functools
-import importlib.util
 import json
 import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.transfers.mail_to_object_storage import MailContactsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -32,21 +28,20 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
-from airflow_provider_mail.warehouse.manifest import Manifest
 from airflow_provider_mail.warehouse.read import stream_rows
 from tests.support.clock import Clock
 from tests.support.processes import PATIENCE
 from tests.support.sampling import examples
-from tests.support.warehouses.fixtures import Connect, Standin, query
+from tests.support.warehouses.fixtures import Standin
 from tests.tasks.conftest import Done, Run
-from tests.tasks.loading import delete, executed, sql_hook
+from tests.tasks.loading import delete, sql_hook
+from tests.tasks.test_example_dags import example as example_dag
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 from tests.warehouse.test_service import CAMPAIGN_TABLE, STEPS, Service
 from tests.warehouse.test_service import run as run_steps
 
 pytestmark = pytest.mark.not_unit
-RECIPES = Path(__file__).parents[2] / "example_dags" / "warehouses"
 PROVIDERS = {"bigquery": "google", "databricks": "databricks", "redshift": "amazon", "snowflake": "snowflake"}
 
 
@@ -61,17 +56,12 @@ def warehouse(request: pytest.FixtureRequest) -> Standin:
 
 
 def example(kind: str) -> Any:
-    """The DAG of an example, as the file defines it; its tasks are not tried again, and write several files."""
-    path = RECIPES / f"mail_to_{kind}.py"
-    spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for task in module.dag.tasks:
+    """The DAG of an example; its tasks are not tried again, and write several files."""
+    dag: Any = example_dag(f"warehouses/mail_to_{kind}")
+    for task in dag.tasks:
         task.retries = 0
-    module.contacts.rows_per_file = 20
-    return module.dag
+    dag.get_task("contacts").rows_per_file = 20
+    return dag
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
@@ -85,8 +75,7 @@ def test_results_of_other_tasks_are_templates(kind: str) -> None:
 
 
 def people(warehouse: Standin) -> list[tuple[Any, ...]]:
-    table = f"{warehouse.schema}mail_contacts"
-    rows = warehouse.query(f"SELECT id, email, name, properties FROM {table}")
+    rows = warehouse.query(f"SELECT id, email, name, properties FROM {warehouse.schema}mail_contacts")
     return sorted((int(id), email, name, json.loads(properties)) for id, email, name, properties in rows)
 
 
@@ -95,8 +84,8 @@ def in_service(emulator: Emulator) -> list[tuple[Any, ...]]:
     return sorted((int(one["id"]), one["email"], one.get("name"), one.get("properties") or {}) for one in found)
 
 
-def ended(done: Done) -> dict[str, str]:
-    return {task: result.state for (task, _), result in done.result.tasks.items()}
+def succeeds(done: Done) -> None:
+    assert {result.state for result in done.result.tasks.values()} == {"success"}, done.log
 
 
 def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emulator, clock: Clock) -> None:
@@ -105,15 +94,14 @@ def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emul
     odd = "Å \\ ' \" \n {} %s $1 ;"
     emulator.add_contact("odd@example.com", lists=["newsletter"], name=odd, properties={"city": odd})
     done = run(example(warehouse.kind))
-    assert {*ended(done).values()} == {"success"}, done.log
+    succeeds(done)
     assert done.result.xcom("contacts")["files"] == 3
     assert people(warehouse) == in_service(emulator)
 
     clock.sleep(3600)
     delete(emulator, emulator.contacts("newsletter")[3])
     emulator.add_contact("new@example.com", lists=["newsletter"])
-    done = run(example(warehouse.kind))
-    assert {*ended(done).values()} == {"success"}, done.log
+    succeeds(run(example(warehouse.kind)))
     assert people(warehouse) == in_service(emulator)
     assert warehouse.query(f"SELECT part FROM {warehouse.schema}mail_loads") == [("newsletter",)]
 
@@ -129,8 +117,7 @@ def test_the_example_with_parquet(kind: str, run: Run, emulator: Emulator, reque
         copy.source_format = "PARQUET"
     else:
         copy.file_format, copy.session_parameters = "(TYPE = PARQUET)", {"TIMEZONE": "UTC"}
-    done = run(dag)
-    assert {*ended(done).values()} == {"success"}, done.log
+    succeeds(run(dag))
     assert people(warehouse) == in_service(emulator)
 
 
@@ -154,7 +141,7 @@ def test_a_file_that_is_missing(
     failed, message = "merge", "has 30 rows with 30 keys, and the load has 50"
     if warehouse.kind == "redshift":
         failed, message = "copy", "part-00001"
-    assert ended(done)[failed] == "failed"
+    assert done.result.task(failed).state == "failed"
     assert message in done.log
 
 
@@ -203,7 +190,7 @@ def test_the_operators_that_load_rows(warehouse: Standin, run: Run, emulator: Em
     counts = {"mail_contacts": 30, "mail_campaigns": 3, "mail_campaign_stats": 3, "mail_transactional_stats": 7}
     for _ in range(2):
         done = run(tasks, logical_date=datetime.datetime(2026, 3, 10, tzinfo=datetime.UTC))
-        assert {*ended(done).values()} == {"success"}, done.log
+        succeeds(done)
         found = {name: warehouse.query(f"SELECT count(*) FROM {warehouse.schema}{name}")[0][0] for name in counts}
         assert found == counts
         emulator.clock.advance(hours=1)
@@ -283,7 +270,7 @@ def at_once(count: int, load_once: Callable[[], object], conflict: str) -> None:
 def test_loads_at_once(warehouse: Standin) -> None:
     """BigQuery and Databricks reject one of two, which is repeated; Redshift lets it wait."""
     if warehouse.kind == "snowflake":
-        pytest.skip("fakesnow's server does not report a conflict to its client: test_loads_at_once_on_fakesnow")
+        pytest.skip("fakesnow's server does not report a conflict to its client")
     things = f"{warehouse.schema}things"
     load(warehouse.hook, THINGS, things, [], **of_a())
     merges, all_begin = [], threading.Barrier(4)
@@ -304,21 +291,6 @@ def test_loads_at_once(warehouse: Standin) -> None:
     assert not merges or len(merges) > 4
 
 
-def test_loads_at_once_on_fakesnow(connected: Connect) -> None:
-    """It rejects one of two transactions that write the same row, where Snowflake lets it wait."""
-    fakesnow = pytest.importorskip("fakesnow", reason="needs the dependency group warehouses")
-    from tests.support.warehouses.snowflake import without_comments
-
-    extra = {"account": "a", "database": "dwh"}
-    connected("snowflake_default", "snowflake", login="u", password="p", schema="mail", extra=extra)
-    hook = functools.partial(sql_hook, "snowflake_default")
-    rows = [thing(THINGS, number) for number in range(20)]
-    with without_comments(), fakesnow.patch():
-        load(hook(), THINGS, "things", [])
-        at_once(4, lambda: load(hook(), THINGS, "things", rows, **of_a()), "Conflict")
-        assert query(hook(), "SELECT COUNT(*), COUNT(DISTINCT number) FROM things") == [(20, 20)]
-
-
 class Connected(Warehouse):
     """A stand-in behind the connection of its provider."""
 
@@ -326,51 +298,12 @@ class Connected(Warehouse):
         return Connected(self.kind, sql_hook(self.hook.get_conn_id()))
 
 
-def test_any_sequence_of_loads(request: pytest.FixtureRequest) -> None:
+@given(steps=STEPS, late=st.randoms(use_true_random=False))
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_sequence_of_loads(redshift: Standin, steps: list[Any], late: random.Random) -> None:
     """Those of the machine in `tests/machines/test_loading.py`; for them fakesnow takes minutes."""
-    standin: Standin = request.getfixturevalue("redshift")
-    warehouse = Connected("portable_duckdb", standin.hook)
+    warehouse = Connected("portable_duckdb", redshift.hook)
     warehouse.load(CAMPAIGN_TABLE, [], covers=Service().read(0, 0).covers)
-
-    @given(steps=STEPS, late=st.randoms(use_true_random=False))
-    @settings(max_examples=examples(5))
-    def check(steps: list[Any], late: random.Random) -> None:
-        for table in ("things", "mail_loads"):
-            standin.query(f"DELETE FROM {table} WHERE 1 = 1 RETURNING 1")
-        run_steps(warehouse, [step for step in steps if step[0] != "two at once"], late)
-
-    check()
-
-
-# --- S3 ---
-
-
-def keys(bucket: Any) -> list[str]:
-    return [found["Key"] for found in bucket.list_objects_v2(Bucket="lake").get("Contents", [])]
-
-
-def contacts(**arguments: Any) -> dict[str, Any]:
-    given = {
-        "task_id": "contacts",
-        "list_name": "newsletter",
-        "path": "s3://lake/mail/contacts",
-        "object_storage_conn_id": "aws_default",
-        "page_size": 50,
-        "rows_per_file": 40,
-    }
-    return executed(MailContactsToObjectStorageOperator(**given | arguments))
-
-
-@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
-def test_a_load_in_a_bucket(bucket: Any, emulator: Emulator, file_format: str) -> None:
-    emulator.add_list("newsletter", count=95)
-    result = contacts(file_format=file_format)
-    folder = f"mail/contacts/{result['load_id']}"
-    parts = [f"{folder}/part-0000{number}.{file_format}" for number in range(3)]
-    assert sorted(keys(bucket)) == [f"{folder}/manifest.json", *parts]
-    manifest = Manifest.from_json(bucket.get_object(Bucket="lake", Key=f"{folder}/manifest.json")["Body"].read())
-    assert [file.url for file in manifest.files] == [f"s3://lake/{part}" for part in parts]
-    assert [file.size for file in manifest.files] == [
-        bucket.head_object(Bucket="lake", Key=part)["ContentLength"] for part in parts
-    ]
-    assert manifest.rows == 95
+    for table in ("things", "mail_loads"):
+        redshift.query(f"DELETE FROM {table} WHERE 1 = 1 RETURNING 1")
+    run_steps(warehouse, [step for step in steps if step[0] != "two at once"], late)
