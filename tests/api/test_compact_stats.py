@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
@@ -56,12 +57,12 @@ def page(request: Any, body: bytes, fields: tuple[str, ...]) -> Any:
     return outcome(read)
 
 
-def stats(body: bytes, *, compact: bool) -> list[CampaignStats]:
+def stats(body: bytes, *, compact: bool, max_memory: float = math.inf) -> list[CampaignStats]:
     """The statistics, from a service that gives this response to everything."""
 
     def respond(request: Any) -> Any:
         try:
-            return parse_response(request, HttpResponse(200, {}, body))
+            return parse_response(request, HttpResponse(200, {}, body), max_memory=max_memory)
         except MailError as error:
             return error
 
@@ -200,12 +201,14 @@ def test_contacts_of_the_documented_form_are_compact() -> None:
     assert (contact.create_date, contact.modify_time) == (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), None)
 
 
-def test_a_long_page_is_left_to_the_model() -> None:
-    """The model limits the memory that the values of a response may take."""
-    for count, compact in ((40, True), (45, False)):
-        body = answer("contactList", [{"id": "1", "name": "x" * 100_000}] * count)
-        assert (len(body) <= 4 * 2**20) == compact
-        assert (GetCompactContacts(list_name="all").decode(body) is not None) == compact
+def test_the_limit_of_memory_holds_for_compact_records() -> None:
+    for request, name in ((GetCompactContacts(list_name="all"), "contactList"), (STATES, "mailList")):
+        response = HttpResponse(200, {}, answer(name, [{"mailName": "a", "mailStatus": 1}] * 100))
+        with pytest.raises(MailAnswerError, match="would take more than 50000 bytes"):
+            parse_response(request, response, max_memory=50_000)
+    body = answer("mailStatsList", [record(f"mail {number}") for number in range(100)])
+    with pytest.raises(MailAnswerError, match="would take more than 50000 bytes"):
+        stats(body, compact=True, max_memory=50_000)
 
 
 # Statistics.

@@ -18,7 +18,7 @@ from airflow_provider_mail.api.errors import chain_of
 from airflow_provider_mail.emulator import Emulator
 from airflow_provider_mail.emulator.faults import FAULT_KINDS
 from tests.api.driving import KINDS, Driver
-from tests.api.parts import Exchange, HttpResponse, MailRequest
+from tests.api.parts import Exchange, HttpResponse, MailRequest, parse_response
 from tests.api.wire import Wire, closed_port, http
 from tests.support.sampling import pairwise
 
@@ -94,6 +94,16 @@ def test_a_service_that_repeats_a_request_is_not_quoted(
     for credentials in CREDENTIALS:
         assert all("***" in text for text in all_fail(connect(wire.base_url, **credentials)))
     assert_clean(logged())
+
+
+@pytest.mark.parametrize("length", [9_990, 9_995, 10_000, 30_000])
+def test_no_part_of_a_secret_is_quoted_where_a_long_message_is_cut(length: int) -> None:
+    message = "rejected:".ljust(length) + f"{KEY} {ADDRESS} Ada"
+    response = HttpResponse(200, {}, json.dumps({"code": 400, "message": message}).encode())
+    for request in REQUESTS:
+        text = fails(lambda request=request: parse_response(request, response, [KEY]))  # type: ignore[misc]
+        assert "rejected:" in text
+        assert "plant" not in text
 
 
 @pytest.mark.both_clients

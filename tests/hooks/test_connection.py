@@ -176,6 +176,13 @@ def test_a_wrong_field_is_named(make_hook: MakeHook, fields: Any, extra: Any, co
     assert all(f"{field}: " in str(caught.value) for field in extra if len(extra) > 1)
 
 
+def test_the_file_of_a_variable_is_named(make_hook: MakeHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file, complaint in (("/no/such/file.pem", "cannot be read"), (__file__, "contains no readable certificates")):
+        monkeypatch.setenv("SSL_CERT_FILE", file)
+        with pytest.raises(MailConfigError, match=f"SSL_CERT_FILE: {file} {complaint}"):
+            make_hook(host="https://api.example.com", password=API_KEY).get_conn()
+
+
 def test_extra_that_is_not_an_object() -> None:
     """Airflow does not store such a connection, but a secrets backend may hold one."""
     for extra in ("{", "[1]", '"text"', "planted-secret"):
