@@ -13,8 +13,8 @@
 #                              .ci/bare-machine says
 #   make soak                  random faults for ten minutes; MAIL_SOAK_SECONDS and MAIL_SOAK_SEED choose others
 #   make soak-process          imports, loads and waits in one process for fifteen minutes: its memory, and what it leaves
-#   make test-faults           the whole matrix of faults, a hundred kills of each part that takes events, thirty of a load
-#                              into each database, and tasks killed at every step in a real Airflow
+#   make test-faults           five times as many drawn faults and sequences, a hundred kills of each part that takes events,
+#                              and tasks killed at every step in a real Airflow
 #   make test-demo-ui          every example DAG in `make demo-ui`, in a browser too, and all ways to end it
 #   make test-backfill         a backfill of 90 days on a real scheduler, of which `make test` takes 6
 #   make test-celery           mapped imports on LocalExecutor and, a million contacts, on Celery; needs redis-server
@@ -107,7 +107,7 @@ soak-process: $(INSTALLED)
 	  $(RUN) -m pytest -s tests/real/faults/test_soak_process.py $(ARGS)
 
 test-faults: $(INSTALLED)
-	MAIL_ALL_FAULTS=1 $(PYTEST) tests/faults tests/real/faults tests/real/webhook tests/real/airflow/test_crashes.py $(ARGS)
+	MAIL_ALL_FAULTS=1 MAIL_ALL_CASES=1 $(PYTEST) tests/faults tests/machines tests/real/faults tests/real/webhook tests/real/airflow/test_crashes.py $(ARGS)
 
 test-demo-ui: $(INSTALLED)
 	$(RUN) -m pytest tests/real/extra/test_demo.py $(ARGS)

@@ -54,12 +54,17 @@ GROUPS = {
     "creation": Group(
         ("api/flows/create_*.py", "api/flows/adopt_campaign.py", "api/flows/ensure.py"),
         ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py", "api/test_judgement.py"),
-        ("api/test_send_date.py", "machines/test_creating.py", "tasks/test_create_campaign*.py"),
+        (
+            "api/test_send_date.py",
+            "faults/test_any_faults.py",
+            "machines/test_creating.py",
+            "tasks/test_create_campaign*.py",
+        ),
     ),
     "paging": Group(
         ("api/_core/pagination.py", "api/flows/concurrent_pages.py"),
         ("api/test_paging.py", "api/test_pages_at_once.py"),
-        ("api/test_compact_stats.py", "api/test_stats.py"),
+        ("api/test_compact_stats.py", "api/test_stats.py", "faults/test_any_faults.py"),
     ),
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
@@ -69,7 +74,7 @@ GROUPS = {
     "statistics": Group(
         ("api/flows/statistics.py",),
         ("api/test_stats.py", "api/test_compact_stats.py"),
-        ("api/test_settling.py",),
+        ("api/test_settling.py", "faults/test_any_faults.py"),
     ),
     "waiting": Group(
         ("api/flows/polling.py", "api/flows/wait_*.py", "_polling/*.py"),
@@ -81,6 +86,7 @@ GROUPS = {
             "tasks/test_event_trigger.py",
             "tasks/test_inbox_sensor.py",
             "tasks/test_sender_sensor.py",
+            "tasks/test_sensors.py",
             "tasks/test_task_status.py",
         ),
     ),
@@ -118,6 +124,7 @@ GROUPS = {
         ),
         (
             "webhook/test_drain.py",
+            "webhook/test_erasure.py",
             "webhook/test_h*.py",
             "webhook/test_receiver.py",
             "webhook/test_rotation.py",
@@ -155,8 +162,8 @@ preload_modules_file = "preload.txt"
 timeout_multiplier = 4.0
 timeout_constant = 30.0
 pytest_add_cli_args_test_selection = {tests}
-# Without the tests that measure time or memory: wrappers and other workers change both.
-pytest_add_cli_args = ["-k", "not drips and not memory_does"]
+# Without the tests that measure memory: wrappers and other workers change it.
+pytest_add_cli_args = ["-k", "not memory_does"]
 """
 
 # Slow to import, and without state that workers could share.

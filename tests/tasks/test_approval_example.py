@@ -16,7 +16,7 @@ from tests.tasks.test_example_dags import example
 
 asks = pytest.mark.skipif(
     AIRFLOW_VERSION < (3, 3),
-    reason="3.0 asks nobody; dag.test() of 3.1 and 3.2 cannot: see tests/real/airflow",
+    reason="3.0 asks nobody; dag.test() of 3.1 and 3.2 cannot: see tests/real/extra/test_demo.py",
 )
 
 

@@ -37,9 +37,9 @@ from tests.tasks.conftest import Done, Run
 from tests.tasks.loading import delete, sql_hook
 from tests.tasks.test_example_dags import example as example_dag
 from tests.warehouse.conftest import Warehouse
+from tests.warehouse.steps import CAMPAIGN_TABLE, STEPS, Service
+from tests.warehouse.steps import run as run_steps
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
-from tests.warehouse.test_service import CAMPAIGN_TABLE, STEPS, Service
-from tests.warehouse.test_service import run as run_steps
 
 pytestmark = pytest.mark.not_unit
 PROVIDERS = {"bigquery": "google", "databricks": "databricks", "redshift": "amazon", "snowflake": "snowflake"}
