@@ -25,7 +25,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_mail.emulator import EmulatorProcess
+from mail_emulator import EmulatorProcess
 
 VERSIONS = 100
 # As in a language: 30,000 words, the n-th in proportion to 1/n.

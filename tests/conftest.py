@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = ("kills", "airflow", "faults", "tasks", "warehouse", "hooks")

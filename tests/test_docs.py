@@ -17,7 +17,7 @@ from airflow.cli.cli_parser import get_parser as airflow_parser
 
 from airflow_provider_mail.__main__ import parser as provider_parser
 from airflow_provider_mail.cli.definition import get_cli_commands
-from airflow_provider_mail.emulator.__main__ import _options
+from mail_emulator.__main__ import _options
 from docs import commands as commands_page
 from docs import embed
 from tests.support.dags import AIRFLOW_VERSION
@@ -121,7 +121,7 @@ def test_commands_parse(line: str) -> None:
     program, *words = shlex.split(line, comments=True)
     if program == "python":
         module, words = words[1], words[2:]
-        parse = {"airflow_provider_mail": provider_parser().parse_args, "airflow_provider_mail.emulator": _options}
+        parse = {"airflow_provider_mail": provider_parser().parse_args, "mail_emulator": _options}
         parse[module](words)
     elif words[0] == "mail":
         provider_parser().parse_args(words[1:])

@@ -132,7 +132,7 @@ def campaign(args: Namespace) -> None:
 @command
 def emulator(args: Namespace) -> None:
     """``airflow mail emulator``."""
-    from airflow_provider_mail.emulator.__main__ import main
+    from mail_emulator.__main__ import main
 
     options = {
         "--host": args.host,

@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
 
-from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
+from mail_emulator import EmulatorProcess, EmulatorSettings
 from example_dags.demo.data import SENDER, UNSENDABLE, fill, make_carts, make_customers, make_lake
 from example_dags.demo.running import Airflow, Home, say
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow_provider_mail.emulator import EmulatorClient
+from mail_emulator import EmulatorClient
 
 SENDER = "news@example.com"
 UNSENDABLE = 25

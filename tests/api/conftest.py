@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import KINDS, QUICK, Driver, driver
 from tests.api.wire import Wire
 from tests.support.sampling import EVERYTHING

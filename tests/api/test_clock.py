@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver
 from tests.api.parts import MAX_OFFSET, ServiceClock, http_date
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, Driver
 from tests.api.parts import Effect, MailRequest, transport_error
 from tests.api.wire import Gate, Wire, http, read_request

@@ -27,7 +27,7 @@ from airflow_provider_mail.api.flows.import_contacts import batches, import_cont
 from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
 from airflow_provider_mail.api.flows.upload_chunks import MAX_REJECTED_ROWS
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.wire import Gate
 from tests.support.changes import at_request
 from tests.support.task_parts import Workers

@@ -27,7 +27,7 @@ from airflow_provider_mail.api.errors import (
 from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
 from tests.api.parts import ServiceClock
 from tests.support.changes import at_request, by_others

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.parts import Interrupt, Workers
 from tests.support.changes import at_request, time_out_task
 

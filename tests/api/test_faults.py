@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.faults import FAULT_KINDS, FaultKind
+from mail_emulator import Emulator
+from mail_emulator.faults import FAULT_KINDS, FaultKind
 from tests.api.driving import KINDS, Driver
 from tests.api.parts import Effect
 from tests.api.wire import closed_port

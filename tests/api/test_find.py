@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.campaigns import existing_campaigns
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
 from tests.api.parts import Concurrent, Flow
 from tests.api.test_paging import CAPS, ENDS, JOINS, End, Listing, Moves, in_turn, names

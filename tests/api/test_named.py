@@ -25,8 +25,8 @@ from airflow_provider_mail.api.lists import AddList, DeleteList
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from mail_emulator import Emulator
+from mail_emulator.faults import FAULT_KINDS
 from tests.api.driving import Driver
 from tests.support.changes import at_request, by_others
 from tests.support.sampling import examples

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import QUICK, Rehearsal
 from tests.api.parts import Changes, Pager, next_pages
 from tests.api.test_paging import CAPS, COUNTS, ENDS, JOINS, LEAVES, End, Listing, Moves, moves, names

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
 from airflow_provider_mail.api.flows.preflight import PreflightRules, Report, preflight
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver
 from tests.api.parts import fill, tags_of
 from tests.support.env import ROOT

@@ -22,7 +22,7 @@ from docs import exports
 from tests.api.parts import MailRequest
 
 PACKAGE = Path(airflow_provider_mail.__file__).parent
-SKIPPED = ("airflow_provider_mail.emulator.", "airflow_provider_mail.plugin")
+SKIPPED = ("mail_emulator.", "airflow_provider_mail.plugin")
 
 
 def subclasses(kind: type[Any]) -> set[type[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver
 from tests.api.parts import Effect, MailRequest
 

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.contacts import UpsertContact
 from airflow_provider_mail.api.errors import MailRejectedError, MailSandboxError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver
 from tests.api.parts import Effect
 from tests.document.examples import EXAMPLES, snapshot

@@ -15,8 +15,8 @@ import pytest
 from airflow_provider_mail import api
 from airflow_provider_mail.api.contacts import GetContactResponse
 from airflow_provider_mail.api.errors import chain_of
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from mail_emulator import Emulator
+from mail_emulator.faults import FAULT_KINDS
 from tests.api.driving import KINDS, Driver
 from tests.api.parts import Exchange, HttpResponse, MailRequest, parse_response
 from tests.api.wire import Wire, closed_port, http

@@ -16,7 +16,7 @@ from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
 from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsPollResult, StatsStabilityTracker, find_stats
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver
 from tests.machines.waiting_model import CONFIRM_SECONDS
 

@@ -14,7 +14,7 @@ from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import MailIncompleteError, MailRejectedError, MailServerError
 from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
 
 FIRST = date(2026, 1, 1)

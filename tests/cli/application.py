@@ -12,7 +12,7 @@ from airflow.models import Connection
 from airflow.utils.session import create_session
 from sqlalchemy import delete, select
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 
 CONN = "mail_oauth"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.__main__ import main
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 
 
 @dataclass(frozen=True)

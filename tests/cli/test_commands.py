@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.cli.conftest import Command
 from tests.support.changes import at_request
 

@@ -16,7 +16,7 @@ from airflow.jobs.job import Job
 from airflow.models import Connection
 from airflow.utils.session import create_session
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.webhook.tokens import Tokens
 from tests.cli.conftest import Command, Said
 from tests.support.dags import AIRFLOW_VERSION

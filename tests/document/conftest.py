@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 
 COLLECTED = pytest.StashKey[frozenset[str]]()
 """The names of all tests of this run, also of those that it leaves out."""

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from airflow_provider_mail import api
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 
 ADA = "ada@example.com"
 NEWS, SHOP = "news@shop.example", "shop@shop.example"

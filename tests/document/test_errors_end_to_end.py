@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError, MailServerError, MailValidationError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.document.fact_rows import ERRORS
 from tests.document.fact_types import UNLISTED
 from tests.document.models import REQUESTS, model_of, operation_of, unchecked

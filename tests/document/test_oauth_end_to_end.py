@@ -13,7 +13,7 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.api.oauth import GetToken, TokenResponse, authorize_url
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.document.fact_rows import LIMITS, TOKEN_PERMANENT
 
 LIMIT = {row.item: row.value[0] for row in LIMITS}

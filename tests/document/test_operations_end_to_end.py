@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from airflow_provider_mail.api import MailClient
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.document.examples import EXAMPLES
 from tests.document.fact_types import UNLISTED, Operation
 from tests.document.models import REQUESTS, model_of

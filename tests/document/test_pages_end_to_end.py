@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_mail.api import GetCampaigns, GetListContacts, GetLists, GetTemplates, MailClient
 from airflow_provider_mail.api.errors import MailRejectedError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.document.fact_rows import LIMITS
 from tests.document.models import unchecked
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from airflow_provider_mail import api
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.flows.adopt_campaign import differences
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.document.facts import LANGUAGES
 from tests.document.strategies import IN_A_LINE, anything, at_most_bytes, lines, phone_numbers
 from tests.support.sampling import examples

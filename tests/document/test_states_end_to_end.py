@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 
 NAME, BOTH = "spring", ["ada@example.com", "bob@example.com"]
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.events import USER_AGENT, MailEvent, parse_push
 from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook, SenderCallback
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.document.fact_rows import EVENTS, LIMITS
 from tests.emulator.listener import Listener
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.emulator.listener import Listener
 
 TLS = ssl.create_default_context()

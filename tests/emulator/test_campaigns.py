@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.emulator.conftest import Api
 
 FILE = base64.b64encode(b"price list").decode()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator, EmulatorClient, EmulatorSettings
-from airflow_provider_mail.emulator.__main__ import main
-from airflow_provider_mail.emulator.demo_data import add_demo_data
+from mail_emulator import Emulator, EmulatorClient, EmulatorSettings
+from mail_emulator.__main__ import main
+from mail_emulator.demo_data import add_demo_data
 from tests.emulator.conftest import Api
 
 Control = Emulator | EmulatorClient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_mail.emulator.service import OPERATIONS
+from mail_emulator.service import OPERATIONS
 from tests.document import facts
 from tests.emulator.conftest import Api
 

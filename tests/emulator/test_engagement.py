@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.emulator import EmulatorSettings
-from airflow_provider_mail.emulator.recipient_behaviour import (
+from mail_emulator import EmulatorSettings
+from mail_emulator.recipient_behavior import (
     count_at,
     end_ms,
     expected_reactions,

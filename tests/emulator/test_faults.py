@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from mail_emulator.faults import FAULT_KINDS
 from tests.emulator.conftest import Api
 
 ADD = "lists/add"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
-from airflow_provider_mail.emulator.inbox import forward
+from mail_emulator import Emulator, EmulatorSettings
+from mail_emulator.inbox import forward
 from tests.emulator.conftest import LETTER, SEND, Api
 
 

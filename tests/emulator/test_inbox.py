@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from tests.emulator.conftest import LETTER, SEND, Api, batch
 from tests.emulator.listener import Listener
 

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from mail_emulator import Emulator
+from mail_emulator.faults import FAULT_KINDS
 from tests.emulator.conftest import LETTER, SEND, Api
 
 HOSTILE = """</title></pre></iframe><script>alert(1)</script>"><img src=x onerror=alert(1)>'{{7*7}}{% x %}"""

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator, MailDeleteCampaignOperator
 from airflow_provider_mail.operators.contacts import MailDeleteContactOperator, MailUpsertContactOperator
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator

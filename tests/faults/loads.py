@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,

@@ -16,7 +16,7 @@ from airflow_provider_mail.api.flows.statistics import campaign_stats, transacti
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.templates import GetTemplates, find_template
 from airflow_provider_mail.api.transactional import GetTransactionalStats
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.api.driving import Driver, SyncDriver, driver
 from tests.faults.trying import Fault, Said, Workload
 

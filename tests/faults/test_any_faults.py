@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.faults.changes import NAMED, PREFLIGHTS
 from tests.faults.loads import LOADS
 from tests.faults.reads import READS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._polling.inbox_reader import InboxReader  # noqa: F401
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 
 API_KEY = "key-of-the-tests"

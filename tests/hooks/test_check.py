@@ -13,7 +13,7 @@ from airflow.models import Connection
 
 from airflow_provider_mail.api.errors import MailConnectError
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.api.wire import closed_port
 from tests.hooks.conftest import API_KEY

@@ -17,7 +17,7 @@ from asgiref.sync import async_to_sync
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import BaseHook

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.api.parts import CONNECT_MESSAGES, PROXY_MESSAGES, explain, transport_error

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_mail.api.errors import MailConfigError, chain_of
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import redact

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.hooks.wire import Authority
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api import AddList, GetLists, ImportPlan, MailRequest, find_list
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 
 

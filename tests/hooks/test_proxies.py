@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.api.wire import Wire, http
 from tests.hooks.conftest import API_KEY

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 
 

@@ -36,8 +36,8 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.flows.adopt_campaign import Creation
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.faults import FAULT_KINDS
+from mail_emulator import Emulator
+from mail_emulator.faults import FAULT_KINDS
 from tests.support.changes import at_request, by_others
 from tests.support.clock import Clock
 from tests.support.creation import Killed, StateStore, creation_record, killed_after

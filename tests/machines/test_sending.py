@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowException
 from tests.support.changes import at_every_request

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from tests.machines.waiting_model import Poll, expected
 from tests.support.clock import Clock, passes

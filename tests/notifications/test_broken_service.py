@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications.mail import MailNotifier
 from airflow_provider_mail.utils import emailer

@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk import task
 
 from airflow_provider_mail.api.errors import MailAuthError, MailConfigError, MailValidationError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.utils.emailer import send_email
 from tests.notifications.conftest import PEOPLE, addressees, bodies
 from tests.support.dags import AIRFLOW_VERSION

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.utils.emailer import send_email
 from tests.notifications.conftest import DEADLINE, addressees, bodies, notify
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from airflow.sdk import DAG, BaseNotifier, get_current_context, task
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.notifications.mail import MailNotifier, send_mail_notification
 from airflow_provider_mail.version_compat import mask_secret
 from tests.notifications.conftest import AIRFLOW, DEADLINE, PEOPLE, addressees, bodies, notify

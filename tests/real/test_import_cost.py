@@ -39,7 +39,7 @@ def test_parsing_adds_few_modules_and_no_heavy_one() -> None:
     assert len(ours) <= MAX_MODULES, "\n".join(sorted(ours))
     others = set(parsed.modules) - ours
     assert len(others) <= MAX_OF_OTHERS, "\n".join(sorted(others))
-    assert within(parsed, *HEAVY, "airflow_provider_mail.emulator", "airflow_provider_mail.webhook") == set()
+    assert within(parsed, *HEAVY, "mail_emulator", "airflow_provider_mail.webhook") == set()
     with_models = {
         module.__name__
         for module in map(importlib.import_module, modules_below("api"))

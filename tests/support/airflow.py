@@ -14,7 +14,7 @@ from typing import Any, LiteralString, Self, TypeVar
 
 import psycopg
 
-from airflow_provider_mail.emulator import Emulator, EmulatorClient
+from mail_emulator import Emulator, EmulatorClient
 from tests.support import env
 from tests.support.postgres import Database
 from tests.support.processes import PATIENCE, Component, free_port, wait_until

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from airflow_provider_mail.api._core.requests import MailRequest
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.faults import Plan
-from airflow_provider_mail.emulator.journal import Entry
-from airflow_provider_mail.emulator.responses import Response
-from airflow_provider_mail.emulator.service import Request, Service
+from mail_emulator import Emulator
+from mail_emulator.faults import Plan
+from mail_emulator.journal import Entry
+from mail_emulator.responses import Response
+from mail_emulator.service import Request, Service
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 from tests.support.dags import AIRFLOW_VERSION
 

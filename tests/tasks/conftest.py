@@ -19,7 +19,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION, RunResult

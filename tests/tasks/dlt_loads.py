@@ -16,7 +16,7 @@ import time_machine
 
 from airflow_provider_mail._dlt_watermarks import DaysToRead, span  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api import ClientConfig, MailClient
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,

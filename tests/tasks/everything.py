@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator, chain
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.config import RetryRule
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import client_config
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.airflow_api import airflow_api

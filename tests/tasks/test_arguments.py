@@ -12,7 +12,7 @@ from airflow.sdk import DAG, BaseOperator, task
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator, MailUpsertContactOperator
 from airflow_provider_mail.operators.senders import MailAddSenderOperator

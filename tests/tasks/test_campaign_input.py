@@ -18,7 +18,7 @@ from jinja2 import DebugUndefined, StrictUndefined, Undefined
 
 from airflow_provider_mail._task.list_names import list_names
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators import campaigns
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.tasks.conftest import TASK, Run

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._task import on_kill
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from tests.support.changes import at_request

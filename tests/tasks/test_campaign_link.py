@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow.serialization import serialized_objects
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.get_provider_info import get_provider_info
 from airflow_provider_mail.hooks.connection import campaign_url, placeholders_of
 from airflow_provider_mail.links import LINK_KEY, MailCampaignLink

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import PokeReturnValue
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.support.clock import Clock

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from tests.support.changes import at_request
 from tests.support.clock import Clock, passes

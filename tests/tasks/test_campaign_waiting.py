@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from tests.support.changes import at_request

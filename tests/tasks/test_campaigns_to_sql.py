@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from tests.support.env import ROOT

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.errors import MailIncompleteError, MailInterruptedError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import UnconfirmedError

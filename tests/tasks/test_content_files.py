@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail._task.arguments import from_file
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from tests.support.creation import RECORD_KEY, StateStore, creation_record
 from tests.support.dags import AIRFLOW_VERSION

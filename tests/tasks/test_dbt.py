@@ -16,7 +16,7 @@ import pytest
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,

@@ -20,7 +20,7 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.api import AddTemplate, DeleteList, DeleteTemplate, MailClient, MailError
 from airflow_provider_mail.dlt_source import mail_source
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 from tests.tasks.conftest import Run, SqlDatabase

@@ -15,7 +15,7 @@ from dlt.pipeline.exceptions import PipelineStepFailed
 from airflow_provider_mail import dlt_source
 from airflow_provider_mail.api import AddTemplate, DeleteTemplate, MailClient, MailError
 from airflow_provider_mail.dlt_source import mail_source
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
     IGNORED,

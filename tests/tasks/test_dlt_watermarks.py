@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api import ClientConfig, DeleteList, DeleteSender, DeleteTemplate, MailClient
 from airflow_provider_mail.dlt_source import mail_source
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
     IGNORED,
     START,

@@ -19,7 +19,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.templates import AddTemplate
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from tests.hooks.wire import Authority

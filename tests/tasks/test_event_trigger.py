@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from airflow.triggers.base import BaseEventTrigger
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger as Trigger
 from tests.support.clock import Clock, passes
 from tests.tasks.conftest import Connect, Run

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.document.examples import snapshot
 from tests.document.fact_types import READ
 from tests.document.facts import OPERATIONS

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.support.env import ROOT
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.inboxes import new_inbox, push

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.support.changes import at_request, time_out_task

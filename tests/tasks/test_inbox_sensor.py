@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import version_compat
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.triggers.events import MailInboxTrigger
 from airflow_provider_mail.webhook.inbox import Inbox

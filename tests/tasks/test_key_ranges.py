@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError

@@ -26,7 +26,7 @@ from airflow_provider_mail.assets import (
     table_asset,
     transactional_stats_asset,
 )
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from tests.support.env import ROOT

@@ -13,7 +13,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_provider_mail.api.errors import MailIncompleteError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
     MailContactsToObjectStorageOperator,

@@ -16,7 +16,7 @@ from airflow.sdk.io import attach, store
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,

@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import chain
 
 from airflow_provider_mail.api.campaigns import GetCampaigns
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator

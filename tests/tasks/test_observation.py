@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.warehouse import load as warehouse_load
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from tests.support.clock import Clock

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.contacts import Contact
-from airflow_provider_mail.emulator import Emulator, codec
+from mail_emulator import Emulator, codec
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.loading import LOADS, executed, load_task
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import CAMPAIGN

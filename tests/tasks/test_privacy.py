@@ -16,7 +16,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.contacts import GetContact, UpsertContact
 from airflow_provider_mail.api.errors import chain_of
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator

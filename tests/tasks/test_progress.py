@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk import get_current_context
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock

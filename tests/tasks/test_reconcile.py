@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.version_compat import AirflowException

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.flows.validate_rows import Reject
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.support.task_parts import RejectSpool

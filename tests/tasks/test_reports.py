@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.io import attach, store
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Done, Run
 from tests.tasks.everything import OPERATORS
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.support.changes import at_request, time_out_task

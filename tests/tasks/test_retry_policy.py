@@ -22,7 +22,7 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.api.transactional import SendMail
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from tests.support.clock import Clock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor

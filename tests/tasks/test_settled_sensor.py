@@ -10,7 +10,7 @@ import pytest
 from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.sdk import DAG
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION

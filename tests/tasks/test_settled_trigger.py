@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from tests.support.clock import passes
 from tests.tasks.triggering import (

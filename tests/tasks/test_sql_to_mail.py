@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.api.flows.batches import cut
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from tests.support.task_parts import MEMORY_BYTES, ChunkSpool, RowMessages
 from tests.tasks.conftest import TASK, Run, SqlDatabase

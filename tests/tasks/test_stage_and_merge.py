@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers import object_storage_to_sql
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,

@@ -15,7 +15,7 @@ from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS, LOADS, TRANSACTIONAL_STATS, UTC, executed, windows

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Param, task
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.lists import MailCreateListOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor

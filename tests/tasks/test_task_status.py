@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger, MailCampaignTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from airflow_provider_mail.webhook.inbox import Inbox

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.batches import cut
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Connect, Run

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.api.transactional import SendMail
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import MailSendOperator
 from tests.support.changes import at_request, time_out_task

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailRejectedError
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.support.operator_parts import AirflowErrors, errors_log, without_addresses
 from tests.tasks.conftest import TASK, Connect, Run

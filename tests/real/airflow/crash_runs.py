@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
+from mail_emulator import EmulatorProcess, EmulatorSettings
 from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.processes import PATIENCE, wait_until
 

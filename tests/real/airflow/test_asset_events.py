@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database

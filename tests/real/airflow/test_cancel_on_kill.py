@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from tests.real.airflow.leak_cases import ANSWERS, ELSEWHERE, JSON, NEVER, PLANTED, SECRETS, SHAPES
 from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION

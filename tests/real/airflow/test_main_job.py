@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from tests.real.airflow.statistics import COUNTS, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.postgres import Database, PostgresServer

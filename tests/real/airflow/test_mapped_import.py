@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_mail.emulator import EmulatorSettings
-from airflow_provider_mail.emulator.client import EmulatorProcess
+from mail_emulator import EmulatorSettings
+from mail_emulator.client import EmulatorProcess
 from tests.support.airflow import RunningAirflow
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Component, free_port, wait_until

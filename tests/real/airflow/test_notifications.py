@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.browser import browser, chromium
 from tests.support.dags import AIRFLOW_VERSION

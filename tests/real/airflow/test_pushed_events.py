@@ -14,7 +14,7 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.transactional import MessageVersion, Recipient, SendBatch
 from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.one_airflow import YESTERDAY
 from tests.support.postgres import Database

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.warehouse.table import LOAD_COLUMNS
 from tests.real.airflow.statistics import COUNTS, Row, stored
 from tests.support.airflow import RunningAirflow

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.lists import GetLists
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from benchmarks.parse_time import measure
 from tests.api.driving import KINDS, driver
 from tests.support.processes import PATIENCE

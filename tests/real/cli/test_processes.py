@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.client import EmulatorClient
+from mail_emulator import Emulator
+from mail_emulator.client import EmulatorClient
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 

@@ -27,8 +27,8 @@ class OnlyAllowed(importlib.abc.MetaPathFinder):
 # First on the path, before an editable installation of this project.
 sys.path.insert(0, sys.argv[1])
 sys.meta_path.insert(0, OnlyAllowed())
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator import __main__, client, demo_data
+from mail_emulator import Emulator
+from mail_emulator import __main__, client, demo_data
 assert __main__.__file__.startswith(sys.argv[1]), __main__.__file__
 with Emulator(forward_smtp="127.0.0.1:9") as emulator:
     demo_data.add_demo_data(emulator)

@@ -7,7 +7,7 @@ from email import policy
 from email.message import EmailMessage
 from typing import Any
 
-from airflow_provider_mail.emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator, EmulatorSettings
 from tests.emulator.conftest import LETTER, SEND, Api
 from tests.support.processes import free_port, wait_until
 

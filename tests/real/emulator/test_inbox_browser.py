@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
-from airflow_provider_mail.emulator.demo_data import add_demo_data
+from mail_emulator import Emulator
+from mail_emulator.demo_data import add_demo_data
 from tests.emulator.conftest import LETTER, SEND, Api
 from tests.support.browser import Open, violations, visits
 from tests.support.processes import wait_until

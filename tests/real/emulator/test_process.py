@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 import airflow_provider_mail
-from airflow_provider_mail.emulator import EmulatorProcess, EmulatorSettings
+from mail_emulator import EmulatorProcess, EmulatorSettings
 from tests.support.processes import wait_until
 
-COMMAND = [sys.executable, "-m", "airflow_provider_mail.emulator", "--port", "0"]
+COMMAND = [sys.executable, "-m", "mail_emulator", "--port", "0"]
 HOME = Path(airflow_provider_mail.__file__).parents[1]
 
 
@@ -122,7 +122,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 def test_it_ends_with_the_process_that_started_it() -> None:
     script = """
 import os
-from airflow_provider_mail.emulator import EmulatorProcess
+from mail_emulator import EmulatorProcess
 emulator = EmulatorProcess()
 emulator.start()
 print(emulator.pid, flush=True)

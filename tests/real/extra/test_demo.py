@@ -21,7 +21,7 @@ import httpx
 import psutil
 import pytest
 
-from airflow_provider_mail.emulator import EmulatorClient
+from mail_emulator import EmulatorClient
 from tests.support import env
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import PATIENCE, wait_until

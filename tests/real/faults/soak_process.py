@@ -25,7 +25,7 @@ import psutil
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.emulator.client import EmulatorClient
+from mail_emulator.client import EmulatorClient
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator

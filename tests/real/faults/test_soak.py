@@ -13,7 +13,7 @@ from itertools import count
 
 import pytest
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from tests.faults.changes import NAMED, PREFLIGHTS
 from tests.faults.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
 from tests.faults.loads import LOADS

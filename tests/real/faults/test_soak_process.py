@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_mail.emulator.client import EmulatorProcess
+from mail_emulator.client import EmulatorProcess
 
 SECONDS = float(os.environ.get("MAIL_SOAK_PROCESS_SECONDS", "5"))
 WARM_UP_SECONDS = 60

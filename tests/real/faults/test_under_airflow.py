@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail.emulator import Emulator
+from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from tests.faults.trying import FOREVER, VARIANTS, Fault

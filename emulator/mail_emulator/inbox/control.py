@@ -1,0 +1,131 @@
+"""The control functions of the inbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mail_emulator.inbox import mail, reactions
+from mail_emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL, Mails, Place, Wanted
+from mail_emulator.inbox.search_index import SearchIndex, words
+from mail_emulator.markup import to_text
+from mail_emulator.rpc import Channel, Group, control
+
+
+class InboxControl(Group):
+    """The mail that was sent: a mail is the copy of a message or a campaign for one recipient."""
+
+    name = "inbox"
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel)
+        self._search_index: SearchIndex | None = None
+
+    @control
+    def search(
+        self,
+        text: str = "",
+        *,
+        kind: str | None = None,
+        status: str | None = None,
+        mail_name: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+        index_seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """Find mail: ``mails`` (newest first), ``total``, and ``unindexed``, the messages not searched by their text.
+
+        Each of ``mails`` has id, kind, at (ISO 8601), email, name, subject, from_email, from_name, mail_name (of a
+        campaign) and status.
+
+        :param text: words; each is the beginning of a word of the text, or a part of the recipient's address or name.
+        :param kind: ``campaign`` or ``transactional``. Default: both.
+        :param status: only mail with this event: an EventCode, ``Scheduled`` or ``Sending``. Default: all.
+        :param mail_name: only mail of the campaigns of this name. Default: all.
+        :param limit: maximum number of mails.
+        :param after: id of the mail to continue behind. Default: begin with the newest.
+        :param index_seconds: most seconds to spend on indexing new messages. Default: until all are indexed.
+        :raises ValueError: kind or status is unknown, or there is no mail with the id ``after``.
+        """
+        for name, value, allowed in (("kind", kind, (CAMPAIGN, TRANSACTIONAL)), ("status", status, STATUSES)):
+            if value is not None and value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        context, index = self.service.context(), self._index
+        index.update(index_seconds)
+        mails = Mails(context, Wanted(words(text), kind, status, mail_name))
+        places = mails.newest(limit, self._place(after) if after else None)
+        return {
+            "mails": mail.summaries(context, places),
+            "total": mails.count(),
+            "unindexed": index.missing(),
+        }
+
+    @control
+    def mail(self, mail_id: str) -> dict[str, Any]:
+        """Return a mail.
+
+        It has the fields of :meth:`search`, and recipients (role, email, name), reply_to, list_name, template,
+        category, campaign, unique_msg_id, attachment_name, attachment_bytes, content (HTML with tags filled in), text,
+        headers (pairs), source (the whole message) and events (code, at).
+
+        :param mail_id: its id.
+        :raises ValueError: there is none.
+        """
+        # Not at the top: an emulator whose inbox is not used does without the package `email`.
+        from mail_emulator.inbox.message import compose
+
+        fields = mail.read(self.service.context(), mail_id)
+        message = compose(fields)
+        headers = [(name, str(value)) for name, value in message.items()]
+        return {**fields, "text": to_text(fields["content"]), "headers": headers, "source": str(message)}
+
+    @control
+    def react(self, mail_id: str, code: str = "Opened") -> None:
+        """Let the recipient of a delivered mail react now, also when the settings or the request track nothing.
+
+        The reaction counts in the statistics and is pushed as an event. A click is an open too. A recipient of a
+        campaign who would have reacted later, according to the settings, does so again then, and counts twice.
+
+        :param mail_id: id of the mail.
+        :param code: ``Opened``, ``Clicked``, ``Unsubscribed`` or ``SpamReport``.
+        :raises ValueError: there is no such mail or reaction, or the mail was not delivered.
+        """
+        with self.service.store.transaction():
+            reactions.react(self.service.context(), mail_id, code)
+
+    @control
+    def react_to_campaign(self, mail_name: str, code: str = "Opened", people: int = 1) -> int:
+        """Let recipients of a campaign react who otherwise never would; return their number.
+
+        :param mail_name: the campaign's exact name.
+        :param code: the reaction, as for :meth:`react`.
+        :param people: maximum number of recipients.
+        :raises ValueError: there is no such campaign or reaction, or the campaign is not sent.
+        """
+        with self.service.store.transaction():
+            return reactions.react_to_campaign(self.service.context(), mail_name, code, people)
+
+    @control
+    def version(self) -> str:
+        """Return a text that differs when anything that the pages show has changed."""
+        service = self.service
+        return repr((
+            service.store.connection.total_changes,
+            service.journal.progress(),
+            service.clock.state(),
+            service.clock.now_ms() // 60_000,
+            [fault["struck"] for fault in service.faults.list()],
+        ))  # fmt: skip
+
+    @property
+    def _index(self) -> SearchIndex:
+        if self._search_index is None:
+            self._search_index = SearchIndex(self.service.store)
+        return self._search_index
+
+    def _place(self, mail_id: str) -> Place:
+        delivery_id, campaign_id, rank = mail.parse(mail_id)
+        table = "campaigns" if campaign_id else "deliveries"
+        at = self.service.store.value(f"SELECT send_at FROM {table} WHERE id = ?", [campaign_id or delivery_id])
+        if at is None:
+            raise mail.NoSuchMail(f"there is no mail {mail_id!r}")
+        return Place(at, campaign_id, -rank if campaign_id else delivery_id)

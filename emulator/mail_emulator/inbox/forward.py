@@ -1,0 +1,158 @@
+"""Forward delivered mail to an SMTP server, such as one that catches mail for developers."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import smtplib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from mail_emulator.campaign_life import DONE
+from mail_emulator.inbox import mail
+from mail_emulator.inbox.message import compose
+
+if TYPE_CHECKING:
+    from mail_emulator.service import Service
+
+log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS = 0.2
+_RETRY_SECONDS = 1.0
+_CHUNK = 100
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port.
+
+    :param text: ``HOST:PORT``.
+    :raises ValueError: it has another form.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise ValueError(f"--forward-smtp {text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+class Forwarder:
+    """Forwards each mail once it is delivered, one after the other, from a thread.
+
+    Mail that was delivered before the start, bounced or dropped is not forwarded. While the server cannot be reached,
+    mail waits; mail that the server rejects is logged by its id and skipped.
+
+    :param address: host and port of the SMTP server.
+    """
+
+    def __init__(self, service: Service, address: tuple[str, int]) -> None:
+        self._service = service
+        self._address = address
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="forward-smtp", daemon=True)
+        self._smtp: smtplib.SMTP | None = None
+        #: (send time, id) of scheduled deliveries.
+        self._scheduled: list[tuple[int, int]] = []
+        with service.lock:
+            store = service.store
+            self._generation = store.generation
+            self._delivery_id = store.value("SELECT coalesce(max(id), 0) FROM deliveries")
+            self._campaign_ids = {row["id"] for row in store.rows("SELECT id FROM campaigns WHERE state = ?", [DONE])}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current mail."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _notice_reset(self) -> None:
+        """Start over if the state was deleted: everything that exists now was added later."""
+        if self._generation != self._service.store.generation:
+            self._generation = self._service.store.generation
+            self._scheduled.clear()
+            self._delivery_id = 0
+            self._campaign_ids.clear()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PAUSE_SECONDS):
+            try:
+                for due in self._due():
+                    self._forward(due)
+                    if self._stopping.is_set():
+                        break
+            except Exception:
+                self._service.record_crash("forwarding mail")
+        if self._smtp is not None:
+            self._smtp.close()
+
+    def _due(self) -> Iterator[dict[str, Any]]:
+        """Yield the mail that was delivered since the last call."""
+        yield from self._due_transactional()
+        with self._service.lock:
+            self._notice_reset()
+            rows = self._service.store.rows("SELECT id, hard + soft AS first FROM campaigns WHERE state = ?", [DONE])
+        for row in rows:
+            if row["id"] not in self._campaign_ids:
+                self._campaign_ids.add(row["id"])
+                yield from self._campaign(row["id"], row["first"])
+
+    def _due_transactional(self) -> Iterator[dict[str, Any]]:
+        service = self._service
+        while True:
+            with service.lock:
+                self._notice_reset()
+                rows = service.store.rows(
+                    "SELECT id, send_at, dropped IS NULL AND bounce IS NULL AS delivered FROM deliveries WHERE id > ? "
+                    f"ORDER BY id LIMIT {_CHUNK}",
+                    [self._delivery_id],
+                )
+                for row in rows:
+                    self._delivery_id = row["id"]
+                    if row["delivered"]:
+                        heapq.heappush(self._scheduled, (row["send_at"], row["id"]))
+                now = service.clock.now_ms()
+                due = []
+                while self._scheduled and self._scheduled[0][0] <= now:
+                    due.append(mail.read(service.context(), f"t{heapq.heappop(self._scheduled)[1]}"))
+            yield from due
+            if not rows:
+                return
+
+    def _campaign(self, campaign_id: int, rank: int) -> Iterator[dict[str, Any]]:
+        service = self._service
+        while True:
+            with service.lock:
+                rows = service.store.rows(
+                    f"SELECT rank FROM recipients WHERE campaign_id = ? AND rank >= ? ORDER BY rank LIMIT {_CHUNK}",
+                    [campaign_id, rank],
+                )
+                due = [mail.read(service.context(), f"c{campaign_id}.{row['rank']}") for row in rows]
+            yield from due
+            if not rows:
+                return
+            rank = rows[-1]["rank"] + 1
+
+    def _forward(self, fields: dict[str, Any]) -> None:
+        message = compose(fields)
+        while not self._stopping.is_set():
+            try:
+                if self._smtp is None:
+                    self._smtp = smtplib.SMTP(*self._address, timeout=10)
+            except OSError as error:
+                log.warning("%s:%d cannot be reached, mail waits: %s", *self._address, error)
+                self._stopping.wait(_RETRY_SECONDS)
+                continue
+            try:
+                self._smtp.send_message(message, fields["from_email"], [fields["email"]])
+                return
+            except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused, ValueError) as error:
+                # The error's text may hold the recipient's address.
+                log.warning("%s:%d has rejected mail %s: %s", *self._address, fields["id"], type(error).__name__)
+                return
+            except smtplib.SMTPNotSupportedError:
+                log.warning("%s:%d cannot take the address of mail %s", *self._address, fields["id"])
+                return
+            except OSError:
+                self._smtp = None  # the connection has ended; try again over a new one
+                self._stopping.wait(_RETRY_SECONDS)

@@ -1,0 +1,191 @@
+"""Find mail: each copy of a message or a campaign that goes to one recipient is a mail."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from mail_emulator.campaign_life import DONE, REACTIONS, SENDING, first_rank
+from mail_emulator.inbox.search_index import match
+from mail_emulator.operations import Context
+from mail_emulator.recipient_behavior import count_at
+from mail_emulator.store import FIRST_CAMPAIGN_ID, Row
+
+CAMPAIGN, TRANSACTIONAL = "campaign", "transactional"
+#: The column of ``deliveries`` with the time of a reaction.
+REACTION_TIMES = {
+    "Opened": "opened_at",
+    "Clicked": "clicked_at",
+    "Unsubscribed": "unsubscribed_at",
+    "SpamReport": "spam_at",
+}
+#: The condition on a transactional mail that has had an event (an EventCode), or waits for the first one.
+_CONDITIONS = {
+    "Scheduled": "send_at > :now",
+    "Sending": "false",
+    "Dropped": "dropped IS NOT NULL AND send_at <= :now",
+    "Bounced": "bounce IS NOT NULL AND send_at <= :now",
+    "Delivered": "dropped IS NULL AND bounce IS NULL AND send_at <= :now",
+    **{code: f"{column} <= :now" for code, column in REACTION_TIMES.items()},
+}
+#: What a mail's status can be, in the order in which it changes.
+STATUSES = tuple(_CONDITIONS)
+
+Condition = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """The position of a mail in the order of send times."""
+
+    #: Send time in milliseconds.
+    at: int
+    #: Id of the campaign; 0 for transactional mail.
+    campaign_id: int
+    #: Id of the delivery, or the rank of the campaign's recipient with the sign changed: the first rank is the newest.
+    number: int
+
+    @property
+    def mail_id(self) -> str:
+        return f"c{self.campaign_id}.{-self.number}" if self.campaign_id else f"t{self.number}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Conditions on mail."""
+
+    #: Each must be in the text, at the beginning of a word, or in the recipient's address or name.
+    words: Sequence[str] = ()
+    #: ``campaign`` or ``transactional``; None is both.
+    kind: str | None = None
+    #: A member of `STATUSES`: what has happened to the mail; None is anything.
+    status: str | None = None
+    #: Name of the campaign; None is any.
+    mail_name: str | None = None
+
+
+class Mails:
+    """Finds mail.
+
+    :param context: state, settings and time. The search index is up to date.
+    """
+
+    def __init__(self, context: Context, wanted: Wanted) -> None:
+        self._context = context
+        self._store = context.store
+        self._wanted = wanted
+
+    def count(self) -> int:
+        """Return the number of mails."""
+        conditions = [("recipients", condition) for _, condition in self._campaigns()]
+        if condition := self._transactional():
+            conditions.append(("deliveries", condition))
+        return sum(
+            self._store.value(f"SELECT count(*) FROM {table} WHERE {where_sql}", values)
+            for table, (where_sql, values) in conditions
+        )
+
+    def newest(self, limit: int, after: Place | None = None) -> list[Place]:
+        """Return the places of mails, newest first.
+
+        :param after: the place to continue behind. Default: begin with the newest.
+        """
+        streams = (self._transactional_places(limit, after), self._campaign_places(limit, after))
+        return list(islice(heapq.merge(*streams, reverse=True), limit))
+
+    def _transactional_places(self, limit: int, after: Place | None) -> Iterator[Place]:
+        if not (condition := self._transactional()):
+            return
+        where_sql, values = condition
+        values["limit"] = limit
+        if after:
+            where_sql += " AND send_at <= :at AND (send_at < :at OR :campaign > 0 OR id < :number)"
+            values |= {"at": after.at, "campaign": after.campaign_id, "number": after.number}
+        for row in self._store.rows(
+            f"SELECT send_at, id FROM deliveries WHERE {where_sql} ORDER BY send_at DESC, id DESC LIMIT :limit", values
+        ):
+            yield Place(row["send_at"], 0, row["id"])
+
+    def _campaign_places(self, limit: int, after: Place | None) -> Iterator[Place]:
+        for campaign, (where_sql, values) in self._campaigns():
+            begin = (campaign["send_at"], campaign["id"])
+            if after and begin > (after.at, after.campaign_id):
+                continue
+            if after and begin == (after.at, after.campaign_id):
+                where_sql += " AND rank > :rank"
+                values["rank"] = -after.number
+            values["limit"] = limit
+            for row in self._store.rows(
+                f"SELECT rank FROM recipients WHERE {where_sql} ORDER BY rank LIMIT :limit", values
+            ):
+                yield Place(*begin, -row["rank"])
+
+    def _transactional(self) -> Condition | None:
+        """Return the condition on ``deliveries``; None when transactional mail is not wanted."""
+        wanted = self._wanted
+        if wanted.kind == CAMPAIGN or wanted.mail_name is not None:
+            return None
+        values: dict[str, Any] = {"now": self._context.now}
+        conditions = [_CONDITIONS[wanted.status] if wanted.status else "true"]
+        for number, word in enumerate(wanted.words):
+            values |= {f"word{number}": _containing(word), f"match{number}": match(word)}
+            conditions.append(
+                f"(email LIKE :word{number} ESCAPE '\\' OR name LIKE :word{number} ESCAPE '\\' OR message_id IN "
+                f"(SELECT rowid FROM temp.mail_index WHERE mail_index MATCH :match{number}))"
+            )
+        return " AND ".join(conditions), values
+
+    def _campaigns(self) -> Iterator[tuple[Row, Condition]]:
+        """Yield campaigns with recipients, newest first, and the condition on ``recipients`` of each."""
+        wanted = self._wanted
+        if wanted.kind == TRANSACTIONAL:
+            return
+        matches = [self._campaigns_with(word) for word in wanted.words]
+        for row in self._store.rows(
+            "SELECT * FROM campaigns WHERE state IN (?, ?) AND (? IS NULL OR name = ?) "
+            "AND EXISTS (SELECT 1 FROM recipients WHERE campaign_id = id) ORDER BY send_at DESC, id DESC",
+            [SENDING, DONE, wanted.mail_name, wanted.mail_name],
+        ):
+            in_address = [word for word, ids in zip(wanted.words, matches, strict=True) if row["id"] not in ids]
+            values: dict[str, Any] = {f"word{number}": _containing(word) for number, word in enumerate(in_address)}
+            conditions = [f"email LIKE :{name} ESCAPE '\\'" for name in values]
+            begin, end = self._ranks(row)
+            in_ranks = "rank >= :begin AND rank < :end"
+            if wanted.status in dict(REACTIONS):
+                by_hand = "SELECT rank FROM reactions WHERE campaign_id = :campaign AND code = :code"
+                in_ranks = f"({in_ranks} OR rank IN ({by_hand}))"
+            values |= {"campaign": row["id"], "begin": begin, "end": end, "code": wanted.status}
+            yield row, (" AND ".join(("campaign_id = :campaign", in_ranks, *conditions)), values)
+
+    def _campaigns_with(self, word: str) -> set[int]:
+        """Return the ids of the campaigns with this word in their text."""
+        rows = self._store.rows(
+            "SELECT rowid FROM temp.mail_index WHERE mail_index MATCH ? AND rowid >= ?",
+            [match(word), FIRST_CAMPAIGN_ID],
+        )
+        return {row["rowid"] for row in rows}
+
+    def _ranks(self, row: Row) -> tuple[int, int]:
+        """Return the ranks (from, to) of a campaign's recipients with the wanted status."""
+        status, bounced = self._wanted.status, row["hard"] + row["soft"]
+        everybody, nobody = (-row["dropped"], row["sent"]), (0, 0)
+        if status is None:
+            return everybody
+        if row["state"] == SENDING:
+            return everybody if status == "Sending" else nobody
+        if status in dict(REACTIONS):
+            column = dict(REACTIONS)[status]
+            first = first_rank(row, column)
+            elapsed = self._context.now - row["ended_at"]
+            return first, first + count_at(row[column], elapsed, self._context.settings)
+        ranks = {"Dropped": (-row["dropped"], 0), "Bounced": (0, bounced), "Delivered": (bounced, row["sent"])}
+        return ranks.get(status, nobody)
+
+
+def _containing(word: str) -> str:
+    """Return the pattern of LIKE for texts with this word in them; LIKE is several times as fast as `instr`."""
+    return "%" + re.sub(r"[%_\\]", r"\\\g<0>", word) + "%"

@@ -1,0 +1,106 @@
+"""Contact lists: add, get, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mail_emulator.clock import iso
+from mail_emulator.fields import SANDBOX, Body, Field, is_text, one_of, paging
+from mail_emulator.operations import Context, Operation
+from mail_emulator.responses import ServiceError
+from mail_emulator.store import Row
+
+DYNAMIC, STATIC = 0, 1
+
+
+def find(context: Context, name: str, team: str | None = None) -> Row | None:
+    """Return the list of this name; None when there is none.
+
+    :param team: its team. Default: the account's.
+    """
+    return context.store.row(
+        "SELECT * FROM lists WHERE team = ? AND name = ?", [team or context.settings.team_name, name]
+    )
+
+
+def create(context: Context, name: str, description: str | None) -> int:
+    """Create a static list in the account's team; return its id."""
+    settings = context.settings
+    return context.store.insert(
+        "lists",
+        team=settings.team_name,
+        team_id=settings.team_id,
+        name=name,
+        description=description,
+        type=STATIC,
+        creator=settings.user_id,
+        created=context.now,
+        modified=context.now,
+    )
+
+
+def _add(context: Context, body: Body) -> None:
+    if find(context, body["listName"]):
+        raise ServiceError(context.settings.duplicate_code, f"list {body['listName']} exists already")
+    create(context, body["listName"], body["listDescription"])
+
+
+def _get(context: Context, body: Body) -> dict[str, Any]:
+    conditions = ["team = ?"]
+    values: list[object] = [context.settings.team_name]
+    if body["search"] is not None:
+        conditions.append(context.contains("name"))
+        values.append(body["search"])
+    if body["listType"] is not None:
+        conditions.append("type = ?")
+        values.append(int(body["listType"]))
+    condition = " AND ".join(conditions)
+    order = {"CreateDate": "created", "ModifyDate": "modified"}[body["sort"] or "CreateDate"]
+    direction = "DESC" if context.settings.list_sort_descending else "ASC"
+    rows = context.store.rows(
+        f"SELECT * FROM lists WHERE {condition} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
+        [*values, *context.page(body)],
+    )
+    total = context.store.value(f"SELECT count(*) FROM lists WHERE {condition}", values)
+    return {"lists": [_to_json(context, row) for row in rows], "totalRecords": total}
+
+
+def _to_json(context: Context, row: Row) -> dict[str, Any]:
+    return {
+        "Id": row["id"],
+        "TeamId": row["team_id"],
+        context.settings.list_name_key: row["name"],
+        "ListStatus": row["status"],
+        "ListType": row["type"],
+        "ListFilters": row["filters"],
+        "CreateUserId": row["creator"],
+        "CreateDate": iso(row["created"]),
+        "ModifyDate": iso(row["modified"]),
+    }
+
+
+def _delete(context: Context, body: Body) -> None:
+    row = find(context, body["listName"])
+    if row is None:
+        context.not_found(f"list {body['listName']}")
+        return
+    context.store.members.remove_list(row["id"])
+    context.store.run("DELETE FROM lists WHERE id = ?", [row["id"]])
+
+
+_NAME = Field("listName", is_text, required=True)
+
+OPERATIONS = (
+    Operation("/v5/lists/add", (_NAME, Field("listDescription", is_text), SANDBOX), _add, sandbox=True),
+    Operation(
+        "/v5/lists/get",
+        (
+            Field("search", is_text),
+            Field("listType", one_of(DYNAMIC, STATIC, "0", "1")),
+            Field("sort", one_of("CreateDate", "ModifyDate")),
+            *paging(10),
+        ),
+        _get,
+    ),
+    Operation("/v5/lists/delete", (_NAME, SANDBOX), _delete, sandbox=True),
+)

@@ -1,0 +1,85 @@
+"""Email templates: add, get, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mail_emulator.clock import from_ms
+from mail_emulator.fields import Body, Field, is_text, one_of, paging, texts
+from mail_emulator.operations import Context, Operation
+from mail_emulator.responses import ServiceError
+from mail_emulator.settings import EmulatorSettings
+from mail_emulator.store import Row
+
+MAX_NAME_LENGTH = 250
+
+
+def find(context: Context, name: str) -> Row | None:
+    """Return the template of this name; None when there is none."""
+    return context.store.row("SELECT * FROM templates WHERE name = ?", [name])
+
+
+def add(context: Context, body: Body) -> None:
+    """Add a template (``template/add``).
+
+    :raises ServiceError: one of that name exists.
+    """
+    name = body["templateName"]
+    if find(context, name):
+        raise ServiceError(context.settings.duplicate_code, f"template {name} exists already")
+    context.store.insert(
+        "templates",
+        name=name,
+        content=body["templateContent"],
+        subject=body["templateSubject"],
+        editor=body["editorType"],
+        created=context.now,
+    )
+
+
+def _get(context: Context, body: Body) -> dict[str, Any]:
+    name = body["templateName"] or ""
+    condition = f"(? = '' OR {context.contains('name')})"
+    direction = "DESC" if context.settings.newest_first else "ASC"
+    rows = context.store.rows(
+        f"SELECT * FROM templates WHERE {condition} ORDER BY id {direction} LIMIT ? OFFSET ?",
+        [name, name, *context.page(body)],
+    )
+    total = context.store.value(f"SELECT count(*) FROM templates WHERE {condition}", [name, name])
+    return {"templateList": [_to_json(row) for row in rows], "totalRecords": total}
+
+
+def _to_json(row: Row) -> dict[str, Any]:
+    return {
+        "templateName": row["name"],
+        "templateContent": row["content"],
+        "templateSubject": row["subject"],
+        "createDate": f"{from_ms(row['created']):%Y-%m-%d %H:%M:%S}.{row['created'] % 1000:03d}",
+    }
+
+
+def _delete(context: Context, body: Body) -> None:
+    if not context.store.run("DELETE FROM templates WHERE name = ?", [body["templateName"]]):
+        context.not_found(f"template {body['templateName']}")
+
+
+def _is_name(value: Any, settings: EmulatorSettings) -> str | None:
+    if not isinstance(value, str):
+        return "must be a string"
+    length = len(value.encode()) if settings.template_name_unit == "bytes" else len(value)
+    return f"exceeds {MAX_NAME_LENGTH} {settings.template_name_unit}" if length > MAX_NAME_LENGTH else None
+
+
+OPERATIONS = (
+    Operation(
+        "/v5/campaign/mail/template/add",
+        (
+            Field("templateName", _is_name, required=True),
+            *texts("templateContent", "templateSubject", required=True),
+            Field("editorType", one_of("DRAG", "CLASSIC"), default="DRAG"),
+        ),
+        add,
+    ),
+    Operation("/v5/campaign/mail/template/get", (Field("templateName", is_text), *paging(10)), _get),
+    Operation("/v5/campaign/mail/template/delete", (Field("templateName", is_text, required=True),), _delete),
+)
