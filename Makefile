@@ -173,14 +173,14 @@ clean:
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov build dist
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml $(CONSTRAINTS)
+$(INSTALLED): pyproject.toml emulator/pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Python 3.11, 3.12 or 3.13 is needed: $(PYTHON) is `$(PYTHON) --version`. Try PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "$(PYTHON) -m venv does not work. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Installing Airflow $(AIRFLOW) and the tools into $(VENV) (once)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check uv
-	@$(INSTALL) --override constraints/overrides.txt --editable . --group dev
+	@$(INSTALL) --override constraints/overrides.txt --editable . --editable ./emulator --group dev
 	@$(INSTALL) mysqlclient 2>/dev/null || \
 	  echo "mysqlclient cannot be compiled here: the tests of MySQL use mysql-connector-python alone. To test both, on Debian" \
 	    "and Ubuntu: apt-get install libmariadb-dev pkg-config gcc python3-dev, then make clean"
@@ -194,18 +194,18 @@ $(SITE_INSTALLED) $(BUILD_INSTALLED) $(DBT_INSTALLED): pyproject.toml constraint
 	  $(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/$$group.txt --group $$group
 	@touch $@
 
-$(LOWEST_INSTALLED): pyproject.toml constraints/lowest constraints/airflow-3.0.txt
+$(LOWEST_INSTALLED): pyproject.toml emulator/pyproject.toml constraints/lowest constraints/airflow-3.0.txt
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@$(PYTHON) constraints/lowest > $(@D)/constraints.txt
 	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints $(@D)/constraints.txt \
-	  --override constraints/overrides.txt --editable . --group dev
+	  --override constraints/overrides.txt --editable . --editable ./emulator --group dev
 	@touch $@
 
 # Of its own, since fakesnow needs another sqlglot.
-$(WAREHOUSES_INSTALLED): pyproject.toml constraints/warehouses.txt
+$(WAREHOUSES_INSTALLED): pyproject.toml emulator/pyproject.toml constraints/warehouses.txt
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/warehouses.txt \
-	  --override constraints/overrides.txt --editable . --group warehouses
+	  --override constraints/overrides.txt --editable . --editable ./emulator --group warehouses
 	@touch $@

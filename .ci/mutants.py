@@ -152,7 +152,7 @@ CONFIGURATION = """
 debug = true  # what the tests print, for the log
 source_paths = ["airflow_provider_mail"]
 only_mutate = {only_mutate}
-also_copy = ["conftest.py", "docs", "example_dags"]
+also_copy = ["conftest.py", "docs", "emulator", "example_dags"]
 # Lines with the words of a message or the keywords of an SQL statement.
 do_not_mutate_patterns = ['"[^"]* [^"]* [^"]*"']
 # A worker must inherit neither threads of the tests that ran before, nor an Airflow whose database is another worker's.
@@ -183,7 +183,7 @@ def files(folder: str, patterns: tuple[str, ...]) -> list[str]:
 def prepare(workspace: Path) -> None:
     """Copy the project into a workspace, which mutmut may fill, and enter it."""
     shutil.rmtree(workspace, ignore_errors=True)
-    for name in ("airflow_provider_mail", "docs", "example_dags", "tests"):
+    for name in ("airflow_provider_mail", "docs", "emulator", "example_dags", "tests"):
         shutil.copytree(ROOT / name, workspace / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "conftest.py", workspace)
     (workspace / "preload.txt").write_text("\n".join(PRELOADED))

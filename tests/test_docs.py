@@ -17,9 +17,9 @@ from airflow.cli.cli_parser import get_parser as airflow_parser
 
 from airflow_provider_mail.__main__ import parser as provider_parser
 from airflow_provider_mail.cli.definition import get_cli_commands
-from mail_emulator.__main__ import _options
 from docs import commands as commands_page
 from docs import embed
+from mail_emulator.__main__ import _options
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
 

@@ -33,7 +33,7 @@ MODULES = (
         "api",
     ),
     "dlt_source",
-    "emulator",
+    "mail_emulator",
 )
 CHANGED = """The public surface has changed (- recorded, + now):
 
@@ -52,6 +52,10 @@ def public_modules() -> Iterator[str]:
     yield from MODULES
 
 
+def full_name(module: str) -> str:
+    return module if module == "mail_emulator" else f"airflow_provider_mail.{module}"
+
+
 def names() -> dict[str, list[str]]:
     """The public names by module."""
     found = {}
@@ -59,7 +63,7 @@ def names() -> dict[str, list[str]]:
         if name == "retry_policy" and AIRFLOW_VERSION < (3, 3):
             found[name] = ["MailRetryPolicy"]
             continue
-        found[name] = sorted(importlib.import_module(f"airflow_provider_mail.{name}").__all__)
+        found[name] = sorted(importlib.import_module(full_name(name)).__all__)
     return found
 
 
@@ -71,7 +75,7 @@ def surface() -> list[str]:
             lines.append(f"{module}.MailRetryPolicy()")
             continue
         for name in public:
-            value = getattr(importlib.import_module(f"airflow_provider_mail.{module}"), name)
+            value = getattr(importlib.import_module(full_name(module)), name)
             lines.append(f"{module}.{name}{arguments(value)}")
             if name in ("MailHook", "MailClient", "AsyncMailClient"):
                 methods = inspect.getmembers(value, inspect.isfunction)
@@ -103,7 +107,7 @@ def table() -> str:
     """The names as a table for the page."""
     rows = []
     for module, public in names().items():
-        rows.append(f"| `airflow_provider_mail.{module}` | {', '.join(f'`{name}`' for name in public)} |")
+        rows.append(f"| `{full_name(module)}` | {', '.join(f'`{name}`' for name in public)} |")
     return "\n".join(["| import from | names |", "|---|---|", *rows])
 
 
@@ -131,7 +135,7 @@ def test_a_public_module_lists_its_names(module: str) -> None:
     """What a module defines and does not list is underscored or for the package alone; what it lists exists."""
     if module == "retry_policy" and AIRFLOW_VERSION < (3, 3):
         pytest.skip("older Airflows have no retry policies")
-    loaded = importlib.import_module(f"airflow_provider_mail.{module}")
+    loaded = importlib.import_module(full_name(module))
     assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
     classes = {
         name

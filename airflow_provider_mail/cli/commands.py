@@ -132,7 +132,12 @@ def campaign(args: Namespace) -> None:
 @command
 def emulator(args: Namespace) -> None:
     """``airflow mail emulator``."""
-    from mail_emulator.__main__ import main
+    try:
+        from mail_emulator.__main__ import main
+    except ModuleNotFoundError as error:
+        if error.name != "mail_emulator":
+            raise
+        raise SystemExit("The emulator is not installed: pip install 'airflow-provider-mail[emulator]'") from None
 
     options = {
         "--host": args.host,

@@ -16,6 +16,7 @@ import griffe
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "airflow_provider_mail"
+EMULATOR = "mail_emulator"
 SECTIONS = {
     "Operators": "operators.",
     "Transfers": "transfers.",
@@ -26,9 +27,9 @@ SECTIONS = {
     "Assets, lineage, links and retries": ("assets", "lineage", "links", "retry_policy"),
     "Client and requests": "api",
     "Source for dlt": "dlt_source",
-    "Emulator": "emulator",
+    "Emulator": EMULATOR,
 }
-WITH_METHODS = ("hooks.mail", "lineage", "api", "emulator")
+WITH_METHODS = ("hooks.mail", "lineage", "api", EMULATOR)
 """Where methods are public too: those of operators, sensors and triggers are Airflow's business."""
 
 
@@ -36,7 +37,7 @@ WITH_METHODS = ("hooks.mail", "lineage", "api", "emulator")
 class Public:
     """A public name.
 
-    :param module: module that it is imported from, below the package.
+    :param module: module that it is imported from, below the package; of the emulator its package.
     :param name: the name.
     :param source: what the source says of it.
     """
@@ -54,6 +55,11 @@ class Public:
         return f"api.{'requests' if defined[0] == '_core' else defined[0]}"
 
     @property
+    def full_module(self) -> str:
+        """The module that it is imported from."""
+        return self.module if self.module == EMULATOR else f"{PACKAGE}.{self.module}"
+
+    @property
     def summary(self) -> str:
         """The first paragraph of the docstring, on one line."""
         text = self.source.docstring.value if self.source.docstring else ""
@@ -68,18 +74,20 @@ class Public:
 
 
 @cache
-def package() -> griffe.Object:
-    """Return the package, read from its source."""
-    return original(griffe.load(PACKAGE, search_paths=[ROOT], resolve_aliases=True, resolve_external=False))
+def package(name: str = PACKAGE) -> griffe.Object:
+    """Return a package, read from its source."""
+    paths = [ROOT, ROOT / "emulator"]
+    return original(griffe.load(name, search_paths=paths, resolve_aliases=True, resolve_external=False))
 
 
 @cache
 def public_names() -> list[Public]:
     """Return everything that the table of ``public.md`` lists."""
     table = (ROOT / "docs" / "public.md").read_text().partition("<!-- names -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(rf"^\| `(?:{PACKAGE}\.)?([\w.]+)` \| (.*) \|$", table, re.MULTILINE)
     return [
-        Public(module, name, original(package()[f"{module}.{name}"]))
-        for module, names in re.findall(rf"^\| `{PACKAGE}\.([\w.]+)` \| (.*) \|$", table, re.MULTILINE)
+        Public(module, name, original(package(EMULATOR)[name] if module == EMULATOR else package()[f"{module}.{name}"]))
+        for module, names in rows
         for name in re.findall(r"`(\w+)`", names)
     ]
 
@@ -113,9 +121,10 @@ def write(folder: Path, also: list[str]) -> None:
     for each in public_names():
         pages.setdefault(each.page, []).append(each)
     for page, members in pages.items():
-        module = f"{PACKAGE}.{members[0].module}"
+        module = members[0].full_module
         lines = [page, "=" * len(page), "", f"Import from ``{module}``.", ""]
-        lines += [f".. py:module:: {PACKAGE}.{page}", "", f".. py:currentmodule:: {module}", ""]
+        described = page if page == EMULATOR else f"{PACKAGE}.{page}"
+        lines += [f".. py:module:: {described}", "", f".. py:currentmodule:: {module}", ""]
         (folder / f"{page}.rst").write_text("\n".join([*lines, *(line for each in members for line in entry(each))]))
     (folder / "index.rst").write_text("\n".join(index(pages, also)))
 
@@ -137,7 +146,7 @@ def index(pages: dict[str, list[Public]], also: list[str]) -> Iterator[str]:
         yield from (f"   {page}" for page in mine)
         yield from ("", ".. list-table::", "   :widths: 40 60", "   :class: names", "")
         for each in (each for members in mine.values() for each in members):
-            yield f"   * - :py:obj:`{each.name} <{PACKAGE}.{each.module}.{each.name}>`"
+            yield f"   * - :py:obj:`{each.name} <{each.full_module}.{each.name}>`"
             yield f"     - {each.summary}"
         yield ""
     yield from (".. toctree::", "   :hidden:", "   :caption: Also", "")
@@ -221,7 +230,7 @@ def members(source: griffe.Object, methods: bool) -> Iterator[str]:
         return
     for name, member in source.all_members.items() if methods and not is_model(source) and not is_error(source) else ():
         member = original(member)
-        if name.startswith("_") or not member.docstring or not member.path.startswith(PACKAGE):
+        if name.startswith("_") or not member.docstring or not member.path.startswith((PACKAGE, EMULATOR)):
             continue
         if isinstance(member, griffe.Function):
             yield from described("method", name, member)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from mail_emulator.settings import EmulatorSettings
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from mail_emulator.client import EmulatorClient, EmulatorProcess
     from mail_emulator.emulator import Emulator

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
-import airflow_provider_mail
+import mail_emulator
 from mail_emulator.control_api import ControlApi
 from mail_emulator.rpc import Group
 from mail_emulator.settings import EmulatorSettings
@@ -111,7 +111,7 @@ class EmulatorProcess(EmulatorClient):
             ]
             if self._file is not None:
                 command += ["--file", str(self._file)]
-            home = str(Path(airflow_provider_mail.__file__).parents[1])
+            home = str(Path(mail_emulator.__file__).parents[1])
             path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
             with output.open("wb") as sink:
                 self._process = subprocess.Popen(

@@ -20,9 +20,9 @@ from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
 
-from mail_emulator import EmulatorProcess, EmulatorSettings
 from example_dags.demo.data import SENDER, UNSENDABLE, fill, make_carts, make_customers, make_lake
 from example_dags.demo.running import Airflow, Home, say
+from mail_emulator import EmulatorProcess, EmulatorSettings
 
 DAYS = 2
 STATISTICS = "SELECT * FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%'"

@@ -16,8 +16,8 @@ from airflow.jobs.job import Job
 from airflow.models import Connection
 from airflow.utils.session import create_session
 
-from mail_emulator import Emulator
 from airflow_provider_mail.webhook.tokens import Tokens
+from mail_emulator import Emulator
 from tests.cli.conftest import Command, Said
 from tests.support.dags import AIRFLOW_VERSION
 from tests.webhook.pushes import NOON, event, push, receive, sqlite_inbox

@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator
 from tests.cli import application
 from tests.cli.application import CONN, extra
 from tests.cli.conftest import Command, Said

@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator, MailDeleteCampaignOperator
 from airflow_provider_mail.operators.contacts import MailDeleteContactOperator, MailUpsertContactOperator
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
@@ -21,6 +20,7 @@ from airflow_provider_mail.operators.senders import (
 )
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator, MailDeleteTemplateOperator
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
+from mail_emulator import Emulator
 from tests.faults.reads import fill
 from tests.faults.trying import Fault, Said, TaskWorkload
 from tests.support.tries import Tries

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from airflow.sdk import BaseOperator
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
@@ -28,6 +27,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.warehouse.tables.events import EVENTS
+from mail_emulator import Emulator
 from tests.faults.reads import FIRST, LAST, TRUE_DAYS, fill, true_stats
 from tests.faults.trying import Said, TaskWorkload
 from tests.support.tries import Tries

@@ -19,9 +19,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator, EmulatorSettings
 from mail_emulator.faults import FAULT_KINDS
-from airflow_provider_mail.version_compat import AirflowException
 from tests.api.driving import KINDS
 from tests.support.clock import Clock
 from tests.support.sampling import examples

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._polling.inbox_reader import InboxReader  # noqa: F401
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator
 
 API_KEY = "key-of-the-tests"
 

@@ -13,8 +13,8 @@ from airflow.models import Connection
 
 from airflow_provider_mail.api.errors import MailConnectError
 from airflow_provider_mail.api.lists import GetLists
-from mail_emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator, EmulatorSettings
 from tests.api.wire import closed_port
 from tests.hooks.conftest import API_KEY
 from tests.hooks.test_connection_page import explained

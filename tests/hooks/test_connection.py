@@ -17,11 +17,11 @@ from asgiref.sync import async_to_sync
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import BaseHook
 from airflow_provider_mail.webhook.inbox import Inbox
+from mail_emulator import Emulator
 from tests.hooks.conftest import API_KEY, InboxReader
 
 MakeHook = Callable[..., MailHook]

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator
 from tests.api.parts import CONNECT_MESSAGES, PROXY_MESSAGES, explain, transport_error
 from tests.hooks.conftest import API_KEY
 from tests.support import env

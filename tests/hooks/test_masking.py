@@ -15,10 +15,10 @@ import pytest
 
 from airflow_provider_mail.api.errors import MailConfigError, chain_of
 from airflow_provider_mail.api.lists import GetLists
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import redact
+from mail_emulator import Emulator
 
 SECRETS = ["password", *(name for name, field in FIELDS.items() if field.secret)]
 

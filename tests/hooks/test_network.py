@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
-from mail_emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator, EmulatorSettings
 from tests.hooks.wire import Authority
 
 LIST = "/v5/lists/get"

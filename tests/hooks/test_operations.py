@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api import AddList, GetLists, ImportPlan, MailRequest, find_list
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator
 
 
 def send(hook: MailHook, request: MailRequest[Any]) -> Any:

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator
 from tests.api.wire import Wire, http
 from tests.hooks.conftest import API_KEY
 from tests.hooks.test_network import LIST, authority, secure, send

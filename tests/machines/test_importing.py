@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from airflow_provider_mail.api.errors import MailError
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowException
+from mail_emulator import Emulator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.support.sampling import examples

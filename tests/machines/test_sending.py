@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from airflow_provider_mail.api.errors import MailError
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowException
+from mail_emulator import Emulator
 from tests.support.changes import at_every_request
 from tests.support.sampling import examples
 from tests.support.tries import HAS_STORE, Kill, Killed, Tries

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from mail_emulator import Emulator
 from tests.machines.waiting_model import Poll, expected
 from tests.support.clock import Clock, passes
 from tests.support.sampling import examples

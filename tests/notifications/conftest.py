@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.notifications.mail import MailNotifier
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.tasks.conftest import _made_once, _mail_default, connect, errors, new_dag, run, run_in_airflow, run_with
 from tests.tasks.sending import SENDS

@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications.mail import MailNotifier
 from airflow_provider_mail.utils import emailer
+from mail_emulator import Emulator
 from tests.notifications.conftest import PEOPLE, notify
 from tests.support.processes import PATIENCE
 from tests.tasks.conftest import Connect

@@ -13,8 +13,8 @@ import pytest
 from airflow.sdk import task
 
 from airflow_provider_mail.api.errors import MailAuthError, MailConfigError, MailValidationError
-from mail_emulator import Emulator
 from airflow_provider_mail.utils.emailer import send_email
+from mail_emulator import Emulator
 from tests.notifications.conftest import PEOPLE, addressees, bodies
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import Connect, Run

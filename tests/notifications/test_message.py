@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.utils.emailer import send_email
+from mail_emulator import Emulator
 from tests.notifications.conftest import DEADLINE, addressees, bodies, notify
 
 HELLO = {"subject": "Hello", "content": "<p>Hello</p>", "sender_mail": "news@example.com", "to": "ada@example.com"}

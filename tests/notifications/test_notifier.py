@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 from airflow.sdk import DAG, BaseNotifier, get_current_context, task
 
-from mail_emulator import Emulator
 from airflow_provider_mail.notifications.mail import MailNotifier, send_mail_notification
 from airflow_provider_mail.version_compat import mask_secret
+from mail_emulator import Emulator
 from tests.notifications.conftest import AIRFLOW, DEADLINE, PEOPLE, addressees, bodies, notify
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import Connect, Run

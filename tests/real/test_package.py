@@ -68,9 +68,11 @@ def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    folders = files("airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "example_dags", "tests")
+    folders = files(
+        "airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "emulator", "example_dags", "tests"
+    )
     pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
-    others = {".gitignore", "Containerfile", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
+    others = {".gitignore", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
     assert names == folders | pages | others
 
 
@@ -116,7 +118,8 @@ def test_what_a_list_of_providers_shows_and_the_wheel_needs(wheel: zipfile.Path)
 
     # The quickstart's `pip install` brings everything that the quickstart uses.
     needed = {re.split(r"[<>=;\[ ]", each)[0]: each for each in metadata.get_all("Requires-Dist", [])}
-    direct = {"apache-airflow", "apache-airflow-providers-common-sql", "h11", "httpx", "idna", "msgspec", "pydantic"}
+    direct = {"apache-airflow", "apache-airflow-providers-common-sql", "httpx", "idna", "msgspec", "pydantic"}
     assert direct <= set(needed)
     assert needed["apache-airflow-providers-sqlite"].endswith("; extra == 'sqlite'")
+    assert needed["mail-emulator"].endswith("; extra == 'emulator'")
     assert {"mysql", "postgres", "sqlite"} <= set(metadata.get_all("Provides-Extra", []))

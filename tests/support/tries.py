@@ -17,8 +17,8 @@ from typing import Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
-from mail_emulator import Emulator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
+from mail_emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION
 
 HAS_STORE = AIRFLOW_VERSION >= (3, 3)

@@ -19,8 +19,8 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG
 from airflow.sdk.execution_time import supervisor, task_runner
 
-from mail_emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.support.postgres import PostgresServer

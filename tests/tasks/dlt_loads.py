@@ -16,7 +16,6 @@ import time_machine
 
 from airflow_provider_mail._dlt_watermarks import DaysToRead, span  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api import ClientConfig, MailClient
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -27,6 +26,7 @@ from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from mail_emulator import Emulator
 from tests.tasks.conftest import Run
 
 NOON = datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC)

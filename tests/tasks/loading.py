@@ -13,7 +13,6 @@ import pytest
 from airflow_provider_mail._task.exceptions import without_addresses  # noqa: F401 - private: imported here alone
 from airflow_provider_mail._task.sql import sql_hook  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api.errors import MailError
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailCampaignsToSqlOperator,
@@ -22,6 +21,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 )
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from mail_emulator import Emulator
 from tests.support.changes import around_requests, post
 
 UTC = datetime.UTC

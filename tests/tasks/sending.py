@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.config import RetryRule
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import client_config
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
+from mail_emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK
 

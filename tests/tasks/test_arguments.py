@@ -12,7 +12,6 @@ from airflow.sdk import DAG, BaseOperator, task
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator, MailUpsertContactOperator
 from airflow_provider_mail.operators.senders import MailAddSenderOperator
@@ -23,6 +22,7 @@ from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
+from mail_emulator import Emulator
 from tests.support.operator_parts import PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.test_operators import every_kind, made

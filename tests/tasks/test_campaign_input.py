@@ -18,9 +18,9 @@ from jinja2 import DebugUndefined, StrictUndefined, Undefined
 
 from airflow_provider_mail._task.list_names import list_names
 from airflow_provider_mail.api.errors import MailValidationError
-from mail_emulator import Emulator
 from airflow_provider_mail.operators import campaigns
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import CAMPAIGN, campaign
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail._task import on_kill
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION

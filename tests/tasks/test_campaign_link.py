@@ -11,12 +11,12 @@ from airflow.sdk import DAG
 from airflow.serialization import serialized_objects
 
 from airflow_provider_mail.api.errors import MailConfigError
-from mail_emulator import Emulator
 from airflow_provider_mail.get_provider_info import get_provider_info
 from airflow_provider_mail.hooks.connection import campaign_url, placeholders_of
 from airflow_provider_mail.links import LINK_KEY, MailCampaignLink
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.airflow_api import airflow_api

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from airflow.sdk import PokeReturnValue
 
-from mail_emulator import Emulator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.support.creation import StateStore
 from tests.support.dags import AIRFLOW_VERSION

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock, passes
 from tests.tasks.conftest import Connect

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.task_runner import stored
 from tests.tasks.conftest import TASK, Connect, Run

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.errors import MailIncompleteError, MailInterruptedError
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import LIST, UTC, delete, executed, ids_in_service, post

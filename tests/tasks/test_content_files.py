@@ -10,12 +10,12 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail._task.arguments import from_file
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from mail_emulator import Emulator
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.sending import CAMPAIGN, SENDS, campaign
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import AT_ONCE, campaign, clears_faults, remembers
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from mail_emulator import Emulator
 from tests.support.creation import RECORD_KEY, StateStore, creation_record
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run

@@ -16,7 +16,6 @@ import pytest
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -26,6 +25,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 )
 from airflow_provider_mail.webhook.inbox import Inbox
 from docs import dbt
+from mail_emulator import Emulator
 from tests.support.env import ROOT
 from tests.tasks.conftest import TASK, Connect, Done, Run, SqlDatabase
 from tests.webhook.pushes import event, push, receive

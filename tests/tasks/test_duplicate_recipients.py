@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailValidationError
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from mail_emulator import Emulator
 from tests.support.task_parts import Recipients, address_key
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.sending import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator, MailDeleteCampaignOperator
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Run
 
 CANCEL, DELETE = "campaign/mail/cancel", "campaign/mail/delete"

@@ -19,9 +19,9 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.templates import AddTemplate
-from mail_emulator import Emulator, EmulatorSettings
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
+from mail_emulator import Emulator, EmulatorSettings
 from tests.hooks.wire import Authority
 from tests.support.changes import at_request, time_out_task
 from tests.support.dags import AIRFLOW_VERSION

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from airflow.triggers.base import BaseEventTrigger
 
-from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger as Trigger
+from mail_emulator import Emulator
 from tests.support.clock import Clock, passes
 from tests.tasks.conftest import Connect, Run
 from tests.tasks.test_example_dags import example

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
+from mail_emulator import Emulator
 from tests.support.changes import at_request, time_out_task
 from tests.support.task_parts import Workers
 from tests.tasks.conftest import TASK, Run, SqlDatabase

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import version_compat
-from mail_emulator import Emulator
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.triggers.events import MailInboxTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
+from mail_emulator import Emulator
 from tests.support.clock import Clock, passes
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.inboxes import at_query, drained, hanging, new_inbox, push

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
+from mail_emulator import Emulator
 from tests.support.mariadb import MariaServer
 from tests.support.sampling import examples
 from tests.support.task_parts import sql_hook

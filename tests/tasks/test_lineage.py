@@ -26,9 +26,9 @@ from airflow_provider_mail.assets import (
     table_asset,
     transactional_stats_asset,
 )
-from mail_emulator import Emulator
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from mail_emulator import Emulator
 from tests.support.env import ROOT
 from tests.support.postgres import Database, PostgresServer
 from tests.tasks.conftest import SqlDatabase

@@ -13,7 +13,6 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_provider_mail.api.errors import MailIncompleteError
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
     MailContactsToObjectStorageOperator,
@@ -27,6 +26,7 @@ from airflow_provider_mail.transfers.mail_to_sql import (
 from airflow_provider_mail.warehouse.coverage import Between
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, SqlDatabase
 from tests.tasks.loading import GET_CAMPAIGNS, LIST, changed_records, error_of, executed, spoil_campaigns
 

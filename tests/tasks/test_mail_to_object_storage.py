@@ -16,13 +16,13 @@ from airflow.sdk.io import attach, store
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS as CAMPAIGNS
 from tests.tasks.loading import error_of, executed, remove_campaigns, windows

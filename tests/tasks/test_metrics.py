@@ -11,13 +11,13 @@ import pytest
 from airflow.sdk import chain
 
 from airflow_provider_mail.api.campaigns import GetCampaigns
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import Stats
+from mail_emulator import Emulator
 from tests.support.operator_parts import forget_metrics
 from tests.support.statsd import DECLARED, StatsdServer, statsd_server
 from tests.tasks.conftest import Connect, Run, SqlDatabase

@@ -22,10 +22,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read_files import FileForm, file_rows, form_of
+from mail_emulator import Emulator
 from tests.support.sampling import examples
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.loading import error_of, executed

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.warehouse import load as warehouse_load
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS, LOADS, UTC, executed, load_task

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import CAMPAIGN
 

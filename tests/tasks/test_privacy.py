@@ -16,7 +16,6 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.contacts import GetContact, UpsertContact
 from airflow_provider_mail.api.errors import chain_of
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
@@ -24,6 +23,7 @@ from airflow_provider_mail.operators.transactional import MailSendBatchOperator,
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailTransactionalStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from mail_emulator import Emulator
 from tests.api.wire import Wire, http
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
 from tests.tasks.loading import without_addresses

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from airflow.sdk import get_current_context
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from mail_emulator import Emulator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION

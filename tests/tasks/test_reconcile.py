@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.webhook.drain import EventTables
 from airflow_provider_mail.webhook.events import Origin, read_push
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import error_of, executed
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.flows.validate_rows import Reject
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from mail_emulator import Emulator
 from tests.support.task_parts import RejectSpool
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
 from tests.tasks.loading import error_of, executed

@@ -11,12 +11,12 @@ import pytest
 from airflow.sdk.io import attach, store
 from fsspec.implementations.memory import MemoryFileSystem
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import CAMPAIGN, campaign
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from mail_emulator import Emulator
 from tests.support.changes import at_request, time_out_task
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION

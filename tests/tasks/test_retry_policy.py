@@ -22,8 +22,8 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.api.transactional import SendMail
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import SENDS, change_retries

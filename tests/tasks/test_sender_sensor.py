@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.tasks.triggering import events, steady_clock  # noqa: F401
 

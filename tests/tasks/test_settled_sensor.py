@@ -10,8 +10,8 @@ import pytest
 from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.sdk import DAG
 
-from mail_emulator import Emulator
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run, SqlDatabase

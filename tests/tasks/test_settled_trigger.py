@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
+from mail_emulator import Emulator
 from tests.support.clock import passes
 from tests.tasks.triggering import (
     Event,

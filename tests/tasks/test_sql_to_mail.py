@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from mail_emulator import Emulator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.tasks.conftest import TASK, Run, SqlDatabase

@@ -14,8 +14,8 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.api.flows.batches import cut
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from mail_emulator import Emulator
 from tests.support.task_parts import MEMORY_BYTES, ChunkSpool, RowMessages
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.sending import HELLO, SENDS, address, batch_result, bodies, everybody, mailed, remembers

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers import object_storage_to_sql
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
@@ -26,6 +25,7 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
+from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.support.sampling import EVERYTHING
 from tests.tasks.conftest import TASK

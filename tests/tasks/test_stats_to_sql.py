@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
+from mail_emulator import Emulator
 from tests.support.env import ROOT
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import (

@@ -15,8 +15,8 @@ from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
-from mail_emulator import Emulator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
+from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS, LOADS, TRANSACTIONAL_STATS, UTC, executed, windows
 

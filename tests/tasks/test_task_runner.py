@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Param, task
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.lists import MailCreateListOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
+from mail_emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION, RunResult, run_dag
 from tests.support.task_runner import run_tasks
 from tests.tasks.conftest import Run

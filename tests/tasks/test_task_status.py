@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger, MailCampaignTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock, passes
 from tests.tasks.conftest import Connect, SqlDatabase

@@ -14,8 +14,8 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.batches import cut
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
+from mail_emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import (

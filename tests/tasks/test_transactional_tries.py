@@ -14,9 +14,9 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_mail.api.transactional import SendMail
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import MailSendOperator
+from mail_emulator import Emulator
 from tests.support.changes import at_request, time_out_task
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import (

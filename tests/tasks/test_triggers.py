@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.triggers._base import decision_of, result_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSensorTimeout
+from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.tasks.conftest import Connect

@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailRejectedError
-from mail_emulator import Emulator
 from airflow_provider_mail.version_compat import AirflowFailException
+from mail_emulator import Emulator
 from tests.support.operator_parts import AirflowErrors, errors_log, without_addresses
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.everything import OPERATORS

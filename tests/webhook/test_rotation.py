@@ -14,9 +14,9 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
 from airflow_provider_mail.cli.receive import SPREAD_SECONDS
-from mail_emulator import Emulator
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import Tokens, new_token, token_digest, token_of
+from mail_emulator import Emulator
 from tests.support.clock import StillClock
 from tests.webhook.receiving import execute
 

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mail_emulator import Emulator
 from airflow_provider_mail.warehouse.table import LOAD_COLUMNS
+from mail_emulator import Emulator
 from tests.real.airflow.statistics import COUNTS, Row, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.one_airflow import PARALLELISM

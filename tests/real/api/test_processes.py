@@ -11,8 +11,8 @@ import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.lists import GetLists
-from mail_emulator import Emulator
 from benchmarks.parse_time import measure
+from mail_emulator import Emulator
 from tests.api.driving import KINDS, driver
 from tests.support.processes import PATIENCE
 

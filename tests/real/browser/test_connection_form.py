@@ -9,8 +9,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.connection import FIELDS
+from mail_emulator import Emulator
 from tests.support import env
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from mail_emulator import Emulator
 from airflow_provider_mail.hooks.mail import MailHook
+from mail_emulator import Emulator
 from tests.cli import application
 from tests.cli.application import CONN
 from tests.support.browser import TIMEOUT_MS

@@ -25,13 +25,13 @@ import psutil
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail.api.errors import MailError
-from mail_emulator.client import EmulatorClient
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from mail_emulator.client import EmulatorClient
 from tests.support.tries import Tries
 
 CONNECTIONS = [f"mail_{number:02}" for number in range(30)]

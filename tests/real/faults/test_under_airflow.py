@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from mail_emulator import Emulator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
+from mail_emulator import Emulator
 from tests.faults.trying import FOREVER, VARIANTS, Fault
 from tests.support.sampling import ALL_FAULTS
 from tests.support.tries import Tries

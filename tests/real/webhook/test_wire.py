@@ -19,8 +19,8 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.transactional import Recipient, SendMail
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
-from mail_emulator import Emulator
 from airflow_provider_mail.webhook.tokens import new_token, token_digest, token_of, with_token
+from mail_emulator import Emulator
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
 from tests.support.receiver import HEADERS, RunningReceiver, sqlite_connection
