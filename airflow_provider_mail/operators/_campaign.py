@@ -190,7 +190,7 @@ class WaitForCampaignMixin(MailTaskMixin):
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
         decision = decision.for_connection(self.mail_conn_id)
-        return end_wait(decision, task=self, context=context, timeout_error=AirflowException)
+        return end_wait(decision, task=self, timeout_error=AirflowException)
 
     def last_look(self, context: Context) -> PollDecision:
         from airflow_provider_mail.api.campaigns import find_campaign

@@ -18,7 +18,7 @@ from airflow_provider_mail._task.arguments import (
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.recipients import Spellings
@@ -67,7 +67,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     null_value: str | None
     max_reject_fraction: float
     rejects_path: str | None
-    report_path: str | ObjectStoragePath | None
     on_empty: OnEmpty
     resume: bool
     _interrupt: Interrupt | None = None
@@ -104,10 +103,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.import_record import import_record
         from airflow_provider_mail._task.rejected_rows import RejectSpool
-        from airflow_provider_mail._task.report import check_report_path, import_report, write_report
         from airflow_provider_mail.api.flows.import_plan import Progress
 
-        check_report_path(self)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
         checkpoint = import_checkpoint(context, self.log)
@@ -121,10 +118,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                     self._rescue_rejects(spool, import_id)
                     raise
                 self.keep_rejects(spool, import_id)
-                if self.report_path:
-                    kept = tuple(self.reject_places().values()) if spool.count else ()
-                    report = import_report(self.list_name, progress, spool, self.max_reject_fraction, kept)
-                    write_report(self, context, report)
                 self._check_result(progress, spool, sandbox)
                 if checkpoint is not None:
                     # If a successful task is cleared, it must import everything again.

@@ -102,15 +102,11 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param cancel_on_kill: cancel the campaign, as long as its send time is ahead, when the waiting task is marked
         failed or successful; not when it is cleared, retried or moved to another process. While the task is deferred
         this needs Airflow 3.3. Default: false.
-    :param report_path: an HTML file for the counts of the campaign at the end of the wait; a task that does not wait
-        writes none. A path or URL as Airflow's ``ObjectStoragePath`` takes it. A report that cannot be written is
-        logged, and does not fail the task. Default: none. (templated)
     """
 
     operator_extra_links = (MailCampaignLink(),)
 
     on_incomplete: OnIncomplete
-    report_path: str | ObjectStoragePath | None
     send_again: bool
     wait_for_completion: bool
 
@@ -147,7 +143,6 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         poll_error_timeout: float | timedelta = 600.0,
         timeout: float | timedelta = 24 * 60 * 60.0,
         cancel_on_kill: bool = False,
-        report_path: Templated[ObjectStoragePath] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -169,10 +164,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait for completion if ``wait_for_completion``."""
-        from airflow_provider_mail._task.report import check_report_path
         from airflow_provider_mail.api.campaigns import MailStatus
 
-        check_report_path(self)
         with self.mail_errors():
             request = self.request(context)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -199,8 +192,6 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
             )
         result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save or result["sandbox"]:
-            if self.report_path:
-                self.log.warning("report_path: no report is written, since the task does not wait for the campaign.")
             return result
         stats = self.wait_until_sent(request, context)
         self._mark_sent(context, creation.mail_name)
@@ -210,7 +201,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         """Read the trigger's event, and the created campaign from XCom."""
         from airflow_provider_mail.triggers._base import decision_of, end_wait
 
-        stats = end_wait(decision_of(event), task=self, context=context, timeout_error=AirflowException)
+        stats = end_wait(decision_of(event), task=self, timeout_error=AirflowException)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         self._mark_sent(context, pushed["mail_name"])

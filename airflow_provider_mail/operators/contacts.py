@@ -18,7 +18,7 @@ from airflow_provider_mail.version_compat import AirflowException, AirflowFailEx
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Flow
@@ -66,9 +66,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
         0.
     :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
         ``ObjectStoragePath`` takes it. Another try replaces it. It contains personal data. Default: none. (templated)
-    :param report_path: an HTML file for a report: the counts, and the number of rejected rows by reason, without
-        personal data. Also a path or URL, and replaced by another try. A report that cannot be written is logged, and
-        does not fail the task. Default: none. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
         zeros. Default: ``error``.
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
@@ -94,7 +91,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
         null_value: Templated[str] | None = None,
         max_reject_fraction: float = 0.0,
         rejects_path: Templated[str] | None = None,
-        report_path: Templated[ObjectStoragePath] | None = None,
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
         resume: bool = True,

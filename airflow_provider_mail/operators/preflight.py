@@ -94,13 +94,9 @@ class MailPreflightOperator(BaseCampaignOperator):
     :param max_attachment_bytes: an attachment of more bytes is a warning. Default: 10,000,000.
     :param fail_on: fail the task when there is an ``error`` (default), also when there is a ``warning``, or ``never``,
         so that a later task decides.
-    :param report_path: an HTML file for the findings, without addresses: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. Written also when the task fails because of them; another try replaces it. A
-        report that cannot be written is logged, and does not fail the task. Default: none. (templated)
     """
 
     fail_on: FailOn
-    report_path: str | ObjectStoragePath | None
 
     def __init__(
         self,
@@ -136,7 +132,6 @@ class MailPreflightOperator(BaseCampaignOperator):
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
         fail_on: FailOn = "error",
-        report_path: Templated[ObjectStoragePath] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -145,10 +140,8 @@ class MailPreflightOperator(BaseCampaignOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all checks; fail the task according to ``fail_on``."""
         from airflow_provider_mail._task.exceptions import without_addresses
-        from airflow_provider_mail._task.report import check_report_path, preflight_report, write_report
         from airflow_provider_mail.api.flows.preflight import preflight
 
-        check_report_path(self)
         with self.mail_errors():
             request = self.request(context)
             checks = preflight(
@@ -167,8 +160,6 @@ class MailPreflightOperator(BaseCampaignOperator):
         self.log.info(
             "Campaign %r: %d errors, %d warnings; nothing was changed.\n%s", request.mail_name, errors, warnings, table
         )
-        if self.report_path:
-            write_report(self, context, preflight_report(request.mail_name, report.recipients, findings))
         blocking = [finding for finding in findings if finding["level"] in FAIL_ON[self.fail_on]]
         if blocking:
             raise AirflowFailException(

@@ -21,7 +21,7 @@ from airflow_provider_mail.version_compat import (
 )
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.state import TaskState
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Wait
@@ -50,9 +50,6 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
 
     lasting_fields: ClassVar[frozenset[str]] = frozenset()
     """The fields of the state that are also kept for the next try."""
-
-    report_path: str | ObjectStoragePath | None = None
-    """The file for the report, for sensors that write one."""
 
     deferrable: bool
     poll_error_timeout: float
@@ -107,10 +104,6 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         from airflow_provider_mail.api.flows.polling import WaitStatus
         from airflow_provider_mail.triggers._base import end_wait
 
-        if self.report_path:
-            from airflow_provider_mail._task.report import check_report_path
-
-            check_report_path(self)
         with self._skip_only_if_seen():
             try:
                 return super().execute(context)
@@ -118,7 +111,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
                 if self._decision is None or self._decision.status is not WaitStatus.WAITING:
                     raise
                 decision = self._decision.at_deadline(f" (timeout: {self.timeout:g} s)")
-            return end_wait(decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
+            return end_wait(decision, task=self, timeout_error=AirflowSensorTimeout)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Continue after the trigger."""
@@ -159,7 +152,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
             result, self._decision = next(self._polls)
         if self._decision.status is not WaitStatus.WAITING:
             decision = self._decision.for_connection(self.conn_id)
-            result = end_wait(decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
+            result = end_wait(decision, task=self, timeout_error=AirflowSensorTimeout)
             return PokeReturnValue(is_done=True, xcom_value=result)
         if isinstance(result, MailError):
             # Only failed polls slow down: the sensor occupies its worker slot anyway.
@@ -181,7 +174,7 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
         from airflow_provider_mail.triggers._base import decision_of, end_wait
 
         self._decision = decision_of(event)
-        return end_wait(self._decision, task=self, context=context, timeout_error=AirflowSensorTimeout)
+        return end_wait(self._decision, task=self, timeout_error=AirflowSensorTimeout)
 
     def last_look(self, context: Context) -> PollDecision:
         _, decision = next(self._start_polls(context))

@@ -13,7 +13,7 @@ from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSen
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
@@ -54,9 +54,6 @@ class MailCampaignSensor(BaseWaitSensor):
         seven days.
     :param poll_error_timeout: the time for which consecutive polls may fail before the wait fails; seconds or a
         timedelta. Default: 600 seconds.
-    :param report_path: an HTML file for the counts at the end of the wait: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. A report that cannot be written is logged, and does not fail the task. Default:
-        none. (templated)
     """
 
     operator_extra_links = (MailCampaignLink(),)
@@ -75,7 +72,6 @@ class MailCampaignSensor(BaseWaitSensor):
         poke_interval: float | timedelta = 60.0,
         timeout: float | timedelta = TIMEOUT,
         poll_error_timeout: float | timedelta = 600.0,
-        report_path: Templated[ObjectStoragePath] | None = None,
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)

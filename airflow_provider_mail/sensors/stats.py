@@ -18,7 +18,7 @@ from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
@@ -72,9 +72,6 @@ class MailStatsSettledSensor(BaseWaitSensor):
         seven days.
     :param poll_error_timeout: the time for which consecutive polls may fail before the wait fails; seconds or a
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
-    :param report_path: an HTML file for the counts at the end of the wait: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. A report that cannot be written is logged, and does not fail the task. Default:
-        none. (templated)
     :param observations: the old name of ``stable_checks``. Deprecated; removed in 0.2.
     :param apart: the old name of ``min_interval``. Deprecated; removed in 0.2.
     :param age: the old name of ``max_age``. Deprecated; removed in 0.2.
@@ -109,7 +106,6 @@ class MailStatsSettledSensor(BaseWaitSensor):
         poke_interval: float | timedelta = 900.0,
         timeout: float | timedelta = TIMEOUT,
         poll_error_timeout: float | timedelta = 3 * 3600.0,
-        report_path: Templated[ObjectStoragePath] | None = None,
         observations: int | EllipsisType | None = ...,
         apart: float | timedelta | EllipsisType = ...,
         age: float | timedelta | EllipsisType | None = ...,

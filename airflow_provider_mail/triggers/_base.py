@@ -15,8 +15,6 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
 
@@ -197,22 +195,14 @@ def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) 
     raise (timeout_error if decision.status == "timeout" else AirflowException)(decision.message)
 
 
-def end_wait(
-    decision: PollDecision, *, task: Any, context: Context, timeout_error: type[AirflowException]
-) -> dict[str, Any]:
+def end_wait(decision: PollDecision, *, task: Any, timeout_error: type[AirflowException]) -> dict[str, Any]:
     """End the wait of a task: count it, and return its result or raise its error.
-
-    The counts of a campaign are also written to the task's ``report_path``, if it has one.
 
     :param task: the operator or sensor that waited.
     :param timeout_error: raised when the wait timed out.
     """
     from airflow_provider_mail._metrics import WAITS, WAITS_FAILED, emit, task_tags
 
-    complete = decision.status == "complete"
-    emit({WAITS: 1, WAITS_FAILED: int(not complete)}, {**task_tags(task), "status": str(decision.status)})
-    if complete and getattr(task, "report_path", None):
-        from airflow_provider_mail._task.report import campaign_report, write_report
-
-        write_report(task, context, campaign_report(decision.message, decision.result))
+    failed = decision.status != "complete"
+    emit({WAITS: 1, WAITS_FAILED: int(failed)}, {**task_tags(task), "status": str(decision.status)})
     return result_of(decision, timeout_error=timeout_error)

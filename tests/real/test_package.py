@@ -58,9 +58,8 @@ def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile
     assert {path for path in names if ".dist-info/" not in path} == pages | files("airflow_provider_mail")
     assert {"airflow_provider_mail/py.typed", "airflow_provider_mail/docs/sql/freshness.sql"} <= names
     assert any(path.endswith(".dist-info/licenses/LICENSE") for path in names)
-    assert sorted(path for path in names if path.endswith(".jinja2")) == [
-        "airflow_provider_mail/_task/report.html.jinja2",
-        "airflow_provider_mail/notifications/notification.html.jinja2",
+    assert [path for path in names if path.endswith(".jinja2")] == [
+        "airflow_provider_mail/notifications/notification.html.jinja2"
     ]
 
 
