@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from datetime import date, timedelta
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any
-
-from airflow.exceptions import AirflowProviderDeprecationWarning
 
 from airflow_provider_mail._task.arguments import Templated, seconds_of
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
@@ -26,9 +22,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 __all__ = ["MailStatsSettledSensor"]
-
-RENAMED = {"observations": "stable_checks", "apart": "min_interval", "age": "max_age"}
-"""Deprecated arguments and their new names."""
 
 
 class MailStatsSettledSensor(BaseWaitSensor):
@@ -72,15 +65,12 @@ class MailStatsSettledSensor(BaseWaitSensor):
         seven days.
     :param poll_error_timeout: the time for which consecutive polls may fail before the wait fails; seconds or a
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
-    :param observations: the old name of ``stable_checks``. Deprecated; removed in 0.2.
-    :param apart: the old name of ``min_interval``. Deprecated; removed in 0.2.
-    :param age: the old name of ``max_age``. Deprecated; removed in 0.2.
     """
 
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
     state_key = "mail_stats_settled"
-    lasting_fields = frozenset({"mail_name", "apart", "record", "same", "last"})
+    lasting_fields = frozenset({"mail_name", "min_interval", "record", "same", "last"})
     mail_name: str
     stable_checks: int | None
     min_interval: float
@@ -106,9 +96,6 @@ class MailStatsSettledSensor(BaseWaitSensor):
         poke_interval: float | timedelta = 900.0,
         timeout: float | timedelta = TIMEOUT,
         poll_error_timeout: float | timedelta = 3 * 3600.0,
-        observations: int | EllipsisType | None = ...,
-        apart: float | timedelta | EllipsisType = ...,
-        age: float | timedelta | EllipsisType | None = ...,
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
@@ -116,13 +103,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self._days: tuple[date, date | None] = (date.min, None)
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        current = dict(arguments)
-        for old, new in RENAMED.items():
-            if (value := current.pop(old)) is not ...:
-                # Airflow skips its own wrapper of `__init__` in the stack level.
-                warnings.warn(f"{old} is deprecated, use {new}", AirflowProviderDeprecationWarning, stacklevel=3)
-                current[new] = value
-        super().set_arguments(current)
+        super().set_arguments(arguments)
         self.min_interval = float(seconds_of(self.min_interval))
         self.max_age = None if self.max_age is None else float(seconds_of(self.max_age))
         if self.stable_checks is None and self.max_age is None:
@@ -169,9 +150,9 @@ class MailStatsSettledSensor(BaseWaitSensor):
             mail_name=self.mail_name,
             start_day=start_day.isoformat(),
             end_day=end_day.isoformat() if end_day else None,
-            observations=self.stable_checks,
-            apart=self.min_interval,
-            age=self.max_age,
+            stable_checks=self.stable_checks,
+            min_interval=self.min_interval,
+            max_age=self.max_age,
             memory=self._wait.state,
             poke_interval=self.poke_interval,
             end_time=end_time,

@@ -161,7 +161,7 @@ def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
 
 
 def decision_of(event: object) -> PollDecision:
-    """Parse the event of a trigger of this version or an earlier one.
+    """Parse the event of a trigger.
 
     :param event: the event that the trigger yielded.
     :raises AirflowException: it is not an event of these triggers.

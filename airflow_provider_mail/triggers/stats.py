@@ -21,17 +21,14 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     The event contains ``status``, ``mail_name``, ``message`` and ``mail_stats`` (the final record). Observations do not
     survive a restart of the triggerer: the trigger then continues from ``memory``.
 
-    ``observations``, ``apart`` and ``age`` are the sensor's ``stable_checks``, ``min_interval`` and ``max_age``: they
-    keep the names under which Airflow has stored them.
-
     :param mail_conn_id: the connection to the service.
     :param mail_name: the exact name of the campaign.
     :param start_day: the first day, ``YYYY-MM-DD``, on which the campaign may have been sent.
     :param end_day: the last such day. Default: the day of the poll.
-    :param observations: the number of consecutive observations that must find the same counts. Default: none; only
-        ``age`` ends the wait.
-    :param apart: the minimum seconds between observations. Default: 0.
-    :param age: seconds after the send time at which counts are final even if they still change. Default: never.
+    :param stable_checks: the number of consecutive observations that must find the same counts. Default: none; only
+        ``max_age`` ends the wait.
+    :param min_interval: the minimum seconds between observations. Default: 0.
+    :param max_age: seconds after the send time at which counts are final even if they still change. Default: never.
     :param memory: the state of the previous polls, as `StatsStabilityTracker.state`. Default: none.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share their polls.
         Default: 60.
@@ -50,9 +47,9 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         mail_name: str,
         start_day: str,
         end_day: str | None = None,
-        observations: int | None = None,
-        apart: float = 0.0,
-        age: float | None = None,
+        stable_checks: int | None = None,
+        min_interval: float = 0.0,
+        max_age: float | None = None,
         memory: dict[str, Any] | None = None,
         poke_interval: float = 60.0,
         end_time: float | None = None,
@@ -70,9 +67,9 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         self.mail_name = mail_name
         self.start_day = start_day
         self.end_day = end_day
-        self.observations = observations
-        self.apart = apart
-        self.age = age
+        self.stable_checks = stable_checks
+        self.min_interval = min_interval
+        self.max_age = max_age
         self.memory = memory
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
@@ -82,9 +79,9 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         tracker = StatsStabilityTracker(
             self.mail_name,
             errors,
-            stable_checks=self.observations,
-            min_interval=self.apart,
-            max_age=self.age,
+            stable_checks=self.stable_checks,
+            min_interval=self.min_interval,
+            max_age=self.max_age,
             state=self.memory,
         )
         start_day = date.fromisoformat(self.start_day)

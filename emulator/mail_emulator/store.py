@@ -93,18 +93,12 @@ class Store:
                 "PRAGMA page_size=32768; PRAGMA cache_size=-262144; PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"
             )
             self.connection.executescript(SCHEMA)
-            self._add_new_columns()
             self._number_campaigns()
         except sqlite3.Error as error:
             raise OSError(f"the state file {file} cannot be used: {error}") from error
         self.members = Members(self)
         #: How often the state was deleted.
         self.generation = 0
-
-    def _add_new_columns(self) -> None:
-        """Add the columns that a file of an older version lacks."""
-        if "by_hand" not in (column["name"] for column in self.rows("PRAGMA table_info(campaigns)")):
-            self.run("ALTER TABLE campaigns ADD COLUMN by_hand TEXT")
 
     def _number_campaigns(self) -> None:
         if self.value("SELECT 1 FROM sqlite_sequence WHERE name = 'campaigns'") is None:

@@ -173,7 +173,7 @@ def test_the_days_to_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settling.days(march(1), None, at) == (march(1), march(11))
 
 
-@pytest.mark.parametrize("other", [{}, {"mail_name": "other"}, {"apart": 60.0}])
+@pytest.mark.parametrize("other", [{}, {"mail_name": "other"}, {"min_interval": 60.0}])
 def test_state_of_something_else_is_not_taken_over(other: dict[str, Any]) -> None:
     settling = tracker()
     settling.decide(record(1), SENT_AT)

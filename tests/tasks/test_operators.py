@@ -72,11 +72,11 @@ LOCAL = {
 """They send nothing to the service."""
 
 UNTEMPLATED = {
-    "adopt_older", "age", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "apart", "batch_size",
+    "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size",
     "cancel_on_kill", "chunk_size", "count_first", "deferrable", "edge_hours", "fail_if_invalid", "fail_on",
     "file_format", "history", "ignore_differences", "ignore_draft", "ignore_if_missing", "keep_days", "kind", "layout",
     "lock_timeout", "lookback_days", "max_age", "max_attachment_bytes", "max_content_bytes", "max_in_flight",
-    "max_pushes", "max_reject_fraction", "max_removed_fraction", "min_interval", "mode", "observations", "on_change",
+    "max_pushes", "max_reject_fraction", "max_removed_fraction", "min_interval", "mode", "on_change",
     "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unfilled_tag", "on_unstorable", "only_save", "page_size",
     "poke_interval", "poll_error_timeout", "replace", "resume", "retention_days", "rows_per_file", "sandbox_mode",
     "send_again", "snapshots", "stable_checks", "timeout", "tolerance", "tolerance_fraction", "track_click",

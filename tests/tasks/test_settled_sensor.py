@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from airflow.exceptions import AirflowProviderDeprecationWarning
-from airflow.sdk import DAG
 
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from mail_emulator import Emulator
@@ -130,19 +128,3 @@ def test_the_example(run_in_airflow: Run, emulator: Emulator, warehouse: SqlData
     assert done.state == "success"
     assert done.result.xcom("final")["open_count"] == 7
     assert warehouse.query("SELECT mail_name, open_count FROM mail_campaign_stats") == [("spring sale", 7)]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "value"),
-    [("observations", "stable_checks", None), ("apart", "min_interval", 60.0), ("age", "max_age", 86_400.0)],
-)
-def test_the_old_name_of_an_argument_is_accepted(old: str, new: str, value: float | None) -> None:
-    with pytest.warns(AirflowProviderDeprecationWarning, match=f"^{old} is deprecated, use {new}$") as caught:
-        sensor = MailStatsSettledSensor(**{"task_id": TASK, "mail_name": "spring", "max_age": 7.0, old: value})
-    assert getattr(sensor, new) == value
-    # Python may report something else at the same time, such as what its garbage collector finds unclosed.
-    ours = [warning.filename for warning in caught if warning.category is AirflowProviderDeprecationWarning]
-    assert ours == [__file__]
-    with DAG("mapped", schedule=None) as dag:
-        MailStatsSettledSensor.partial(task_id=TASK, **{"age": 7.0, old: value}).expand(mail_name=["a", "b"])
-    assert dag.task_ids == [TASK]

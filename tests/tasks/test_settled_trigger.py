@@ -26,7 +26,7 @@ TODAY = datetime.now(UTC).date()
 
 
 def trigger(mail_name: str, **arguments: Any) -> MailStatsSettledTrigger:
-    given = {"mail_conn_id": "mail_default", "mail_name": mail_name, "observations": 2}
+    given = {"mail_conn_id": "mail_default", "mail_name": mail_name, "stable_checks": 2}
     return MailStatsSettledTrigger(**given | {"start_day": day(30)} | arguments)  # type: ignore[arg-type]
 
 
@@ -39,7 +39,7 @@ def test_two_hundred_waits_share_one_request(emulator: Emulator, monkeypatch: py
     emulator.add_campaigns(200, prefix="c", first_day=day(29), per_day=20)
     names = [campaign["mailName"] for campaign in emulator.campaigns()]
 
-    found = events(*(trigger(name, observations=3) for name in names))
+    found = events(*(trigger(name, stable_checks=3) for name in names))
 
     assert [each["mail_stats"]["mail_name"] for each in found] == names
     assert {each["status"] for each in found} == {"complete"}
@@ -69,7 +69,7 @@ def test_windows_that_touch_are_requested_together(emulator: Emulator) -> None:
 def test_a_restart_begins_from_the_stored_observations(emulator: Emulator) -> None:
     emulator.add_campaign("spring")
     emulator.set_campaign_stats("spring", sentCount=1)
-    first = trigger("spring", observations=3)
+    first = trigger("spring", stable_checks=3)
 
     async def in_between() -> Event:
         async with running(first):

@@ -97,7 +97,7 @@ def test_a_flood_of_pushes_is_few_requests_and_decides_nothing(emulator: Emulato
 def test_a_push_wakes_only_those_whom_it_concerns(emulator: Emulator, inbox: Inbox, connect: Connect) -> None:
     connect("mail_shop")
     stats = MailStatsSettledTrigger(
-        mail_conn_id="mail_default", mail_name="spring", start_day="2026-03-01", observations=2, poke_interval=HOUR
+        mail_conn_id="mail_default", mail_name="spring", start_day="2026-03-01", stable_checks=2, poke_interval=HOUR
     )
 
     async def others() -> None:

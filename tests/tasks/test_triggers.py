@@ -29,12 +29,12 @@ OPERATIONS: dict[Any, str] = {
 every_trigger = pytest.mark.parametrize("kind", OPERATIONS)
 
 COMMON = {"mail_conn_id": "mail_default", "poke_interval": 30.0, "end_time": 1893456000.0, "max_poll_errors": 10}
-MEMORY = {"mail_name": "spring", "apart": 3600.0, "record": None, "same": 0, "last": 0.0, "missing": 1}
-STATS = {"mail_name": "spring", "start_day": "2026-03-01", "end_day": None, "observations": 3}
+MEMORY = {"mail_name": "spring", "min_interval": 3600.0, "record": None, "same": 0, "last": 0.0, "missing": 1}
+STATS = {"mail_name": "spring", "start_day": "2026-03-01", "end_day": None, "stable_checks": 3}
 # What versions up to now have stored: it must load for ever, so arguments are only added, with a default.
 STORED: dict[str, dict[str, Any]] = {
     "campaigns.MailCampaignTrigger": {"mail_name": "spring", "not_before": 1893450000.0, "seen": True, **COMMON},
-    "stats.MailStatsSettledTrigger": {**STATS, "apart": 3600.0, "age": None, "memory": MEMORY, **COMMON},
+    "stats.MailStatsSettledTrigger": {**STATS, "min_interval": 3600.0, "max_age": None, "memory": MEMORY, **COMMON},
     "senders.MailSenderTrigger": {"sender_email": "mail.example.com", "selector": "mail", **COMMON},
     "events.MailInboxTrigger": {
         "inbox_conn_id": "warehouse",
@@ -59,7 +59,7 @@ BUDGET = {"poll_error_timeout": 60.0}
 def trigger(kind: Any, **arguments: Any) -> Any:
     needed = {
         MailCampaignTrigger: {"mail_name": "spring"},
-        MailStatsSettledTrigger: {"mail_name": "spring", "start_day": "2026-03-01", "observations": 2},
+        MailStatsSettledTrigger: {"mail_name": "spring", "start_day": "2026-03-01", "stable_checks": 2},
         MailSenderTrigger: {"sender_email": "mail.example.com"},
     }
     return kind(**{"mail_conn_id": "mail_default", "poke_interval": 60} | needed[kind] | arguments)

@@ -82,7 +82,7 @@ class StatsStabilityTracker:
         self._stable_checks = stable_checks
         self._min_interval = min_interval
         self._max_age = max_age
-        own = state if state and (state["mail_name"], state["apart"]) == (mail_name, min_interval) else {}
+        own = state if state and (state["mail_name"], state["min_interval"]) == (mail_name, min_interval) else {}
         self.record: dict[str, Any] | None = own.get("record")
         self._same = int(own.get("same", 0))
         self._last = float(own.get("last", 0.0))
@@ -96,7 +96,7 @@ class StatsStabilityTracker:
         """The state that another process needs to continue the wait, as plain JSON."""
         return {
             "mail_name": self.mail_name,
-            "apart": self._min_interval,
+            "min_interval": self._min_interval,
             "record": self.record,
             "same": self._same,
             "last": self._last,
