@@ -219,13 +219,3 @@ def test_impossible_reactions(api: Api) -> None:
             api.emulator.inbox.react(mail_id, code)
     with pytest.raises(ValueError, match="no sent campaign"):
         api.emulator.inbox.react_to_campaign("nothing")
-
-
-def test_a_file_of_an_older_version_can_be_used(tmp_path: Any) -> None:
-    file = tmp_path / "state.db"
-    with Emulator(NO_REACTIONS, file=file) as emulator:
-        emulator.service.store.connection.execute("ALTER TABLE campaigns DROP COLUMN by_hand")
-    with Emulator(NO_REACTIONS, file=file) as emulator:
-        assert emulator.campaigns() == []
-        emulator.add_campaign("old")
-        assert emulator.campaigns()[0]["mailStats"]["openCount"] == 0
