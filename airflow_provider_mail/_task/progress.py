@@ -98,7 +98,8 @@ class ProgressLog:
         self._started = time.monotonic()
         self._next_line = self._started + LOG_INTERVAL
         self._next_write = self._started + STORE_INTERVAL
-        self._written = False
+        # An earlier try may have been killed, and have left its record.
+        self._written = self._store is not None and context["ti"].try_number > 1
 
     def expect(self, total: int | None) -> None:
         """Set the number of rows.

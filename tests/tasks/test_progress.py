@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_parts import PROGRESS_KEY, ProgressLog, TaskProgress
+from tests.support.tries import StateStore
 from tests.tasks.conftest import TASK, Run
 
 
@@ -61,10 +63,23 @@ class FailingStore:
     delete = set
 
 
+def task_context(store: Any, try_number: int = 1) -> Any:
+    return {"task_state_store": store, "ti": SimpleNamespace(try_number=try_number)}
+
+
+def test_the_next_try_deletes_what_a_killed_one_has_stored() -> None:
+    store = StateStore()
+    store.set(PROGRESS_KEY, {"done": 5})
+    ProgressLog(logging.getLogger(), task_context(store, try_number=1)).close()
+    assert PROGRESS_KEY in store.values
+    ProgressLog(logging.getLogger(), task_context(store, try_number=2)).close()
+    assert store.values == {}
+
+
 def test_progress_is_shown_when_it_is_due(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
     """A line every ten seconds, a record every thirty; a store that fails ends nothing."""
     caplog.set_level(logging.DEBUG)
-    shown = ProgressLog(logging.getLogger(), {"task_state_store": FailingStore()})  # type: ignore[typeddict-item]
+    shown = ProgressLog(logging.getLogger(), task_context(FailingStore()))
     due = []
     for _ in range(9):
         clock.sleep(6)
