@@ -107,7 +107,7 @@ def far_names(site: Path) -> list[str]:
     first = {target for _, target, _ in targets(start, page(start).links)}
     reached = {place[1:] for one in first if is_page(one) for place in targets(one, page(one).links)}
     anchors = {anchor for target, anchor in reached if is_page(target) and anchor in page(target).ids}
-    names = [f"{reference.PACKAGE}.{each.module}.{each.name}" for each in reference.public_names()]
+    names = [f"{each.full_module}.{each.name}" for each in reference.public_names()]
     return [name for name in names if name not in anchors]
 
 
