@@ -40,11 +40,11 @@ def test_reading_takes_little_memory(native: Warehouse) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", PORTABLE[0], "psycopg3", "psycopg2", "mysql"])
 def test_loading_takes_little_memory(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
-    warehouse, rows = make_warehouse(kind), ROWS // 3
+    warehouse, rows = make_warehouse(kind), ROWS // 12
 
     def many() -> Iterator[tuple[Any, ...]]:
         for number in range(rows):
-            yield thing(THINGS, number, name=f"{WORDS * 3}{number}")
+            yield thing(THINGS, number, name=f"{WORDS * 12}{number}")
 
     warehouse.load(THINGS, [])
     with little_memory():
