@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +15,25 @@ import pytest
 from mail_emulator import Emulator
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("kills", "airflow", "faults", "tasks", "warehouse", "hooks")
+LONGEST_FIRST = ("kills", "airflow", "runs", "machines", "dlt", "plugin", "faults", "tasks", "warehouse", "hooks")
 """With what the workers begin, so that none of them has a long file left when the others are done."""
 KILLS = {"test_airflow_runs.py", "test_asset_events.py", "test_cancel_on_kill.py", "test_crashes.py"}
 """End-to-end tests that kill parts of Airflow; they take as long as all the others together."""
+ONE_WORKER = ("kills", "airflow", "runs", "dlt", "plugin")
+"""Parts whose files share what takes seconds to import or to start: in one worker it is done once."""
+RUNS_DAGS = re.compile(r"\b(run_in_airflow|run_dag|airflow_api)\b")
+"""The first run of a DAG in a process takes ten times as long as the others, and so does the first request."""
 
 
+@functools.cache
 def _part(file: str) -> str:
-    """The name of the running Airflow that a test file needs, or else its folder, or itself."""
+    """The name of what a test file needs that takes long to import or to start, or else its folder, or itself."""
     if file.startswith(("real/airflow/", "real/browser/")):
         return "kills" if Path(file).name in KILLS else "airflow"
-    return file.partition("/")[0]
+    if file.startswith("tasks/test_dlt_"):
+        return "dlt"
+    folder = file.partition("/")[0]
+    return "runs" if folder == "tasks" and RUNS_DAGS.search((TESTS / file).read_text()) else folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,14 +48,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each worker whole files, and all files that need the same running Airflow to one."""
+    """Give each worker whole files, and to one all files of a part in `ONE_WORKER`."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             part = _part(file.removeprefix("tests/"))
-            return part if part in ("kills", "airflow") else file
+            return part if part in ONE_WORKER else file
 
     return ByFile(config, log)
 

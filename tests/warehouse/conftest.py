@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import duckdb
 import psycopg
 import psycopg2
 import pytest
@@ -79,6 +80,7 @@ ALL = (*NATIVE, *PORTABLE)
 WAYS = ("sqlite", PORTABLE[0], "snowflake", "redshift")
 """One for each way of loading: by a temporary table, by standard SQL, by MERGE, and by DELETE and INSERT."""
 
+TESTS = Path(__file__).parents[1]
 COPY, CAN_STREAM, REPLACE = (postgres_dialect, "_copy"), (postgres_dialect, "_can_stream"), (Portable, "_replace")
 """Private functions that tests replace: where they are, and their names."""
 
@@ -201,13 +203,17 @@ EMPTY = """
 @pytest.fixture
 def make_warehouse(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Warehouse]:
+) -> Iterator[Callable[..., Warehouse]]:
     """A function from the kind of warehouse, and extras of its connection, to an empty one.
 
-    Also from one of `standins.WAYS` to a stand-in.
+    Also from one of `standins.WAYS` to a stand-in. A file of DuckDB stays open until the end of the test, since to open
+    and close it takes ten times as long as most statements; not with `stays_open=False`, and not in `tests/real`, where
+    other processes open it.
     """
+    until_the_end = ExitStack()
+    shares = "real" in request.path.relative_to(TESTS).parts
 
-    def make(kind: str, **extra: Any) -> Warehouse:
+    def make(kind: str, *, stays_open: bool = not shares, **extra: Any) -> Warehouse:
         from tests.warehouse import standins
 
         name, _, files = kind.partition(" ")
@@ -227,6 +233,8 @@ def make_warehouse(
                 empty.execute(EMPTY)
             connection = json.loads(database.airflow_connection)
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({**connection, "extra": extra}))
+        if name.endswith("duckdb") and stays_open:
+            until_the_end.enter_context(closing(duckdb.connect(connection["host"])))
         if name in HOOKS:
             return Warehouse(name, HOOKS[name]("warehouse"))
         hook = standins.STANDINS[name]("warehouse")
@@ -234,7 +242,8 @@ def make_warehouse(
         portable = "portable_duckdb" if is_file else "portable_postgres"
         return standins.FilesWarehouse(portable, hook, tmp_path / "files") if files else Warehouse(portable, hook)
 
-    return make
+    with until_the_end:
+        yield make
 
 
 @pytest.fixture(params=ALL)

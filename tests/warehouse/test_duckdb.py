@@ -25,7 +25,8 @@ pytestmark = pytest.mark.not_unit
 
 @pytest.fixture
 def duck(make_warehouse: Callable[..., Warehouse]) -> Warehouse:
-    return make_warehouse("duckdb")
+    """As in a task: each connection opens the file, and the last one closes it."""
+    return make_warehouse("duckdb", stays_open=False)
 
 
 @pytest.mark.parametrize(
