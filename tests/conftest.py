@@ -17,7 +17,7 @@ from mail_emulator import Emulator
 TESTS = Path(__file__).parent
 LONGEST_FIRST = ("kills", "airflow", "runs", "machines", "dlt", "plugin", "faults", "tasks", "warehouse", "hooks")
 """With what the workers begin, so that none of them has a long file left when the others are done."""
-KILLS = {"test_airflow_runs.py", "test_asset_events.py", "test_cancel_on_kill.py", "test_crashes.py"}
+KILLS = {"test_asset_events.py", "test_cancel_on_kill.py", "test_crashes.py"}
 """End-to-end tests that kill parts of Airflow; they take as long as all the others together."""
 ONE_WORKER = ("kills", "airflow", "runs", "dlt", "plugin")
 """Parts whose files share what takes seconds to import or to start: in one worker it is done once."""

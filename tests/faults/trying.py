@@ -114,7 +114,7 @@ def faults_at(draw: st.DrawFn, paths: Sequence[str]) -> Fault:
 
 @dataclass
 class Said:
-    """How a run ended, as whoever started it learns it: what was returned, or what was raised."""
+    """How a run ended, as its caller sees it: what was returned, or what was raised."""
 
     result: Any = None
     error: BaseException | None = None

@@ -31,7 +31,7 @@ def newsletter(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase, 
 
 
 class Person:
-    """Somebody who looks every minute whether there is a question, and responds to it as the user interface does."""
+    """A user who looks every minute for a question, and responds to it as the user interface does."""
 
     def __init__(self, clock: Clock, choice: str) -> None:
         self.asked: list[dict[str, Any]] = []

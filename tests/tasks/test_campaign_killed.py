@@ -72,7 +72,7 @@ def mark(state: str | None) -> None:
 
 
 def kill(state: str | None) -> None:
-    """What Airflow does when somebody marks a task: its state first, then the signal; "running" is a signal alone."""
+    """What Airflow does when a user marks a task: its state first, then the signal; "running" is a signal alone."""
     mark(state)
     handler = signal.getsignal(signal.SIGTERM)
     assert callable(handler)  # else it would end the tests

@@ -144,7 +144,7 @@ def parrot() -> Iterator[Parrot]:
 
 @pytest.fixture
 def _talkative(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Httpx and httpcore log all that they would log for somebody who looks for an error."""
+    """Httpx and httpcore log as they do when their logs are switched to DEBUG."""
     # Airflow 3.0 prints variables as well, which takes a second each time; `everything_of` looks at them anyhow.
     plain = staticmethod(structlog.dev.plain_traceback)
     monkeypatch.setattr(structlog.dev.RichTracebackFormatter, "__call__", lambda _, out, error: plain(out, error))

@@ -125,7 +125,7 @@ def test_a_cleared_task_continues_only_after_a_failure(
     assert done.result.xcom(TASK)["accepted_earlier"] == 60
     assert CHECKPOINT_KEY not in done.result.state_store(TASK)
 
-    emulator.add_contact(address(7), name="Other")  # somebody changes a contact in the service
+    emulator.add_contact(address(7), name="Other")  # a user changes a contact in the service
     assert done.result.clear_and_run(TASK).state == "success"
     assert taken(emulator) == 6 + 4 + 10
     assert names(emulator) == EVERYBODY

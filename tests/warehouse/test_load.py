@@ -101,7 +101,7 @@ def test_when_the_rows_fail_the_old_ones_stay(warehouse: Warehouse, error: BaseE
     warehouse.load(THINGS, [thing(THINGS, number, name="old") for number in range(10)])
     with pytest.raises(type(error)) as caught:
         warehouse.load(THINGS, failing(600, error), replace_where={"account": "a"})
-    assert caught.value is error  # as it was, for whoever has to judge it
+    assert caught.value is error  # unchanged, for the caller to decide
     assert {row[2] for row in warehouse.rows(THINGS)} == {"old"}
     assert len(warehouse.rows(THINGS)) == 10
 

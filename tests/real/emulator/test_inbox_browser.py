@@ -207,7 +207,7 @@ def test_the_preview_reaches_nothing_outside(visit: Open, emulator: Emulator, ou
     page.reload()
     page.wait_for_load_state("networkidle")
     assert page.title() == "Hostile · Emulator"
-    assert outside.paths == set()  # a browser may connect when somebody presses a link, but it requests nothing
+    assert outside.paths == set()  # a browser may connect when a link is pressed, but it requests nothing
     page.get_by_role("link", name="Load remote images").click()
     wait_until(lambda: outside.paths & {"/img", "/set"}, what="an image")
     page.wait_for_load_state("networkidle")
