@@ -25,7 +25,6 @@ from airflow_provider_mail.api._core.fields import (
     UtcTime,
     WholeNumber,
 )
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.pagination import Pager, find, next_page
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
@@ -33,6 +32,7 @@ from airflow_provider_mail.api._core.requests import (
     Flow,
     MailRequest,
     MailResponse,
+    OpenResource,
     PagedRequest,
     PageResponse,
     Pause,

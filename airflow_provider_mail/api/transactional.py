@@ -24,12 +24,12 @@ from airflow_provider_mail.api._core.fields import (
     UtcTime,
     WholeNumber,
 )
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
     Effect,
     MailRequest,
     MailResponse,
+    OpenResource,
     Records,
     RequestModel,
     Sandboxed,

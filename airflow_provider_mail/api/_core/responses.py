@@ -8,12 +8,12 @@ import re
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import pydantic_core
 
 from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.other_fields import exact_number, has_long_decimal
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
 from airflow_provider_mail.api._core.retry import retry_after_seconds
 from airflow_provider_mail.api.errors import (
@@ -121,7 +121,7 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
 
 def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
     try:
-        if has_long_decimal(body):
+        if _has_long_decimal(body):
             raise ValueError
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError:
@@ -132,6 +132,30 @@ def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict) else None
+
+
+_FLOAT_DIGITS = 15
+"""A float represents every decimal number of at most this many digits exactly enough to restore it."""
+_FRACTION = re.compile(rb"\.[0-9]+")
+
+
+def exact_number(text: str) -> float | Decimal:
+    """Parse a JSON number: as a float, unless a float has other digits.
+
+    :param text: the number, with a fraction or an exponent.
+    """
+    number, exact = float(text), Decimal(text)
+    return number if number - number != 0 or Decimal(repr(number)) == exact else exact
+
+
+def _has_long_decimal(body: bytes | bytearray) -> bool:
+    """Return whether a JSON text may have a decimal number of more digits than a float keeps."""
+    for fraction in _FRACTION.finditer(body):
+        start = fraction.start()
+        whole = body[max(0, start - _FLOAT_DIGITS) : start]
+        if len(whole) - len(whole.rstrip(b"0123456789")) + len(fraction[0]) - 1 > _FLOAT_DIGITS:
+            return True
+    return False
 
 
 def _code(body: Mapping[str, Any] | None) -> int | None:
