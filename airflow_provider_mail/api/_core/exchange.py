@@ -18,10 +18,9 @@ import msgspec
 from pydantic import SecretStr
 
 from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.clock import ServiceClock, Throttle
 from airflow_provider_mail.api._core.requests import Concurrent, Effect, Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
-from airflow_provider_mail.api._core.retry import Throttle
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import pydantic_core
 
 from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.clock import retry_after_seconds
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
-from airflow_provider_mail.api._core.retry import retry_after_seconds
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,

@@ -16,7 +16,6 @@ from airflow_provider_mail.api.campaigns import (
     MailStatus,
     find_campaign,
     is_scheduled,
-    latest,
 )
 from airflow_provider_mail.api.errors import MailConflictError
 
@@ -45,7 +44,7 @@ class Creation:
 
 def is_unsent(campaign: Campaign, clock: ServiceClock) -> bool:
     """Return whether a campaign has mailed nobody: a draft, a failed one, or one whose send time is ahead."""
-    return campaign.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or campaign.send_time_is_ahead(latest(clock))
+    return campaign.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or campaign.send_time_is_ahead(clock.latest())
 
 
 def is_older(campaign: Campaign, moment: datetime, clock: ServiceClock) -> bool:
@@ -64,7 +63,7 @@ def is_older(campaign: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     if sent is None:
         return True
     readings = (moment, moment + timedelta(seconds=clock.offset))
-    began = max((reading for reading in readings if reading <= latest(clock)), default=moment)
+    began = max((reading for reading in readings if reading <= clock.latest()), default=moment)
     # A time in whole minutes may have been truncated to minutes.
     resolution = RESOLUTION if sent.second or sent.microsecond else MINUTE
     return sent < began - timedelta(seconds=resolution)
@@ -81,7 +80,7 @@ def confirm_sending(campaign: Campaign, clock: ServiceClock, waits: Sequence[flo
     :return: the campaign as last seen, and whether it is confirmed.
     """
     for seconds in (*waits, None):
-        ahead = campaign.send_time_is_ahead(latest(clock))
+        ahead = campaign.send_time_is_ahead(clock.latest())
         if campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED):
             return campaign, True
         if campaign.mail_status == MailStatus.SENDING and not ahead:
