@@ -10,7 +10,7 @@ from airflow_provider_mail._task.progress import ProgressLog
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_plan import Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress
 
 
 class ImportProgress:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
 from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
-from airflow_provider_mail.api.flows.campaign_states import CampaignState, get_campaign_states
 from airflow_provider_mail.api.flows.statistics import campaign_stats
+from airflow_provider_mail.api.flows.waits import CampaignState, get_campaign_states
 from tests.api.driving import Rehearsal
 from tests.document.fact_resources import RESOURCES
 from tests.support.sampling import examples

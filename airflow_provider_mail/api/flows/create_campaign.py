@@ -35,6 +35,7 @@ from airflow_provider_mail.api.flows.adopt_campaign import (
     COMPARED,
     Creation,
     adopt,
+    check_send_date,
     confirm_sending,
     is_older,
     is_unsent,
@@ -47,7 +48,6 @@ from airflow_provider_mail.api.flows.create_once import (
     find_repeatedly,
     pauses,
 )
-from airflow_provider_mail.api.flows.send_date import check_send_date
 
 __all__ = ["create_campaign"]
 

@@ -24,8 +24,7 @@ from airflow_provider_mail.api.campaigns import (
 )
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
-from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older
-from airflow_provider_mail.api.flows.send_date import lateness
+from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, lateness
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
 from airflow_provider_mail.api.templates import Template, find_template

@@ -16,13 +16,63 @@ from pydantic import Field
 from airflow_provider_mail.api._core.interrupt import Interrupt
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, Sandboxed
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.contacts import ImportContacts, UpdateMode
-from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError
-from airflow_provider_mail.api.flows.import_plan import ImportPlan
+from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
+from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError, MailValidationError
 from airflow_provider_mail.api.flows.validate_rows import Reject, Row
+
+__all__ = ["ImportPlan"]
 
 MAX_REJECTED_ROWS = 50
 """After this many rejected rows of one chunk the account is checked: the rows may not be the cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """What to import, and how.
+
+    :param properties: the property of each value of a row, by position: ``email``, ``name``, ``phoneNumber`` or another
+        that the platform knows (the specification has no complete list).
+    :param update_mode: whether to create new contacts and to update existing ones.
+    :param list_name: the list to add the contacts to; created when missing. Default: none.
+    :param list_description: the description of the list.
+    :param chunk_size: rows per request.
+    :param max_in_flight: concurrent requests; limited by the client's own ``max_in_flight``.
+    :param null_value: sent for a missing value; the specification does not define the effect of ``null`` on a contact.
+    :param sandbox_mode: let the service check the rows and change nothing.
+    :raises MailValidationError: naming the wrong field.
+    """
+
+    properties: tuple[str, ...]
+    update_mode: UpdateMode = UpdateMode.CREATE_AND_UPDATE
+    list_name: str | None = None
+    list_description: str | None = None
+    chunk_size: int = 5000
+    max_in_flight: int = 16
+    null_value: str | None = None
+    sandbox_mode: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("chunk_size", "max_in_flight"):
+            if getattr(self, name) < 1:
+                raise MailValidationError(f"{name}: must be at least 1")
+        try:
+            (self.null_value or "").encode()
+        except UnicodeEncodeError:
+            raise MailValidationError("null_value: holds half a surrogate pair, which is no text") from None
+        self.template()
+
+    def template(self) -> ImportContacts:
+        """Return the request of every chunk, without its rows."""
+        return ImportContacts(
+            contact_data=[[""] * len(self.properties)],
+            contact_data_mapping=[
+                ColumnMapping(column_num=number, property_name=name) for number, name in enumerate(self.properties)
+            ],
+            update_mode=self.update_mode,
+            list_name=self.list_name,
+            list_description=self.list_description,
+            sandbox_mode=self.sandbox_mode,
+        )
 
 
 @dataclass(slots=True)
