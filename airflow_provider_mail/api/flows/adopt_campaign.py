@@ -38,7 +38,7 @@ class Creation:
     :param guid: the service's unique identifier of the campaign.
     :param adopted: whether it existed already, equal to the request.
     :param incomplete: whether the service kept it although creating it failed, so that its attachment may be missing.
-    :param found: the campaign as the service showed it, if it was adopted.
+    :param campaign: the campaign as the service showed it, if it was adopted.
     """
 
     mail_name: str
@@ -46,7 +46,7 @@ class Creation:
     guid: str | None
     adopted: bool
     incomplete: bool = False
-    found: Campaign | None = None
+    campaign: Campaign | None = None
 
 
 def is_unsent(campaign: Campaign, clock: ServiceClock) -> bool:
@@ -130,7 +130,7 @@ def adopt(
             f"in {', '.join(different)}: {advice}",
             operation=request.path,
         )
-    return Creation(mail_name=request.mail_name, id=None, guid=campaign.guid, adopted=True, found=campaign)
+    return Creation(mail_name=request.mail_name, id=None, guid=campaign.guid, adopted=True, campaign=campaign)
 
 
 def differences(request: CreateCampaign, campaign: Campaign, now: datetime | None = None) -> list[str]:

@@ -28,12 +28,12 @@ class Cancellation:
 
     :param done: whether the service has cancelled it; if not, it may be sent.
     :param text: a predicate for the campaign in a log line or message, such as "was cancelled".
-    :param found: the campaign as the service shows it after it rejected the cancellation.
+    :param campaign: the campaign as the service shows it after it rejected the cancellation.
     """
 
     done: bool
     text: str
-    found: Campaign | None = None
+    campaign: Campaign | None = None
 
 
 def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[Cancellation]:

@@ -120,7 +120,7 @@ def create_campaign(
             sends_at = request.send_date.timestamp() if request.send_date else clock.time()
             state.mark_seen(None if request.only_save else sends_at)
             return Creation(mail_name=request.mail_name, id=response.id, guid=response.guid, adopted=False)
-        campaign, server_error = result.found, result.server_error
+        campaign, server_error = result.existing, result.server_error
         assert campaign is not None
     new = state.attempted_lately(clock.time()) or is_new(campaign, clock)
     if state.incomplete:
@@ -321,7 +321,7 @@ def _handle_incomplete(
     if choice == "cancel":
         cancellation = yield from cancel_campaign(campaign.mail_name, clock)
         action, cancelled = f"It {cancellation.text}. ", cancellation.done
-        campaign = cancellation.found or campaign
+        campaign = cancellation.campaign or campaign
     elif not request.only_save and (choice == "keep" or campaign.mail_status == MailStatus.DRAFT):
         # The advice depends on whether it will be sent.
         campaign, confirmed = yield from confirm_sending(campaign, clock, waits)

@@ -130,15 +130,15 @@ class CreationState:
 
 @dataclass(frozen=True, slots=True)
 class CreateResult(Generic[T, R]):
-    """The result of :func:`create_once`: either ``response`` or ``found`` is given.
+    """The result of :func:`create_once`: either ``response`` or ``existing`` is given.
 
     :param response: the response to the successful attempt.
-    :param found: the resource that was found after an attempt failed.
+    :param existing: the resource that was found after an attempt failed.
     :param server_error: the error of the last attempt that got code 500, if one did.
     """
 
     response: R | None
-    found: T | None = None
+    existing: T | None = None
     server_error: MailError | None = None
 
 
@@ -282,7 +282,7 @@ def create(
         )
         if result.response is not None:
             return True
-        existing, created = result.found, state.attempted_at is not None
+        existing, created = result.existing, state.attempted_at is not None
     if different := request.differences(existing):
         if created:
             advice = "this task probably created it, and the service rewrites what it is sent: send what it keeps"

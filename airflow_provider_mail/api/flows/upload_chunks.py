@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
+from typing import NamedTuple
 
 import msgspec
 from pydantic import Field
@@ -107,6 +108,14 @@ class ChunkResult:
         return bool(self.accepted or self.earlier)
 
 
+class _RejectedRows(NamedTuple):
+    """Rows of one request that the service rejected, with their numbers."""
+
+    rows: list[Row]
+    numbers: Sequence[int]
+    rejection: MailRejectedError
+
+
 class _EncodedImport(MailRequest[MailResponse], Sandboxed):
     """An import whose body was encoded by the reading thread, so that memory holds it only once."""
 
@@ -158,7 +167,8 @@ class ChunkUploader:
         try:
             rejection = self._post(body, len(numbers), result)
             if rejection is not None:
-                self._bisect(msgspec.json.decode(body)["contactData"], numbers, rejection, result)
+                rows = msgspec.json.decode(body)["contactData"]
+                self._bisect(_RejectedRows(rows, numbers, rejection), result)
             finished = not self._interrupt.stopped
         except MailError as error:
             result.error = error
@@ -167,32 +177,31 @@ class ChunkUploader:
             result.rejects.clear()
         return result
 
-    def _bisect(
-        self, rows: list[Row], numbers: Sequence[int], rejection: MailRejectedError, result: ChunkResult
-    ) -> None:
+    def _bisect(self, rejected: _RejectedRows, result: ChunkResult) -> None:
         """Halve rejected rows until each row that the service rejects is alone in a request."""
-        pending = [(rows, numbers, rejection)]
+        pending = [rejected]
         rejects: list[Reject] = []
         rejections: list[MailRejectedError] = []
         while pending and not self._interrupt.stopped:
-            rows, numbers, rejection = pending.pop()
-            if len(rows) == 1:
+            part = pending.pop()
+            if len(part.rows) == 1:
                 if len(rejects) == MAX_REJECTED_ROWS:
                     if not result.some_accepted:
-                        raise rejection
+                        raise part.rejection
                     self._report(rejects, rejections, result)
-                message = rejection.service_message or "no message"
-                reason = f"rejected by the service (code {rejection.code}): {message}"
-                rejects.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
-                rejections.append(rejection)
+                message = part.rejection.service_message or "no message"
+                reason = f"rejected by the service (code {part.rejection.code}): {message}"
+                rejects.append(Reject(row_number=part.numbers[0], field="", reason=reason, row=part.rows[0]))
+                rejections.append(part.rejection)
                 continue
-            middle = len(rows) // 2
+            middle = len(part.rows) // 2
             # The second half is posted first, so that the first one is popped first. Both are posted before either is
             # halved again: if individual rows are the cause, others are soon accepted.
             for half in (slice(middle, None), slice(middle)):
-                rejection_of_half = self._post(self.body(msgspec.json.encode(rows[half])), len(rows[half]), result)
-                if rejection_of_half is not None:
-                    pending.append((rows[half], numbers[half], rejection_of_half))
+                rows, numbers = part.rows[half], part.numbers[half]
+                rejection = self._post(self.body(msgspec.json.encode(rows)), len(rows), result)
+                if rejection is not None:
+                    pending.append(_RejectedRows(rows, numbers, rejection))
         if rejects and not self._interrupt.stopped:
             self._report(rejects, rejections, result)
 
