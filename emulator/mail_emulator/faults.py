@@ -91,7 +91,6 @@ def too_many_requests(retry_after: float | None, form: str = "seconds") -> Respo
     """Return HTTP 429.
 
     :param retry_after: seconds of the ``Retry-After`` header; None leaves it out.
-    :param form: ``seconds`` or ``date`` (an HTTP date).
     """
     response = Response({"code": 429, "message": "too many requests"}, 429)
     if retry_after is not None:
@@ -258,10 +257,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that were added. The first one that matches a request applies to it.
-
-    :param operations: paths of all operations; a fault for any other path is rejected.
-    """
+    """The faults that were added. The first one that matches a request applies to it."""
 
     def __init__(self, operations: Iterable[str]) -> None:
         self._operations = sorted(operations)
@@ -317,10 +313,7 @@ class Faults:
         return any(fault.where and self._may_apply(fault, operation) for fault in self._waiting)
 
     def plan(self, operation: str, body: Any) -> Plan:
-        """Select the fault for a request, count it down and return its effects.
-
-        :param body: the decoded body; None before it is read.
-        """
+        """Select the fault for a request, count it down and return its effects."""
         plan = Plan()
         for fault in self._waiting:
             if not self._may_apply(fault, operation) or not _has(body, fault.where):
@@ -340,10 +333,7 @@ class Faults:
 
 
 def operation_path(operation: str) -> str:
-    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``.
-
-    :param operation: path of an operation, with or without ``/v5/``.
-    """
+    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``."""
     path = operation.strip("/")
     return f"/{path}" if path.startswith("v5/") else f"/v5/{path}"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mail_emulator import codec, contacts
+from mail_emulator import contacts
 from mail_emulator.campaign_life import DONE, SENDING, counts, mail_status
 from mail_emulator.clock import iso
+from mail_emulator.responses import decode_json
 from mail_emulator.rpc import Group, control
 from mail_emulator.store import Row
 from mail_emulator.webhooks import configuration
@@ -136,7 +137,7 @@ class Inspection(Group):
             "attachmentBytes": row["attachment_bytes"],
             "created": iso(row["created"]),
             "sendDate": iso(row["send_at"]),
-            "request": codec.decode(row["request"]),
+            "request": decode_json(row["request"]),
             "sentCount": row["sent"] if row["state"] in (SENDING, DONE) else 0,
             "mailStats": counts(row, self.service.clock.now_ms(), settings) if row["state"] == DONE else None,
         }

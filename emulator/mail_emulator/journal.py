@@ -46,11 +46,7 @@ class Entry:
 
 
 class Journal:
-    """The received requests.
-
-    :param limit: maximum number of entries; the oldest ones are removed.
-    :param body_limit: longer bodies, in bytes, are summarized.
-    """
+    """The received requests."""
 
     def __init__(self, limit: int, body_limit: int) -> None:
         self._entries: deque[Entry] = deque(maxlen=limit)
@@ -63,12 +59,7 @@ class Journal:
         self._responses: dict[int, bytes] = {}
 
     def open(self, operation: str, method: str, headers: dict[str, str], virtual_ms: int, connection: int) -> Entry:
-        """Add a request.
-
-        :param headers: its headers, without credentials.
-        :param virtual_ms: virtual time of arrival in milliseconds.
-        :param connection: number of the connection.
-        """
+        """Add a request."""
         self._sequence += 1
         entry = Entry(self._sequence, operation, method, int(time.time() * 1000), virtual_ms, connection, headers)
         self._entries.append(entry)
@@ -78,11 +69,7 @@ class Journal:
         return entry
 
     def note_body(self, entry: Entry, body: Any, size: int) -> None:
-        """Record the body of a request.
-
-        :param body: the decoded body.
-        :param size: its size in bytes.
-        """
+        """Record the body of a request."""
         entry.body_bytes = size
         entry.body = _summary(body) if size > self._body_limit else body
 
@@ -101,21 +88,14 @@ class Journal:
         return self._sequence, self.in_flight
 
     def close(self, entry: Entry, *, answered: bool = False) -> None:
-        """End the request; only the first call for an entry counts.
-
-        :param answered: whether a complete response was written.
-        """
+        """End the request; only the first call for an entry counts."""
         if entry.seconds is None:
             self.in_flight -= 1
             entry.seconds = time.time() - entry.real_ms / 1000
             entry.answered = answered
 
     def entries(self, operation: str | None = None, since: int = 0) -> list[dict[str, Any]]:
-        """Return entries as dictionaries, oldest first.
-
-        :param operation: only those of this path. Default: all.
-        :param since: only those with a higher sequence number.
-        """
+        """Return entries as dictionaries, oldest first."""
         return [
             dataclasses.asdict(entry)
             for entry in self._entries
@@ -123,11 +103,7 @@ class Journal:
         ]
 
     def newest(self, limit: int, before: int | None = None, containing: str = "") -> list[dict[str, Any]]:
-        """Return entries as dictionaries, newest first.
-
-        :param before: only those with a lower sequence number.
-        :param containing: only those whose path contains this.
-        """
+        """Return entries as dictionaries, newest first."""
         matching = (
             dataclasses.asdict(entry)
             for entry in reversed(self._entries)

@@ -59,10 +59,7 @@ def control(function: F) -> F:
 
 
 def find_control(group: Group | None, name: str) -> Callable[..., Any] | None:
-    """Return the control function of this name; None when there is none.
-
-    :param group: the group; None for an unknown one.
-    """
+    """Return the control function of this name; None when there is none."""
     function = getattr(type(group), name, None)
     return getattr(group, name) if getattr(function, "is_control", False) else None
 
