@@ -1,7 +1,8 @@
 """Reactions of recipients: deterministic by the seed, spread over virtual days.
 
 The share of openers that has opened grows as ``1 - 2 ** (-t / half)``, scaled to 1 at the end of ``engagement_days``.
-Counts and the times of single events come from this curve, so they agree. Times are milliseconds since the mail was sent.
+Counts and the times of single events come from this curve, so they agree. Times are milliseconds since the mail was
+sent.
 """
 
 from __future__ import annotations
