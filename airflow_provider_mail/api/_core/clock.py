@@ -129,10 +129,7 @@ class Throttle:
         return start - now
 
     def pause(self, seconds: float) -> None:
-        """Pause all requests of this client.
-
-        :param seconds: duration, from now.
-        """
+        """Pause all requests of this client."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
 

@@ -108,8 +108,6 @@ class Exchange:
 
     :param credentials_probe: a request that reads and that every valid credential may send.
     :param clock: returns monotonic seconds.
-    :param draw: returns a random number from 0 to 1.
-    :param on_request: called before each HTTP request. Default: nothing is called.
     """
 
     def __init__(
@@ -292,7 +290,6 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
 
     Do not chain httpx's error: it carries the request with its credentials.
 
-    :param operation: the path of the operation.
     :param late: the total time limit in seconds, if the request exceeded it.
     """
     error_type = type(error).__name__

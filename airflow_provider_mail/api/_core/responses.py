@@ -140,10 +140,7 @@ _FRACTION = re.compile(rb"\.[0-9]+")
 
 
 def exact_number(text: str) -> float | Decimal:
-    """Parse a JSON number: as a float, unless a float has other digits.
-
-    :param text: the number, with a fraction or an exponent.
-    """
+    """Parse a JSON number: as a float, unless a float has other digits."""
     number, exact = float(text), Decimal(text)
     return number if number - number != 0 or Decimal(repr(number)) == exact else exact
 
@@ -212,8 +209,6 @@ def exceeds_memory(body: bytes | bytearray, max_memory: float) -> bool:
     """Return whether the values of a JSON text may take more memory than allowed.
 
     Values can take thirty times the size of the text (``{},{},{}``), which can be a thousand times the received size.
-
-    :param max_memory: the limit in bytes.
     """
     if _estimated_memory(body) <= max_memory:
         return False
@@ -236,9 +231,6 @@ class BodyReader:
 
     httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept
     unchanged: it is not JSON, so the status decides.
-
-    :param operation: the path of the operation, for errors.
-    :param max_bytes: the maximum size of the body in bytes, compressed and decompressed.
     """
 
     def __init__(self, operation: str, max_bytes: int, status: int, headers: Mapping[str, str]) -> None:

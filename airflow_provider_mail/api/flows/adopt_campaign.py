@@ -212,8 +212,6 @@ def check_send_date(send_date: datetime | None, now: datetime, *, operation: str
     Call it right before the request, after the lookup: a late try must still find what an earlier one created.
 
     :param send_date: with a time zone; ``None`` (send now) is accepted.
-    :param now: the service's time.
-    :param operation: the path of the operation, for the error.
     :raises MailValidationError: naming ``send_date`` and the argument that allows it.
     """
     if (late := lateness(send_date, now)) is not None:

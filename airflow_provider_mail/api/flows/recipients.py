@@ -8,8 +8,7 @@ from typing import Any
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.mailboxes import mailbox, split_mailboxes
 from airflow_provider_mail.api.errors import MailValidationError
-
-MAX_RECIPIENTS = 20
+from airflow_provider_mail.api.transactional import MAX_RECIPIENTS
 
 
 def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ class ImportPlan:
         try:
             (self.null_value or "").encode()
         except UnicodeEncodeError:
-            raise MailValidationError("null_value: holds half a surrogate pair, which is no text") from None
+            raise MailValidationError("null_value: holds half a surrogate pair, which is not text") from None
         self.template()
 
     def template(self) -> ImportContacts:
@@ -80,13 +80,9 @@ class ImportPlan:
 class ChunkResult:
     """The result of uploading one chunk.
 
-    :param rows: rows to send.
     :param earlier: further rows of the chunk, which were accepted in an earlier try.
-    :param accepted: rows that the service accepted.
     :param requests: requests that got a response.
     :param remarks: requests that were accepted with a message.
-    :param rejects: rows that the service rejected.
-    :param error: the error that ended the upload.
     """
 
     rows: int
@@ -133,10 +129,7 @@ class _EncodedImport(MailRequest[MailResponse], Sandboxed):
 
 
 class ChunkUploader:
-    """Uploads chunks from many threads, and bisects those that the service rejects.
-
-    :param client: the client that all threads share.
-    """
+    """Uploads chunks from many threads, and bisects those that the service rejects."""
 
     def __init__(self, client: MailClient, plan: ImportPlan, interrupt: Interrupt) -> None:
         self._client = client
@@ -149,17 +142,12 @@ class ChunkUploader:
         self._interrupt = interrupt
 
     def body(self, encoded: bytes) -> bytes:
-        """Return the body of a request.
-
-        :param encoded: the rows as JSON.
-        """
+        """Return the body of a request."""
         return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
 
     def upload(self, body: bytes, numbers: Sequence[int], earlier: int) -> ChunkResult:
         """Upload one chunk.
 
-        :param body: of the request, from :meth:`body`.
-        :param numbers: the numbers of its rows.
         :param earlier: further rows of the chunk, which were accepted in an earlier try.
         """
         result = ChunkResult(len(numbers), earlier)
@@ -206,11 +194,7 @@ class ChunkUploader:
             self._report(rejects, rejections, result)
 
     def _report(self, rejects: list[Reject], rejections: list[MailRejectedError], result: ChunkResult) -> None:
-        """Report rejected rows, unless the service would now reject a valid contact with the code of any of them.
-
-        :param rejects: the rejected rows; emptied.
-        :param rejections: the errors of these rows; emptied.
-        """
+        """Report the rejected rows and empty both lists, unless a valid contact is rejected with one of their codes."""
         accepted_row = None
         if self._accepted_body is not None:
             accepted_row = msgspec.json.decode(self._accepted_body)["contactData"][0]

@@ -102,7 +102,6 @@ PollResult: TypeAlias = Campaign | CampaignState | MailError | None
 class CampaignWait:
     """Decides after each poll whether a campaign was sent, failed, or is still awaited.
 
-    :param mail_name: the campaign's exact name.
     :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param seen: whether the campaign existed before; ``None`` when that is unknown.
     :param scheduled: whether the campaign is known to have been scheduled. Otherwise a campaign that shows as sending
@@ -238,7 +237,6 @@ class SenderWait:
 
         :param result: the checks, ``None`` when there is no such sender, or the error of the poll.
         :param at: Unix time of the poll.
-        :param offset: not used here.
         """
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
@@ -264,10 +262,7 @@ def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
 
 
 def by_name(records: list[CampaignStats]) -> dict[str, CampaignStats]:
-    """Index records by campaign name, which is unique within a team.
-
-    :param records: of one team.
-    """
+    """Index records by campaign name, which is unique within a team."""
     return {record.mail_name: record for record in records}
 
 
@@ -276,7 +271,6 @@ class StatsStabilityTracker:
 
     ``record`` is the last record found, as plain JSON with the specification's fields in snake_case.
 
-    :param mail_name: the campaign's exact name.
     :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param stable_checks: final after this many consecutive observations of the same counts; ``None``: by age only.
     :param min_interval: a poll that finds the same counts is an observation if it is at least this many seconds after
