@@ -198,6 +198,11 @@ class ControlApi(Seeding, Inspection):
     :param channel: how calls reach the emulator.
     """
 
+    clock: ClockControl
+    faults: FaultControl
+    journal: JournalControl
+    inbox: InboxControl
+
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
         self._create_groups()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mail_emulator.campaign_life import DONE, REACTIONS, first_rank, reacting
@@ -131,7 +131,7 @@ class DueEvents:
             yield from self._campaign_events(row)
             context.store.update("campaigns", row["id"], events_to=context.now)
 
-    def _addressed(self, events: Iterator[tuple[int, str, Event]]) -> list[tuple[str, Event]]:
+    def _addressed(self, events: Iterable[tuple[int, str, Event]]) -> list[tuple[str, Event]]:
         """Filter (time, sender, event) by the configuration and add the URLs."""
         settings, toggles = self._context.settings, self._saved["transEvent"] or {}
         chosen = []
@@ -223,12 +223,12 @@ class DueEvents:
                 "SELECT * FROM recipients WHERE campaign_id = ? AND rank >= ? AND rank < ?",
                 [row["id"], start, min(start + 1000, end)],
             )
-            yield self._addressed(
-                (at, row["sender"], self._campaign_event(row, recipient, code, at))
-                for recipient in recipients
-                if recipient["rank"] % every == 0
-                for at in (moment(recipient["rank"]),)
-            )
+            events = []
+            for recipient in recipients:
+                if recipient["rank"] % every == 0:
+                    at = moment(recipient["rank"])
+                    events.append((at, row["sender"], self._campaign_event(row, recipient, code, at)))
+            yield self._addressed(events)
 
     def _campaign_event(self, row: Row, recipient: Row, code: str, at: int) -> Event:
         settings = self._context.settings

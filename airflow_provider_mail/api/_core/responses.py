@@ -165,6 +165,7 @@ def _code(body: Mapping[str, Any] | None) -> int | None:
     return code if is_code else None
 
 
+_MAX_MESSAGE_CHARACTERS = 300
 _WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 
 
@@ -188,7 +189,9 @@ def _service_message(body: Mapping[str, Any] | None, secrets: Collection[str], r
     if is_cut:
         # A secret, a word or an address that was cut at the end was not masked: remove as much text as one may have.
         message = message[: -max(map(len, [*secrets, *words]), default=0) - 320]
-    return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
+    printable = "".join(character if character.isprintable() else " " for character in message)
+    one_line = " ".join(printable.split())
+    return one_line[:_MAX_MESSAGE_CHARACTERS]
 
 
 def _is_address(word: str, exceptions: Collection[str]) -> bool:

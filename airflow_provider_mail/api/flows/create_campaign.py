@@ -226,7 +226,9 @@ def _check_owner(
             )  # fmt: skip
         return
     sent = campaign.send_by_date_time
-    send_time = f"{'is to be' if ahead else 'was'} sent at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
+    send_time = "has no send time"
+    if sent is not None:
+        send_time = f"{'is to be' if ahead else 'was'} sent at {sent:%Y-%m-%dT%H:%M:%SZ}"
     ownership = (
         f"is older than this run, which began at {not_older_than.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         if older

@@ -45,7 +45,8 @@ def parse(mail_id: str) -> tuple[int, int, int]:
 def summaries(context: Context, places: Iterable[Place]) -> list[dict[str, Any]]:
     """Return the fields of mails that a list of them shows."""
     names = ("id", "kind", "at", "email", "name", "subject", "from_email", "from_name", "mail_name", "status")
-    return [{name: mail[name] for name in names} for mail in (read(context, place.mail_id) for place in places)]
+    mails = (read(context, place.mail_id) for place in places)
+    return [{name: mail[name] for name in names} for mail in mails]
 
 
 def _transactional_mail(context: Context, delivery_id: int) -> dict[str, Any]:
