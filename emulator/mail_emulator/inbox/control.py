@@ -192,7 +192,7 @@ class InboxControl(Group):
             service.journal.progress(),
             service.clock.state(),
             service.clock.now_ms() // 60_000,
-            [fault["struck"] for fault in service.faults.list()],
+            [fault.struck for fault in service.faults.added],
         ))  # fmt: skip
 
     @property
