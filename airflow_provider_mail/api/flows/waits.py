@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -25,8 +25,9 @@ from airflow_provider_mail.api.campaigns import (
 )
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Streak, WaitStatus, format_utc
-from airflow_provider_mail.api.flows.statistics import DAY, campaign_stats
-from airflow_provider_mail.api.senders import Checks, failed_checks
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.senders import Checks
 
 # Narrower than Campaign, which decodes all other values.
 _Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
@@ -246,6 +247,8 @@ class SenderWait:
             return PollDecision(WaitStatus.WAITING, f"there is no {sender} (yet)")
         if all(result.values()):
             return PollDecision(WaitStatus.COMPLETE, f"all four checks of {sender} are good", dict(result))
+        from airflow_provider_mail.api.senders import failed_checks
+
         failed = failed_checks(result)
         return PollDecision(WaitStatus.WAITING, f"{sender} is not valid yet{f': {failed}' if failed else ''}")
 
@@ -256,6 +259,9 @@ def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
     :param days: first and last day to search.
     :raises MailIncompleteError: the response for a single day is incomplete.
     """
+    # Imported here: it takes some time, and most waits are for a campaign.
+    from airflow_provider_mail.api.flows.statistics import campaign_stats
+
     start_day, end_day = days
     records = yield from campaign_stats(GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=mail_name))
     return by_name(records).get(mail_name)
@@ -341,7 +347,7 @@ class StatsStabilityTracker:
         if sent is not None and sent.timestamp() <= at and not self._missing.polls:
             # The specification does not show the time zone of days; no zone differs from UTC by a full day.
             day = sent.astimezone(UTC).date()
-            return day - DAY, min(day + DAY, today)
+            return day - timedelta(days=1), min(day + timedelta(days=1), today)
         return start_day, max(start_day, end_day or today)
 
     def decide(self, result: StatsPollResult, at: float, offset: float = 0.0) -> PollDecision:
