@@ -156,12 +156,7 @@ def _keeps_task(params: Params) -> dict[str, Any]:
 
 
 _ERROR = {"code": 500, "message": "internal error", "http_status": 200}
-_PAGED = (
-    "/v5/contacts/list/get",
-    "/v5/lists/get",
-    "/v5/campaign/mail/template/get",
-    "/v5/campaign/mail/get",
-)
+_PAGED = ("/v5/contacts/list/get", "/v5/lists/get", "/v5/campaign/mail/template/get", "/v5/campaign/mail/get")
 _STATS = ("/v5/campaign/mail/stats/get", "/v5/transactional/mail/stats/get")
 _SENDS = ("/v5/campaign/mail/sends",)
 
