@@ -57,15 +57,18 @@ TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
 class MailTaskMixin:
     """Mixin for operators, sensors and transfers.
 
-    A class declares each argument once, in the signature of its ``__init__``::
+    A class lists its template fields, whose type in its signature is :data:`Templated`, and sets its arguments::
+
+        template_fields = ("list_name",)
 
         def __init__(self, *, list_name: Templated[str], sandbox_mode: bool = False, **kwargs: Any) -> None:
             super().__init__(**kwargs)
-            self.set_arguments(locals())
+            self.set_arguments(list_name=list_name, sandbox_mode=sandbox_mode)
 
-    Arguments whose type is :data:`Templated` are its template fields, in this order.
+    Tests compare signature, template fields and the arguments that are set.
     """
 
+    template_fields: Collection[str] = ()
     mail_conn_id: str
     sandbox_mode = False
     clock_offset = 0.0
@@ -86,37 +89,26 @@ class MailTaskMixin:
     _incomplete: Collection[str] = ()
     """The arguments in whose templates an expression had no value."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls) and "template_fields" not in vars(cls):
-            types: dict[str, Any] = vars(cls)["__init__"].__annotations__
-            templated = [name for name, annotation in types.items() if str(annotation).startswith("Templated[")]
-            inherited: Iterable[str] = getattr(cls, "template_fields", ())
-            cls.template_fields = tuple(dict.fromkeys((*inherited, *templated)))  # type: ignore[attr-defined]
-
     def __init__(self, **kwargs: Any) -> None:
         # Without it, Airflow would apply BaseOperator's signature and defaults to base classes without an `__init__`.
         self._check_names(kwargs)
         super().__init__(**kwargs)
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+    def set_arguments(self, **arguments: Any) -> None:
         """Set an attribute for each argument of ``__init__``; a class that checks its arguments overrides this.
 
-        :param arguments: ``locals()`` of ``__init__``.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
         from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
 
-        names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
-        self.check_arguments({name: arguments[name] for name in names}, mapped=getattr(self, FROM_MAPPED, False))
-        for name in names:
-            value = arguments[name]
+        self.check_arguments(arguments, mapped=getattr(self, FROM_MAPPED, False))
+        for name, value in arguments.items():
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
                 value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
             setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
-        self._arguments = tuple(names)
+        self._arguments = tuple(arguments)
         self._written = {
-            name: arguments[name] for name in names if name in SEEN_ARGUMENTS and arguments[name] is not None
+            name: value for name, value in arguments.items() if name in SEEN_ARGUMENTS and value is not None
         }
 
     @classmethod

@@ -73,6 +73,10 @@ class MailImportContactsOperator(BaseContactImportOperator):
         every try sends everything. Default: true.
     """
 
+    template_fields = (
+        "mail_conn_id", "list_name", "list_description", "contacts", "column_names", "columns", "update_mode",
+        "null_value", "rejects_path",
+    )  # fmt: skip
     contacts = RedactedField()
     column_names: Sequence[str] | None
 
@@ -97,7 +101,12 @@ class MailImportContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, contacts=contacts,
+            column_names=column_names, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
+            max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
+            rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
+        )  # fmt: skip
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
@@ -182,6 +191,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
     ui_color = "#e6f1f2"
     limits: ClassVar = {"contact_email": "Address"}
     contact_email = RedactedField()
@@ -200,7 +210,10 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, contact_email=contact_email, phone_number=phone_number, name=name,
+            list_name=list_name, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
         if contact_email is None and phone_number is None:
             raise self.argument_error(
                 "contact_email or phone_number is required (email is Airflow's: where alerts are sent)"
@@ -240,6 +253,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "contact_email", "reference")
     thing = "contact"
     identified_by = ()
     contact_email = RedactedField()
@@ -256,7 +270,10 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, contact_email=contact_email, reference=reference,
+            ignore_if_missing=ignore_if_missing, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteContact:
         from airflow_provider_mail.api.contacts import DeleteContact

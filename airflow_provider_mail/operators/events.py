@@ -79,6 +79,10 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         campaign. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "events_table", "table", "start_day", "end_day", "counters", "counted_on",
+        "time_zone", "event_types",
+    )  # fmt: skip
     ui_color = "#e6f1f2"
 
     sql_conn_id: str
@@ -115,7 +119,12 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, events_table=events_table, table=table,
+            start_day=start_day, end_day=end_day, lookback_days=lookback_days, counters=counters, tolerance=tolerance,
+            tolerance_fraction=tolerance_fraction, edge_hours=edge_hours, counted_on=counted_on, time_zone=time_zone,
+            event_types=event_types,
+        )  # fmt: skip
 
     @cached_property
     def sql_hook(self) -> DbApiHook:

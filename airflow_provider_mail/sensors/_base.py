@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -61,8 +61,8 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     _end_time = 0.0
     _stored_state: dict[str, Any] | None = None
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         self.poke_interval = seconds_of(self.poke_interval)
         self.timeout = seconds_of(self.timeout)
         self.poll_error_timeout = seconds_of(self.poll_error_timeout)

@@ -212,6 +212,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = ("mail_conn_id", "list_name", "team_name", "path", "object_storage_conn_id", "rejects_path")
     __module__ = PUBLISHED_IN
 
     def __init__(
@@ -233,7 +234,12 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, team_name=team_name, path=path,
+            object_storage_conn_id=object_storage_conn_id, file_format=file_format, allow_empty=allow_empty,
+            rows_per_file=rows_per_file, page_size=page_size, max_in_flight=max_in_flight, on_change=on_change,
+            on_unstorable=on_unstorable, rejects_path=rejects_path,
+        )  # fmt: skip
 
     def replace_where(self) -> Mapping[str, Any] | None:
         # The rows of this list, unless some may be missing.
@@ -302,6 +308,10 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "path", "object_storage_conn_id", "mail_name", "subject", "sender_mail", "type", "mail_status",
+        "rejects_path",
+    )  # fmt: skip
     __module__ = PUBLISHED_IN
     resource = "campaigns"
 
@@ -327,4 +337,9 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, mail_name=mail_name, subject=subject, sender_mail=sender_mail, type=type,
+            mail_status=mail_status, all_team=all_team, rows_per_file=rows_per_file, page_size=page_size,
+            max_in_flight=max_in_flight, on_change=on_change, on_unstorable=on_unstorable, rejects_path=rejects_path,
+        )  # fmt: skip

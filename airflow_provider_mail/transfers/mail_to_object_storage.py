@@ -91,6 +91,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = ("mail_conn_id", "path", "object_storage_conn_id", "start_day", "end_day", "rejects_path")
     kind: Kind
     layout: Layout
     start_day: str | None
@@ -116,7 +117,12 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, kind=kind, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, layout=layout, start_day=start_day, end_day=end_day, lookback_days=lookback_days,
+            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction, on_unstorable=on_unstorable,
+            rejects_path=rejects_path,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the window."""

@@ -92,6 +92,10 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "mail_name", "type", "snapshots_table",
+        "rejects_table", "rejects_path",
+    )  # fmt: skip
     resource = "campaigns/stats"
     mail_name: str | None
     type: str | None
@@ -121,7 +125,13 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
+            lookback_days=lookback_days, mail_name=mail_name, type=type, allow_empty=allow_empty,
+            max_removed_fraction=max_removed_fraction, snapshots=snapshots, snapshots_table=snapshots_table,
+            on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path, keep_days=keep_days,
+            lock_timeout=lock_timeout,
+        )  # fmt: skip
 
     def window(self, context: Context) -> tuple[date, date]:
         from airflow_provider_mail._task.date_window import today
@@ -221,6 +231,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = ("mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "rejects_table", "rejects_path")
     resource = "transactional/stats"
 
     def __init__(
@@ -240,7 +251,11 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
+            lookback_days=lookback_days, on_unstorable=on_unstorable, rejects_table=rejects_table,
+            rejects_path=rejects_path, keep_days=keep_days, lock_timeout=lock_timeout,
+        )  # fmt: skip
 
     def declared_table(self) -> Table:
         """Return the table of transactional statistics: one row per connection and day."""

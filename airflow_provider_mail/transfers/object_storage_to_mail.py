@@ -74,6 +74,10 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         every try sends everything. Default: true.
     """
 
+    template_fields = (
+        "mail_conn_id", "path", "object_storage_conn_id", "file_format", "compression", "encoding", "delimiter",
+        "column_names", "list_name", "list_description", "columns", "update_mode", "null_value", "rejects_path",
+    )  # fmt: skip
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
     file_format: str | None
@@ -108,7 +112,14 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, compression=compression, encoding=encoding, delimiter=delimiter,
+            column_names=column_names, list_name=list_name, list_description=list_description, columns=columns,
+            update_mode=update_mode, chunk_size=chunk_size, max_in_flight=max_in_flight, null_value=null_value,
+            max_reject_fraction=max_reject_fraction, rejects_path=rejects_path, on_empty=on_empty,
+            sandbox_mode=sandbox_mode, resume=resume,
+        )  # fmt: skip
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:

@@ -79,6 +79,8 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         path. (templated)
     """
 
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
+
     def __init__(
         self,
         *,
@@ -89,7 +91,9 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the table."""
@@ -130,6 +134,8 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         rows; not applied below ten rows. Default: 0.5.
     """
 
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
+
     def __init__(
         self,
         *,
@@ -142,7 +148,10 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id,
+            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the rows."""

@@ -95,6 +95,10 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         Default: false.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "sql", "parameters", "list_name", "list_description", "columns", "update_mode",
+        "null_value", "rejects_path", "rejects_table",
+    )  # fmt: skip
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
     sql: str
     rejects_table: str | None
@@ -126,7 +130,13 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, list_name=list_name,
+            list_description=list_description, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
+            max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
+            rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
+            rejects_table=rejects_table, keep_days=keep_days, count_first=count_first,
+        )  # fmt: skip
         check_keep_days(self)
 
     @contextmanager
@@ -230,6 +240,11 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "sql", "parameters", "sender_mail", "sender_name", "to_column", "name_column",
+        "cc_column", "bcc_column", "columns", "subject", "content", "template_name", "mail_params", "reply_to",
+        "send_date", "category", "campaign", "attachment", "service_tags", "on_ambiguous",
+    )  # fmt: skip
     template_fields_renderers = {"sql": "sql", "content": "html"}  # noqa: RUF012 - Airflow's own attribute
     argument = "sql"
     things = "rows"
@@ -278,7 +293,16 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, sender_mail=sender_mail,
+            sender_name=sender_name, to_column=to_column, name_column=name_column, cc_column=cc_column,
+            bcc_column=bcc_column, columns=columns, subject=subject, content=content, template_name=template_name,
+            mail_params=mail_params, reply_to=reply_to, send_date=send_date, category=category, campaign=campaign,
+            track_open=track_open, track_click=track_click, attachment=attachment,
+            versions_per_request=versions_per_request, on_empty=on_empty, on_duplicate_recipient=on_duplicate_recipient,
+            allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,
+            sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
+        )  # fmt: skip
 
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
