@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, argument_error, task_instance_name, unwrap
+from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
+from airflow_provider_mail._task.redacted import unwrap
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated, seconds_of
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -225,14 +225,14 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     @staticmethod
     def _mark_sent(context: Context, mail_name: str) -> None:
         """Record that the campaign was sent, so that no later try creates it again."""
-        from airflow_provider_mail._task.creation_state import StoredCreationState
+        from airflow_provider_mail._task.state import StoredCreationState
 
         state = StoredCreationState(context)
         state.start(mail_name)
         state.mark_sent()
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail._task.creation_state import NOT_STORED, StoredCreationState
+        from airflow_provider_mail._task.state import NOT_STORED, StoredCreationState
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState

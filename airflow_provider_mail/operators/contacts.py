@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, RedactedField, Templated, unwrap
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated
+from airflow_provider_mail._task.redacted import RedactedField, unwrap
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -129,7 +130,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         if callable(rows):
             rows = rows()
         if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-            from airflow_provider_mail._task.literals import rows_problem
+            from airflow_provider_mail._task.checks import rows_problem
 
             raise AirflowFailException(rows_problem("contacts", rows))
         return rows

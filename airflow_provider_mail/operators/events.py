@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
@@ -135,7 +135,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the days, store the differences, and fail if one is too large."""
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
         from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 
         self._check()
@@ -193,7 +193,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:
         """Compare each day, and store the rows."""
-        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api.flows.statistics import transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.load import load

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException
 

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import (
-    MailTaskMixin,
-    OnEmpty,
-    RedactedField,
-    Templated,
-    task_instance_name,
-    unwrap,
-)
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated, task_instance_name
+from airflow_provider_mail._task.redacted import RedactedField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -281,8 +275,8 @@ class BaseSendBatchOperator(BaseSendOperator):
 
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
-        from airflow_provider_mail._task.chunk_spool import ChunkSpool
-        from airflow_provider_mail._task.message_check import MessageCheck
+        from airflow_provider_mail._task.at_most_once import ChunkSpool
+        from airflow_provider_mail._task.messages import MessageCheck
         from airflow_provider_mail._task.recipients import Recipients
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.flows.batches import cut
@@ -432,7 +426,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         if callable(messages):
             messages = messages()
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            from airflow_provider_mail._task.literals import rows_problem
+            from airflow_provider_mail._task.checks import rows_problem
 
             raise AirflowFailException(rows_problem("messages", messages))
         return nullcontext(messages)

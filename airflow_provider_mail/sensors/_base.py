@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, seconds_of
+from airflow_provider_mail._task.mixin import MailTaskMixin, seconds_of
 from airflow_provider_mail.version_compat import (
     AirflowException,
     AirflowFailException,

@@ -6,7 +6,7 @@ import time
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated, seconds_of
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
@@ -124,7 +124,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
         return not self.deferrable
 
     def poll(self, context: Context) -> StatsPollResult:
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
         from airflow_provider_mail.api.flows.wait_stats import find_stats
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.transfers._reading import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+    from airflow_provider_mail._task.rejects import UnstorableRecords
     from airflow_provider_mail.warehouse.manifest import Manifest
     from airflow_provider_mail.warehouse.table import Table
 
@@ -52,7 +52,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
-        from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+        from airflow_provider_mail._task.rejects import UnstorableRecords
 
         return UnstorableRecords(None, self.on_unstorable == "reject", None, self.rejects_path, None)
 
@@ -69,7 +69,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :raises AirflowFailException: naming the argument that is wrong.
         """
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import check_format
 
@@ -138,7 +138,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         return {**result, "readings": self.readings, **self.keep_rejects(context)}
 
     def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
-        from airflow_provider_mail._task.load_files import conditions, write_load
+        from airflow_provider_mail._task.files import conditions, write_load
 
         with self.reading(context) as reading:
             observation = reading.observation

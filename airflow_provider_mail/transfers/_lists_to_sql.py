@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, BaseListToSqlOperator, OnUnstorable
 from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_keep_days
+from airflow_provider_mail._task.checks import check_keep_days
+from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import READINGS, BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+    from airflow_provider_mail._task.rejects import UnstorableRecords
     from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.table import Table
 
@@ -70,7 +71,7 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
-        from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+        from airflow_provider_mail._task.rejects import UnstorableRecords
 
         return UnstorableRecords(
             self.sql_hook,
@@ -218,7 +219,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
     def window(self, context: Context) -> tuple[date, date]:
         """Return the first and last day of the window."""
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
 

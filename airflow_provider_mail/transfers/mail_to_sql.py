@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.transfers._lists_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
 from airflow_provider_mail.transfers._loading import (
     MAX_REMOVED_FRACTION,
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.observation import Observation
-    from airflow_provider_mail._task.statistics import Statistics
+    from airflow_provider_mail._task.statistics import Observation, Statistics
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
@@ -134,7 +133,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         )  # fmt: skip
 
     def window(self, context: Context) -> tuple[date, date]:
-        from airflow_provider_mail._task.date_window import today
+        from airflow_provider_mail._task.statistics import today
 
         start_day, end_day = super().window(context)
         return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
@@ -156,8 +155,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         # Load the snapshots, then the latest counts.
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail._task.statistics import read_campaign_stats
+        from airflow_provider_mail._task.statistics import Observation, read_campaign_stats
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         statistics = read_campaign_stats(self.hook, observation, start_day, end_day, self.mail_name, self.type)
@@ -264,8 +262,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         return TRANSACTIONAL_STATS
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail._task.statistics import read_transactional_stats
+        from airflow_provider_mail._task.statistics import Observation, read_transactional_stats
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         statistics = read_transactional_stats(self.hook, observation, start_day, end_day)

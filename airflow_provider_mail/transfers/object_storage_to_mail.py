@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_mail._task.arguments import OnEmpty, Templated
+from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -123,7 +123,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 
         path = storage_path(self.path, self.object_storage_conn_id, "path")

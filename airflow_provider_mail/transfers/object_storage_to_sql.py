@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, RemovesRows
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -45,7 +45,7 @@ class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :raises AirflowFailException: when there is no manifest.
         """
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.manifest import Manifest
 
@@ -155,7 +155,7 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the rows."""
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
         from airflow_provider_mail.warehouse.merge import merge_stage
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS

@@ -8,7 +8,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import OnEmpty, RedactedField, Templated, check_keep_days, unwrap
+from airflow_provider_mail._task.checks import check_keep_days
+from airflow_provider_mail._task.mixin import OnEmpty, Templated
+from airflow_provider_mail._task.redacted import RedactedField, unwrap
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators.transactional import (
     BaseSendBatchOperator,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail._task.rejects import RejectSpool
 
 __all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
 
@@ -169,7 +171,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         # Store the rejected rows in the table, the file, or both, replacing those of an earlier try.
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
-            from airflow_provider_mail._task.rejected_rows import store_rejects
+            from airflow_provider_mail._task.rejects import store_rejects
 
             store_rejects(self.sql_hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
 
@@ -306,7 +308,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
 
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
-        from airflow_provider_mail._task.row_messages import RowMessages
+        from airflow_provider_mail._task.messages import RowMessages
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.read import stream_rows
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from airflow_provider_mail import _metrics
-from airflow_provider_mail._task.arguments import unwrap
+from airflow_provider_mail._task.checks import _PLAIN as PLAIN_TEXTS
+from airflow_provider_mail._task.checks import SEEN_ARGUMENTS, declared
+from airflow_provider_mail._task.checks import _validator as validator
 from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses
 from airflow_provider_mail._task.exceptions import log as errors_log
-from airflow_provider_mail._task.literals import _PLAIN as PLAIN_TEXTS
-from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, declared
-from airflow_provider_mail._task.literals import _validator as validator
+from airflow_provider_mail._task.redacted import unwrap
 
 __all__ = [
     "PLAIN_TEXTS",

@@ -17,6 +17,8 @@ from functools import cache
 from math import inf
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
 PACKAGE = "airflow_provider_mail."
 
 LIMITS = {
@@ -577,3 +579,56 @@ def _container(text: str) -> Any:
             continue
         return value if isinstance(value, Mapping | list | tuple) else None
     return None
+
+
+class CheckedPartial(OperatorPartial):
+    """The result of ``partial``; it checks the values that the DAG file passes to ``expand`` and ``expand_kwargs``."""
+
+    operator_class: type[Any]
+
+    def expand(self, **mapped_kwargs: Any) -> Any:
+        """Make the mapped task, with Airflow's ``expand``.
+
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for name, values in mapped_kwargs.items():
+            for value in values if isinstance(values, list | tuple) else ():
+                self.operator_class.check_arguments({name: value})
+        return super().expand(**mapped_kwargs)
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
+        """Make the mapped task, with Airflow's ``expand_kwargs``.
+
+        :param kwargs: dictionaries of arguments.
+        :param strict: reject arguments that were passed to ``partial``.
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for values in kwargs if isinstance(kwargs, list | tuple) else ():
+            if isinstance(values, Mapping):
+                self.operator_class.check_arguments(values)
+        return super().expand_kwargs(kwargs, strict=strict)
+
+
+def argument_error(problem: str, *, mapped: bool) -> Exception:
+    """Return the error about arguments.
+
+    :param problem: beginning with the name of the argument.
+    :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
+    """
+    if mapped:
+        from airflow_provider_mail.version_compat import AirflowFailException
+
+        return AirflowFailException(problem)
+    return ValueError(problem)
+
+
+def check_keep_days(task: Any) -> None:
+    """Check the retention of rejected rows when the DAG is parsed.
+
+    :param task: with ``keep_days``, and the ``rejects_table`` that holds them.
+    :raises ValueError: when there is no such table.
+    """
+    if task.keep_days is not None and task.rejects_table is None:
+        raise task.argument_error("keep_days: is for the rows of rejects_table, and there is none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property, partial
@@ -14,7 +14,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
-from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+from airflow_provider_mail._task.checks import (
+    SEEN_ARGUMENTS,
+    CheckedPartial,
+    argument_error,
+    is_empty_option,
+    may_be_blank,
+    must_be_complete,
+    problems,
+    read_rendered,
+    stays_text,
+)
+from airflow_provider_mail._task.redacted import RedactedValue, unwrap
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -77,7 +89,7 @@ class MailTaskMixin:
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
     limits: ClassVar[Mapping[str, str]] = {}
-    """Limits of arguments that are limited only in this class, in the form of ``literals.LIMITS``."""
+    """Limits of arguments that are limited only in this class, in the form of ``checks.LIMITS``."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Arguments that users may expect but that the class does not have, with what to write instead."""
     _connected_at = -inf
@@ -99,8 +111,6 @@ class MailTaskMixin:
 
         :raises ValueError: naming each argument whose value is known and wrong.
         """
-        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
-
         self.check_arguments(arguments, mapped=getattr(self, FROM_MAPPED, False))
         for name, value in arguments.items():
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
@@ -119,8 +129,6 @@ class MailTaskMixin:
         :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
         :raises ValueError: naming each argument that is wrong.
         """
-        from airflow_provider_mail._task.literals import problems
-
         messages = list(problems(cls, arguments))
         # A mapped task may pass any of them to each of its instances.
         if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
@@ -159,12 +167,10 @@ class MailTaskMixin:
         A flag that is off and empty text for an optional field are left out of the request. A text that recipients see
         is never left out: ``allow_blank`` permits empty text.
         """
-        from airflow_provider_mail._task.literals import is_empty_option
-
         names = [name for name in self._arguments if name in model.model_fields]
         values = {name: unwrap(self, getattr(self, name), context) for name in names}
         if "attachment" in values:
-            from airflow_provider_mail._task.attachments import attachment
+            from airflow_provider_mail._task.files import attachment
 
             values["attachment"] = attachment(values["attachment"])
         owner = type(self)
@@ -232,7 +238,6 @@ class MailTaskMixin:
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
         from airflow_provider_mail._task.blank_values import noting_environment
-        from airflow_provider_mail._task.literals import must_be_complete, stays_text
 
         if parent is self:
             self._rendered_problems = ()
@@ -271,8 +276,6 @@ class MailTaskMixin:
 
     def _check_rendered(self, name: str, template: Any) -> None:
         """Check the value of a rendered argument as if the DAG file had given it."""
-        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, may_be_blank, read_rendered
-
         rendered, written = getattr(self, name), template
         if isinstance(rendered, RedactedValue):
             rendered = rendered.value
@@ -344,49 +347,6 @@ class MailTaskMixin:
         return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 
-class CheckedPartial(OperatorPartial):
-    """The result of ``partial``; it checks the values that the DAG file passes to ``expand`` and ``expand_kwargs``."""
-
-    operator_class: type[Any]
-
-    def expand(self, **mapped_kwargs: Any) -> Any:
-        """Make the mapped task, with Airflow's ``expand``.
-
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
-        self._expand_called = True
-        for name, values in mapped_kwargs.items():
-            for value in values if isinstance(values, list | tuple) else ():
-                self.operator_class.check_arguments({name: value})
-        return super().expand(**mapped_kwargs)
-
-    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        """Make the mapped task, with Airflow's ``expand_kwargs``.
-
-        :param kwargs: dictionaries of arguments.
-        :param strict: reject arguments that were passed to ``partial``.
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
-        self._expand_called = True
-        for values in kwargs if isinstance(kwargs, list | tuple) else ():
-            if isinstance(values, Mapping):
-                self.operator_class.check_arguments(values)
-        return super().expand_kwargs(kwargs, strict=strict)
-
-
-def argument_error(problem: str, *, mapped: bool) -> Exception:
-    """Return the error about arguments.
-
-    :param problem: beginning with the name of the argument.
-    :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
-    """
-    if mapped:
-        from airflow_provider_mail.version_compat import AirflowFailException
-
-        return AirflowFailException(problem)
-    return ValueError(problem)
-
-
 def from_file(content: Any) -> Any:
     """Turn the name of a file into a template that includes the file; return anything else unchanged.
 
@@ -400,62 +360,9 @@ def from_file(content: Any) -> Any:
     return f"{{% include {content!r} %}}"
 
 
-class RedactedValue:
-    """Wrapper that Airflow stores and shows as the number of values, not as the values."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __str__(self) -> str:
-        if isinstance(self.value, list | tuple):
-            return f"not shown ({len(self.value)})"
-        if callable(self.value):
-            return f"from {getattr(self.value, '__qualname__', type(self.value).__name__)}"
-        return "not shown"
-
-
-class RedactedField:
-    """Template field whose value becomes a :class:`RedactedValue` when Airflow has rendered it.
-
-    Airflow stores rendered fields and shows them in its UI, which must not show addresses. A function is wrapped
-    immediately: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
-    process (3.0).
-    """
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"_{name}"
-
-    def __get__(self, operator: Any, owner: type) -> Any:
-        return self if operator is None else operator.__dict__[self._name]
-
-    def __set__(self, operator: Any, value: Any) -> None:
-        # The first value is set by `__init__`, the next one by the rendering.
-        rendered = self._name in operator.__dict__
-        hide = rendered or callable(value) or isinstance(value, Iterator)
-        operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
-
-
-def unwrap(operator: Any, value: Any, context: Any) -> Any:
-    """Return the value of a template field, redacted or not."""
-    if isinstance(value, RedactedValue):
-        value = value.value
-    # Airflow 3.0 does not replace the template if the rendered value is empty.
-    return operator.render_template(value, context) if hasattr(value, "resolve") else value
-
-
 def seconds_of(time: float | timedelta) -> float:
     """Convert a duration to seconds."""
     return time.total_seconds() if isinstance(time, timedelta) else time
-
-
-def check_keep_days(task: Any) -> None:
-    """Check the retention of rejected rows when the DAG is parsed.
-
-    :param task: with ``keep_days``, and the ``rejects_table`` that holds them.
-    :raises ValueError: when there is no such table.
-    """
-    if task.keep_days is not None and task.rejects_table is None:
-        raise task.argument_error("keep_days: is for the rows of rejects_table, and there is none")
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:
