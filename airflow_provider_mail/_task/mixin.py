@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 from airflow.sdk import XComArg
 
 from airflow_provider_mail._task.checks import (
-    SEEN_ARGUMENTS,
     CheckedPartial,
     argument_error,
     is_empty_option,
@@ -27,6 +26,7 @@ from airflow_provider_mail._task.checks import (
     stays_text,
 )
 from airflow_provider_mail._task.redacted import RedactedValue, unwrap
+from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,8 +88,8 @@ class MailTaskMixin:
     allow_blank = False
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
-    limits: ClassVar[Mapping[str, str]] = {}
-    """Limits of arguments that are limited only in this class, in the form of ``checks.LIMITS``."""
+    own_rules: ClassVar[Mapping[str, Rule]] = {}
+    """The rules of arguments for which ``rules.ARGUMENTS`` does not apply."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Arguments that users may expect but that the class does not have, with what to write instead."""
     _connected_at = -inf

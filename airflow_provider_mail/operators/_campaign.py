@@ -62,7 +62,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         :raises MailValidationError: naming each field that is wrong.
         :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
         """
-        from airflow_provider_mail._task.list_names import list_names
+        from airflow_provider_mail._task.rules import list_names
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):

@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated
 from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rules import rows_problem, text
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MailDeleteContactOperator", "MailImportContactsOperator", "MailUpsertContactOperator"]
 
-Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
+Rows: TypeAlias = Iterable[Mapping[str, Any] | Sequence[Any]]
 
 
 class MailImportContactsOperator(BaseContactImportOperator):
@@ -130,8 +131,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
         if callable(rows):
             rows = rows()
         if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-            from airflow_provider_mail._task.checks import rows_problem
-
             raise AirflowFailException(rows_problem("contacts", rows))
         return rows
 
@@ -194,7 +193,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
 
     template_fields = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
     ui_color = "#e6f1f2"
-    limits: ClassVar = {"contact_email": "Address"}
+    own_rules: ClassVar = {"contact_email": text("Address")}
     contact_email = RedactedField()
     phone_number = RedactedField()
     name = RedactedField()

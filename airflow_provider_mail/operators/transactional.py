@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated, task_instance_name
 from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rules import rows_problem
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -426,7 +427,5 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         if callable(messages):
             messages = messages()
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            from airflow_provider_mail._task.checks import rows_problem
-
             raise AirflowFailException(rows_problem("messages", messages))
         return nullcontext(messages)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
+from airflow_provider_mail._task.rules import choice
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -78,6 +79,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         "mail_conn_id", "path", "object_storage_conn_id", "file_format", "compression", "encoding", "delimiter",
         "column_names", "list_name", "list_description", "columns", "update_mode", "null_value", "rejects_path",
     )  # fmt: skip
+    own_rules: ClassVar = {"file_format": choice("csv", "jsonl", "parquet")}
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
     file_format: str | None
