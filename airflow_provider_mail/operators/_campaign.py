@@ -162,7 +162,7 @@ class WaitForCampaignMixin(MailTaskMixin):
             WaitStatus,
             status_line,
         )
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+        from airflow_provider_mail.api.flows.waits import CampaignWait
         from airflow_provider_mail.triggers._base import end_wait
 
         mail_name, send_date = request.mail_name, request.send_date
@@ -197,7 +197,7 @@ class WaitForCampaignMixin(MailTaskMixin):
     def last_look(self, context: Context) -> PollDecision:
         from airflow_provider_mail.api.campaigns import find_campaign
         from airflow_provider_mail.api.flows.polling import PollErrorBudget
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+        from airflow_provider_mail.api.flows.waits import CampaignWait
 
         ti = context["ti"]
         mail_name = ti.xcom_pull(task_ids=self.task_id, key="mail_name", map_indexes=ti.map_index)

@@ -199,7 +199,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                 context["ti"].xcom_push(key=key, value=value)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
-        if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
+        if creation.campaign is not None and creation.campaign.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
                 "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
