@@ -11,7 +11,7 @@ from airflow_provider_mail._task.mixin import Templated, seconds_of
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
+from airflow_provider_mail.version_compat import AirflowFailException, conf
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -214,9 +214,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom."""
-        from airflow_provider_mail.triggers._base import decision_of, end_wait
-
-        stats = end_wait(decision_of(event), task=self, timeout_error=AirflowException)
+        stats = self.end_deferral(event)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         self._mark_sent(context, pushed["mail_name"])
