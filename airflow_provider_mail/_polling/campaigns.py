@@ -33,19 +33,13 @@ open connections."""
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class CampaignSubscription(WaitSubscription):
-    """The subscription of a trigger that waits for a campaign.
-
-    :param mail_name: the campaign's exact name.
-    """
+    """The subscription of a trigger that waits for a campaign."""
 
     mail_name: str
 
 
 class CampaignPoller(MailPoller[CampaignSubscription]):
-    """Lists the campaigns that are being sent; requests those that are in no list by name.
-
-    :param interval: seconds between polls.
-    """
+    """Lists the campaigns that are being sent; requests those that are in no list by name."""
 
     woken_by_task_status = True
 

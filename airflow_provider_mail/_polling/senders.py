@@ -24,10 +24,7 @@ class SenderSubscription(WaitSubscription):
 
 
 class SenderPoller(MailPoller[SenderSubscription]):
-    """Reads all senders with one request; requests a check of each sender that has a selector.
-
-    :param interval: seconds between polls.
-    """
+    """Reads all senders with one request; requests a check of each sender that has a selector."""
 
     async def poll(
         self, client: AsyncMailClient, due: Collection[SenderSubscription], report: Report[SenderSubscription]

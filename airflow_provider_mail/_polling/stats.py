@@ -18,7 +18,6 @@ from airflow_provider_mail.api.flows.waits import Days, StatsPollResult, by_name
 class StatsSubscription(WaitSubscription):
     """The subscription of a trigger that waits for the statistics of a campaign.
 
-    :param mail_name: the campaign's exact name.
     :param days: the days on which it was or may be sent; may change between polls.
     """
 
@@ -27,10 +26,7 @@ class StatsSubscription(WaitSubscription):
 
 
 class StatsPoller(MailPoller[StatsSubscription]):
-    """Requests the statistics once for each range of days on which the awaited campaigns were sent.
-
-    :param interval: seconds between polls.
-    """
+    """Requests the statistics once for each range of days on which the awaited campaigns were sent."""
 
     async def poll(
         self, client: AsyncMailClient, due: Collection[StatsSubscription], report: Report[StatsSubscription]
@@ -56,11 +52,7 @@ class StatsPoller(MailPoller[StatsSubscription]):
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:
-    """Merge windows of days that overlap or are adjacent.
-
-    :param windows: in any order.
-    :return: the merged windows in order.
-    """
+    """Merge windows of days that overlap or are adjacent."""
     merged: list[Days] = []
     for start_day, end_day in sorted(windows):
         if merged and start_day <= merged[-1][1] + timedelta(days=1):

@@ -143,10 +143,7 @@ class MailTaskMixin:
             raise TypeError(f"{name}: {cls.elsewhere[name]}")
 
     def argument_error(self, problem: str) -> Exception:
-        """Return the error about arguments that do not go together.
-
-        :param problem: beginning with the name of the argument.
-        """
+        """Return the error about arguments that do not go together."""
         return argument_error(problem, mapped=getattr(self, FROM_MAPPED, False))
 
     @classmethod

@@ -26,12 +26,8 @@ STATE_RETENTION = timedelta(days=1)
 class TaskProgress(NamedTuple):
     """The progress of a task.
 
-    :param done: processed rows, including those of earlier tries.
-    :param seconds: since its start.
-    :param total: the number of rows, if it is known.
     :param earlier: rows processed in earlier tries: they are only read, so the rate does not include them.
     :param rejected: rows among ``done`` that were rejected; ``None`` where rows are not checked.
-    :param beside: further counts, as text.
     """
 
     done: int
@@ -57,10 +53,7 @@ class TaskProgress(NamedTuple):
         return max(self.total - self.done, 0) / self.rate if self.total and self.rate > 0 else None
 
     def line(self, things: str) -> str:
-        """Format the progress for the log.
-
-        :param things: what is counted, such as ``rows``.
-        """
+        """Format the progress for the log."""
         parts = [*filter(None, [self.beside]), f"{self.done:,} {things} done"]
         if self.earlier:
             parts.append(f"{self.earlier:,} of them in earlier tries")
@@ -90,8 +83,6 @@ class ProgressLog:
     """Logs rows, rate, share and time left every ten seconds, and stores them every thirty.
 
     A task that takes less time has no line and no record.
-
-    :param things: what is counted. Default: ``rows``.
     """
 
     def __init__(self, log: Any, context: Context, things: str = "rows") -> None:
@@ -106,20 +97,11 @@ class ProgressLog:
         self._written = self._store is not None and context["ti"].try_number > 1
 
     def expect(self, total: int | None) -> None:
-        """Set the number of rows.
-
-        :param total: the number, ``None`` if it is not known.
-        """
+        """Set the number of rows."""
         self._total = total
 
     def update(self, done: int, *, earlier: int = 0, rejected: int | None = None, beside: str = "") -> bool:
-        """Log and store the progress, if that is due; return whether it was logged.
-
-        :param done: processed rows, including those of earlier tries.
-        :param earlier: those of earlier tries. Default: none.
-        :param rejected: those that were rejected. Default: rows are not checked.
-        :param beside: further counts, as text for the log. Default: none.
-        """
+        """Log and store the progress, if that is due; return whether it was logged."""
         now = time.monotonic()
         if now < self._next_line:
             return False
@@ -152,10 +134,7 @@ class ProgressLog:
 
 
 class ImportProgress:
-    """Called with the counts of an import after each chunk; shows and counts them every ten seconds.
-
-    :param total: the number of rows, if it is known.
-    """
+    """Called with the counts of an import after each chunk; shows and counts them every ten seconds."""
 
     def __init__(self, task: Any, context: Context, total: int | None) -> None:
         self._log = ProgressLog(task.log, context)

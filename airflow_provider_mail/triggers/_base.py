@@ -29,12 +29,9 @@ class BaseWaitTrigger(BaseTrigger):
 
     The event is plain JSON, which ``_task.waiting`` parses: ``status``, ``message``, the name and the result.
 
-    :param conn_id: the connection that is polled.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
     :param end_time: Unix time of the deadline, by the service's clock if its responses show one: the clocks of the
         worker and the triggerer may differ. It survives restarts of the triggerer. ``None`` for no deadline.
-    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
-    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
     """
 
     poller_module: ClassVar[str]
