@@ -34,7 +34,7 @@ class BaseWaitTrigger(BaseTrigger):
         worker and the triggerer may differ. It survives restarts of the triggerer. ``None`` for no deadline.
     """
 
-    poller_module: ClassVar[str]
+    poller_module: ClassVar[str] = "airflow_provider_mail._polling.pollers"
     """The module of the poller, which imports everything that :meth:`subscription` needs."""
 
     identity: ClassVar[str] = "mail_name"

@@ -49,7 +49,6 @@ class MailCampaignTrigger(BaseWaitTrigger):
         600.
     """
 
-    poller_module = "airflow_provider_mail._polling.campaigns"
     added_arguments: ClassVar[dict[str, Any]] = {**BaseWaitTrigger.added_arguments, "cancel_on_kill": False}
 
     def __init__(
@@ -79,7 +78,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         self.cancel_on_kill = cancel_on_kill
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        from airflow_provider_mail._polling.campaigns import CampaignPoller, CampaignSubscription
+        from airflow_provider_mail._polling.pollers import CampaignPoller, CampaignSubscription
         from airflow_provider_mail.api.flows.waits import MAX_SCHEDULED_PAUSE, CampaignWait
 
         wait = CampaignWait(self.mail_name, errors, seen=self.seen, scheduled=self.not_before > 0)
