@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.plugin.settings import PageSettings
-from airflow_provider_mail.warehouse.connection import address, database
+from airflow_provider_mail.warehouse.connection import address
 from airflow_provider_mail.warehouse.coverage import LOADS, LOADS_NAME
-from airflow_provider_mail.warehouse.dialects import DIALECTS
+from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.stored import StoredTable
@@ -69,7 +69,7 @@ class Reader:
         self._hook = hook
         self._names = names
         self._tables = {what: StoredTable(hook, TABLES[what], name) for what, name in names.items() if name}
-        self.kind = database(hook)
+        self.dialect = dialect_of(hook)
 
     @classmethod
     def of_page(cls, settings: PageSettings) -> Reader:
@@ -154,9 +154,7 @@ class Reader:
 
         :param sql: the statement, with ORDER BY.
         """
-        if self.kind in DIALECTS and self.kind != "trino":
-            return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
-        return f"{sql} OFFSET {int(offset)} ROWS FETCH NEXT {int(count)} ROWS ONLY"
+        return self.dialect.limited(sql, int(count), int(offset))
 
 
 def _hook(conn_id: str, option: str) -> DbApiHook:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields
 from functools import partial
 from itertools import count, islice
@@ -95,6 +97,18 @@ class Postgres(Staged):
         "timestamp": ("timestamp with time zone",),
         "json": ("jsonb",),
     }
+
+    @classmethod
+    def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
+        connection = deepcopy(hook.get_connection(hook.get_conn_id()))
+        limits = {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds, "keepalives_idle": seconds}
+        connection.extra = json.dumps(limits | connection.extra_dejson)
+        # The hook reads either one, depending on its version.
+        hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
+
+    @classmethod
+    def month(cls, column: str) -> str:
+        return super().month(f"{column} AT TIME ZONE 'UTC'")
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:

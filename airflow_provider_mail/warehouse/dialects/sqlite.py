@@ -62,6 +62,10 @@ class Sqlite(Staged):
     }
 
     @classmethod
+    def month(cls, column: str) -> str:
+        return f"SUBSTR({column}, 1, 7)"
+
+    @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor of a connection that cannot write."""
         connection.execute("PRAGMA query_only = ON")

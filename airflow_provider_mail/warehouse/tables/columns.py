@@ -94,7 +94,7 @@ def other_fields(record: Any, stored: frozenset[str]) -> dict[str, Any] | None:
     :param stored: names of the columns, and of the fields that are deliberately left out.
     """
     undeclared: dict[str, Any] | None = record.other_fields
-    if not (names := _without_column(type(record), stored)):
+    if not (names := _without_column(record.__class__, stored)):
         return undeclared
     declared: dict[str, Any] = record.model_dump(mode="json", by_alias=True, include=names, exclude_unset=True)
     return {**declared, **(undeclared or {})} or None
