@@ -20,6 +20,8 @@ from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+    from airflow_provider_mail.warehouse.dialects.inbox import InboxSql
+
 _MAX_NAMES = 500
 _MAX_ATTEMPTS = 8
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
@@ -51,6 +53,8 @@ class Dialect(ABC):
     """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
     unix_time: ClassVar[str | None] = None
     """The expression for the seconds since 1970 by the database's clock."""
+    inbox: ClassVar[type[InboxSql] | None] = None
+    """The spelling of the inbox of pushes, for a database that can hold one."""
     keeps_history: ClassVar[bool] = False
     """Whether a load can record the history of a part of the table."""
 
