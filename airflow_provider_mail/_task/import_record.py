@@ -15,7 +15,7 @@ from airflow_provider_mail.webhook.settings import database_hook, setting
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.flows.import_plan import Progress
 
 IMPORT_OPTIONS: dict[str, dict[str, Any]] = {

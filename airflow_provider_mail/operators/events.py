@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
@@ -79,6 +79,10 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         campaign. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "events_table", "table", "start_day", "end_day", "counters", "counted_on",
+        "time_zone", "event_types",
+    )  # fmt: skip
     ui_color = "#e6f1f2"
 
     sql_conn_id: str
@@ -115,7 +119,12 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, events_table=events_table, table=table,
+            start_day=start_day, end_day=end_day, lookback_days=lookback_days, counters=counters, tolerance=tolerance,
+            tolerance_fraction=tolerance_fraction, edge_hours=edge_hours, counted_on=counted_on, time_zone=time_zone,
+            event_types=event_types,
+        )  # fmt: skip
 
     @cached_property
     def sql_hook(self) -> DbApiHook:
@@ -126,7 +135,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the days, store the differences, and fail if one is too large."""
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
         from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 
         self._check()
@@ -184,7 +193,7 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:
         """Compare each day, and store the rows."""
-        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api.flows.statistics import transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.load import load

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_keep_days
+from airflow_provider_mail._task.checks import check_keep_days
+from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import READINGS, BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+    from airflow_provider_mail._task.rejects import UnstorableRecords
     from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.table import Table
 
@@ -63,14 +64,14 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     keep_days: float | None
     lock_timeout: float
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         check_keep_days(self)
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
-        from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+        from airflow_provider_mail._task.rejects import UnstorableRecords
 
         return UnstorableRecords(
             self.sql_hook,
@@ -218,7 +219,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
     def window(self, context: Context) -> tuple[date, date]:
         """Return the first and last day of the window."""
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
 

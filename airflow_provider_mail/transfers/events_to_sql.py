@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -64,6 +64,7 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     :param retention_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
     """
 
+    template_fields = ("inbox_conn_id", "inbox_table", "sql_conn_id", "table", "dead_letters_table")
     ui_color = "#e6f1f2"
 
     inbox_conn_id: str | None
@@ -91,7 +92,11 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            inbox_conn_id=inbox_conn_id, inbox_table=inbox_table, sql_conn_id=sql_conn_id, table=table,
+            dead_letters_table=dead_letters_table, batch_size=batch_size, max_pushes=max_pushes,
+            on_unstorable=on_unstorable, retention_days=retention_days,
+        )  # fmt: skip
 
     @cached_property
     def sql_hook(self) -> DbApiHook:

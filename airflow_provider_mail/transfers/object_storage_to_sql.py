@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, RemovesRows
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -45,7 +45,7 @@ class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :raises AirflowFailException: when there is no manifest.
         """
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.manifest import Manifest
 
@@ -79,6 +79,8 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         path. (templated)
     """
 
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
+
     def __init__(
         self,
         *,
@@ -89,7 +91,9 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the table."""
@@ -130,6 +134,8 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         rows; not applied below ten rows. Default: 0.5.
     """
 
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
+
     def __init__(
         self,
         *,
@@ -142,11 +148,14 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id,
+            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the rows."""
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
         from airflow_provider_mail.warehouse.merge import merge_stage
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
