@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import Any
 
-from airflow_provider_mail.plugin.reader import Reader, Row
-from airflow_provider_mail.plugin.remember import Remembered
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 
 COMPARED = 6
 """How many lists of a team are compared with each other: the largest ones."""
@@ -72,8 +71,8 @@ class Overlaps:
     at: datetime.datetime
 
 
-_lists: Remembered[Lists] = Remembered()
-_overlaps: Remembered[Overlaps] = Remembered()
+_lists: TtlCache[Lists] = TtlCache()
+_overlaps: TtlCache[Overlaps] = TtlCache()
 
 
 def get(reader: Reader) -> Lists:
