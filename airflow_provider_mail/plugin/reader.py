@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_provider_mail.plugin.places import SECONDS
 from airflow_provider_mail.plugin.settings import PageSettings
-from airflow_provider_mail.warehouse.connection import address
+from airflow_provider_mail.warehouse.connection import address, configured_hook
 from airflow_provider_mail.warehouse.coverage import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -28,7 +28,6 @@ from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.rejects import REJECTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
-from airflow_provider_mail.webhook.settings import database_hook
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -162,7 +161,7 @@ class Reader:
 
 
 def _hook(conn_id: str, option: str) -> DbApiHook:
-    return database_hook(conn_id, option=option, needs="the page needs a database with a DbApiHook")
+    return configured_hook(option, conn_id)
 
 
 def public_message(message: str, hook: DbApiHook) -> str:

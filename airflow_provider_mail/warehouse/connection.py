@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.lock_watch import pause
@@ -18,6 +19,89 @@ if TYPE_CHECKING:
 
 PATIENT_SECONDS = 60
 """Limit for connecting, and for a missing acknowledgement by the server, where no request waits for the result."""
+
+
+_PACKAGES = {
+    "athena": "apache-airflow-providers-amazon",
+    "databricks": "apache-airflow-providers-databricks",
+    "drill": "apache-airflow-providers-apache-drill",
+    "druid": "apache-airflow-providers-apache-druid",
+    "duckdb": "airflow-provider-duckdb",
+    "exasol": "apache-airflow-providers-exasol",
+    "gcpbigquery": "apache-airflow-providers-google",
+    "hive_cli": "apache-airflow-providers-apache-hive",
+    "hiveserver2": "apache-airflow-providers-apache-hive",
+    "impala": "apache-airflow-providers-apache-impala",
+    "jdbc": "apache-airflow-providers-jdbc",
+    "mssql": "apache-airflow-providers-microsoft-mssql",
+    "mysql": "apache-airflow-providers-mysql",
+    "odbc": "apache-airflow-providers-odbc",
+    "oracle": "apache-airflow-providers-oracle",
+    "pinot": "apache-airflow-providers-apache-pinot",
+    "postgres": "apache-airflow-providers-postgres",
+    "presto": "apache-airflow-providers-presto",
+    "redshift": "apache-airflow-providers-amazon",
+    "snowflake": "apache-airflow-providers-snowflake",
+    "sqlite": "apache-airflow-providers-sqlite",
+    "teradata": "apache-airflow-providers-teradata",
+    "trino": "apache-airflow-providers-trino",
+    "vertica": "apache-airflow-providers-vertica",
+}
+"""The package that has the hook, by connection type."""
+
+
+def _advice(conn_type: str) -> str:
+    if package := _PACKAGES.get(conn_type):
+        return f"On every worker: pip install {package}"
+    return "Install the provider of that type on every worker, or fix the connection's type"
+
+
+def hook_of(conn_id: str) -> DbApiHook:
+    """Return the ``DbApiHook`` of a connection to any database.
+
+    :raises WarehouseError: its type has no such hook, or the provider of the hook is not installed.
+    :raises AirflowNotFoundException: there is no such connection.
+    """
+    # Not at the top: on Airflow 3.0 this imports all hooks.
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.version_compat import AirflowException, BaseHook
+
+    connection = BaseHook.get_connection(conn_id)
+    connection_name = f"connection {conn_id!r}"
+    try:
+        hook = _databricks(conn_id) if connection.conn_type == "databricks" else connection.get_hook()
+    except (AirflowException, ImportError) as error:
+        problem = f"{connection_name} of type {connection.conn_type!r} has no hook: {error}"
+        raise WarehouseError(f"{problem}. {_advice(connection.conn_type or '')}") from None
+    if not isinstance(hook, DbApiHook):
+        raise WarehouseError(f"{connection_name} is not a database with a DbApiHook ({type(hook).__name__})")
+    if hasattr(hook, "use_legacy_sql") and not any(name.endswith("use_legacy_sql") for name in connection.extra_dejson):
+        hook.use_legacy_sql = False  # By default, Airflow's hook uses BigQuery's legacy SQL.
+    return hook
+
+
+def configured_hook(option: str, conn_id: str) -> DbApiHook:
+    """Return the hook of a connection that Airflow's configuration names.
+
+    :param option: the option of the section ``[mail]``, for errors.
+    :raises MailConfigError: there is no such database.
+    """
+    from airflow_provider_mail.version_compat import AirflowException
+
+    try:
+        return hook_of(conn_id)
+    except (AirflowException, WarehouseError) as error:
+        problem = f"connection {conn_id!r}: {error}" if isinstance(error, AirflowException) else str(error)
+    raise MailConfigError(f"[mail] {option}: {problem}")
+
+
+def _databricks(conn_id: str) -> DbApiHook:
+    # The connection type's own hook starts jobs.
+    from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
+
+    hook: DbApiHook = DatabricksSqlHook(databricks_conn_id=conn_id)
+    return hook
 
 
 @contextmanager

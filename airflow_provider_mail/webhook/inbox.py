@@ -9,13 +9,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected, open_connection
+from airflow_provider_mail._config import OPTIONS, InboxName, configured_inbox
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.warehouse.connection import configured_hook, connected, open_connection
 from airflow_provider_mail.warehouse.dialects import database, dialect_of
 from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import TableName, quoted
 from airflow_provider_mail.warehouse.time_limit import current_reading
-from airflow_provider_mail.webhook import DEFAULT_TABLE
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -80,7 +81,7 @@ class Inbox:
     :raises WarehouseError: for another database, or an invalid table name.
     """
 
-    def __init__(self, hook: DbApiHook, table: str = DEFAULT_TABLE) -> None:
+    def __init__(self, hook: DbApiHook, table: str = OPTIONS["inbox_table"]["default"]) -> None:
         self.hook = hook
         if (spelling := dialect_of(hook).inbox) is None:
             raise WarehouseError(
@@ -350,3 +351,28 @@ class Inbox:
 def _packed(body: bytes) -> tuple[bytes, int]:
     """The columns of a body. Postgres could compress it, but takes twice the time, and is the scarcer resource."""
     return zlib.compress(body, 1), len(body)
+
+
+def inbox_of(name: InboxName) -> Inbox:
+    """Return an inbox.
+
+    :raises MailConfigError: there is no such database.
+    :raises WarehouseError: it is neither Postgres nor SQLite.
+    """
+    return Inbox(configured_hook("inbox_conn_id", name.conn_id), name.table)
+
+
+def open_inbox(conn_id: str | None = None, table: str | None = None) -> Inbox:
+    """Return the inbox of Airflow's configuration.
+
+    :param conn_id: the connection to another inbox.
+    :param table: another table.
+    :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
+    :raises WarehouseError: it is neither Postgres nor SQLite.
+    """
+    if (name := configured_inbox(conn_id, table)) is None:
+        raise MailConfigError(
+            "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite database "
+            "(AIRFLOW__MAIL__INBOX_CONN_ID)"
+        )
+    return inbox_of(name)
