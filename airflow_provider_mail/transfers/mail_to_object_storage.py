@@ -490,14 +490,14 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
         from airflow_provider_mail._task.files import put, remove
         from airflow_provider_mail.warehouse.files import encode_files
+        from airflow_provider_mail.warehouse.load import current_task_run
         from airflow_provider_mail.warehouse.rows import Source
-        from airflow_provider_mail.warehouse.task_run import TaskRun
 
         read = self._campaigns if self.kind == "campaigns" else self._transactional
         table, days = read(start_day, end_day)
         emptied: list[ObjectStoragePath] = []
         on_unstorable, self.unstorable.consequence = self.unstorable.begin(), ""
-        stamp = TaskRun.current().values(table, datetime.now(UTC))
+        stamp = current_task_run().values(table, datetime.now(UTC))
         counts = {"records": 0, "files": 0, "removed": 0, "missing_days": 0, "bytes": 0}
         with self.mail_errors():
             for day, rows in days:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.statistics import Observation, Statistics
-    from airflow_provider_mail.warehouse.coverage import Coverage
     from airflow_provider_mail.warehouse.load import History, LoadResult
+    from airflow_provider_mail.warehouse.request import Coverage
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -413,7 +413,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         return loaded, {}
 
     def _load_snapshots(self, statistics: Statistics, observation: Observation) -> LoadResult | None:
-        from airflow_provider_mail.warehouse.stored import StoredTable
+        from airflow_provider_mail.warehouse.read import StoredTable
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
 
         if (name := self.table_names().get("snapshots_table")) is None:

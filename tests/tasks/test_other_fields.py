@@ -13,12 +13,9 @@ from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.lists import ContactList
 from airflow_provider_mail.api.senders import Sender
 from airflow_provider_mail.api.templates import Template
-from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
 from airflow_provider_mail.warehouse.tables.columns import resource_row
 from airflow_provider_mail.warehouse.tables.contacts import contact_row
-from airflow_provider_mail.warehouse.tables.lists import LISTS
-from airflow_provider_mail.warehouse.tables.senders import sender_row
-from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
+from airflow_provider_mail.warehouse.tables.resources import LISTS, TEMPLATES, campaign_row, sender_row
 from mail_emulator import Emulator, codec
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.loading import LOADS, executed, load_task

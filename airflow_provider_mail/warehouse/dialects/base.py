@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between, OneOf
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import Between, LoadRequest, LoadResult, OneOf, Where
 from airflow_provider_mail.warehouse.rows import batched, fits
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 

@@ -13,10 +13,9 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.warehouse.coverage import LOADS, OneOf, loads_beside, table_name
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LoadRequest, Where
+from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, OneOf, Where, loads_beside, table_name
 from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName
 
 if TYPE_CHECKING:

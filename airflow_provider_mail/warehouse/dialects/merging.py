@@ -12,11 +12,10 @@ from contextlib import closing, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
 from airflow_provider_mail.warehouse.errors import WarehouseError, redacted_message
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
 from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
 

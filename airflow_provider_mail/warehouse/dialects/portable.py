@@ -15,7 +15,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from airflow_provider_mail.warehouse.coverage import MarkGone
 from airflow_provider_mail.warehouse.dialects import database
 from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool, comparable
@@ -27,7 +26,7 @@ from airflow_provider_mail.warehouse.errors import (
     redacted_message,
     sqlstate,
 )
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Encoder, batched, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName
 

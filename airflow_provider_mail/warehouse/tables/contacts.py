@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.history import READ_AT, ROWS, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.request import READ_AT, ROWS, VALID_FROM, VALID_TO, History
 from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
 from airflow_provider_mail.warehouse.tables.columns import (
     CONNECTION,
