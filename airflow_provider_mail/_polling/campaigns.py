@@ -17,8 +17,7 @@ from airflow_provider_mail.api._core.pagination import Pager, next_pages
 from airflow_provider_mail.api.campaigns import MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
-from airflow_provider_mail.api.flows.campaign_states import get_campaign_states
-from airflow_provider_mail.api.flows.wait_campaign import PollResult
+from airflow_provider_mail.api.flows.waits import PollResult, get_campaign_states
 
 LIST_FROM = 4
 """From this many waits on, listing the campaigns that are being sent is cheaper than requesting each by name."""

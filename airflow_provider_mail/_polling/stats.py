@@ -11,7 +11,7 @@ from airflow_provider_mail.api.campaigns import GetCampaignStats
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from airflow_provider_mail.api.flows.wait_stats import Days, StatsPollResult, by_name
+from airflow_provider_mail.api.flows.waits import Days, StatsPollResult, by_name
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

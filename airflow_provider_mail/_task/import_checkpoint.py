@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
 KEY = "airflow_provider_mail.imported"
@@ -68,7 +68,7 @@ class AcceptedChunks(BaseModel):
 
 
 class StoredImportCheckpoint:
-    """Implements :class:`~airflow_provider_mail.api.flows.import_plan.ImportCheckpoint` with the task state store.
+    """Implements :class:`~airflow_provider_mail.api.flows.import_contacts.ImportCheckpoint` with the task state store.
 
     Errors of the store never end the import: they are logged, and at worst everything is sent again.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.rejects import RejectSpool
-    from airflow_provider_mail.api.flows.import_plan import Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress
 
 MOST_REASONS = 50
 

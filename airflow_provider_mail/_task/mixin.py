@@ -338,12 +338,9 @@ class MailTaskMixin:
             return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
         if (decision := self.last_look(context)) is None:
             return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
-        from airflow_provider_mail.api.flows.polling import WaitStatus
-
-        status, message = decision.status, decision.message
-        if status is WaitStatus.WAITING:
-            status, message = WaitStatus.TIMEOUT, f"the wait timed out, and no triggerer ended it: {message}"
-        event = {"status": status.value, "message": message, "result": decision.result}
+        if decision.status == "waiting":
+            decision = decision.at_deadline(", and no triggerer ended it")
+        event = {"status": decision.status.value, "message": decision.message, "result": decision.result}
         return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 

@@ -11,7 +11,7 @@ from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECT
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_plan import Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress
 
 LOG_INTERVAL = 10.0
 """Seconds between two lines of the log."""

@@ -20,13 +20,13 @@ from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus
-from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+from airflow_provider_mail.api.flows.waits import CampaignWait
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.flows.wait_campaign import PollResult
+    from airflow_provider_mail.api.flows.waits import PollResult
 
 Command = Callable[[Namespace], None]
 

@@ -11,7 +11,7 @@ from airflow_provider_mail._task.mixin import Templated, seconds_of
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
+from airflow_provider_mail.version_compat import AirflowFailException, conf
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -199,7 +199,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                 context["ti"].xcom_push(key=key, value=value)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
-        if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
+        if creation.campaign is not None and creation.campaign.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
                 "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
@@ -214,9 +214,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom."""
-        from airflow_provider_mail.triggers._base import decision_of, end_wait
-
-        stats = end_wait(decision_of(event), task=self, timeout_error=AirflowException)
+        stats = self.end_deferral(event)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         self._mark_sent(context, pushed["mail_name"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.wait_stats import StatsPollResult, StatsStabilityTracker
+    from airflow_provider_mail.api.flows.waits import StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 __all__ = ["MailStatsSettledSensor"]
@@ -125,14 +125,14 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
     def poll(self, context: Context) -> StatsPollResult:
         from airflow_provider_mail._task.statistics import window
-        from airflow_provider_mail.api.flows.wait_stats import find_stats
+        from airflow_provider_mail.api.flows.waits import find_stats
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> StatsStabilityTracker:
-        from airflow_provider_mail.api.flows.wait_stats import StatsStabilityTracker
+        from airflow_provider_mail.api.flows.waits import StatsStabilityTracker
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
             self.log.info("This Airflow stores no state between polls: only max_age ends the wait.")

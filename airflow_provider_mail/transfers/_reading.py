@@ -184,9 +184,9 @@ class BaseContactReader(BaseListReader):
 
     def request(self) -> PagedRequest[Any]:
         """Build the request for the first page of contacts."""
-        from airflow_provider_mail.api.flows.compact_contacts import GetCompactContacts
+        from airflow_provider_mail.api.contacts import GetListContacts
 
-        return GetCompactContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
+        return GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
 
     @cached_property
     def list_key(self) -> dict[str, str]:

@@ -80,10 +80,10 @@ class MailCampaignTrigger(BaseWaitTrigger):
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.campaigns import CampaignPoller, CampaignSubscription
-        from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait
+        from airflow_provider_mail.api.flows.waits import MAX_SCHEDULED_PAUSE, CampaignWait
 
         wait = CampaignWait(self.mail_name, errors, seen=self.seen, scheduled=self.not_before > 0)
-        pause = min(max(self.not_before - time.time(), 0.0), MAX_PAUSE)
+        pause = min(max(self.not_before - time.time(), 0.0), MAX_SCHEDULED_PAUSE)
         return CampaignPoller, CampaignSubscription(
             mail_name=self.mail_name, decide=wait.decide, due=time.monotonic() + pause
         )

@@ -57,7 +57,7 @@ class MailSenderTrigger(BaseWaitTrigger):
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.senders import SenderPoller, SenderSubscription
-        from airflow_provider_mail.api.flows.wait_sender import SenderWait
+        from airflow_provider_mail.api.flows.waits import SenderWait
 
         decide = SenderWait(self.sender_email, errors).decide
         return SenderPoller, SenderSubscription(sender_email=self.sender_email, selector=self.selector, decide=decide)

@@ -36,8 +36,6 @@ from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSAC
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-__all__ = ["create_stage", "merge_stage"]
-
 MANIFEST = "manifest.json"
 """The name of the file, in the folder of the load."""
 

@@ -26,7 +26,7 @@ TABLES = {"statistics": "mail_campaign_stats", "contacts": "mail_contacts"}
 # Import before the measurement what the operators import when they run.
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
-    "airflow_provider_mail.api.flows.compact_contacts",
+    "airflow_provider_mail.api.contacts",
     "airflow_provider_mail.api.flows.concurrent_pages",
     "airflow_provider_mail.api.flows.statistics",
     "airflow_provider_mail._task.exceptions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -91,7 +91,6 @@ def too_many_requests(retry_after: float | None, form: str = "seconds") -> Respo
     """Return HTTP 429.
 
     :param retry_after: seconds of the ``Retry-After`` header; None leaves it out.
-    :param form: ``seconds`` or ``date`` (an HTTP date).
     """
     response = Response({"code": 429, "message": "too many requests"}, 429)
     if retry_after is not None:
@@ -258,14 +257,12 @@ class Fault:
 
 
 class Faults:
-    """The faults that were added. The first one that matches a request applies to it.
-
-    :param operations: paths of all operations; a fault for any other path is rejected.
-    """
+    """The faults that were added. The first one that matches a request applies to it."""
 
     def __init__(self, operations: Iterable[str]) -> None:
         self._operations = sorted(operations)
-        self._waiting: list[Fault] = []
+        #: Also those used up.
+        self.added: list[Fault] = []
         self._last_id = 0
 
     def add(
@@ -296,33 +293,17 @@ class Faults:
             if operation not in self._operations:
                 raise ValueError(f"unknown operation {operation!r}; known are: {', '.join(self._operations)}")
         self._last_id += 1
-        self._waiting.append(
-            Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**defaults, **chosen})
-        )
+        self.added.append(Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**defaults, **chosen}))
         return self._last_id
-
-    def remove(self, fault_id: int) -> None:
-        """Remove a fault."""
-        self._waiting = [fault for fault in self._waiting if fault.id != fault_id]
-
-    def clear(self) -> None:
-        self._waiting.clear()
-
-    def list(self) -> list[dict[str, Any]]:
-        """All faults, also those used up, with how often each has applied (``struck``)."""
-        return [asdict(fault) for fault in self._waiting]
 
     def needs_body(self, operation: str) -> bool:
         """Whether selecting the fault requires the body."""
-        return any(fault.where and self._may_apply(fault, operation) for fault in self._waiting)
+        return any(fault.where and self._may_apply(fault, operation) for fault in self.added)
 
     def plan(self, operation: str, body: Any) -> Plan:
-        """Select the fault for a request, count it down and return its effects.
-
-        :param body: the decoded body; None before it is read.
-        """
+        """Select the fault for a request, count it down and return its effects."""
         plan = Plan()
-        for fault in self._waiting:
+        for fault in self.added:
             if not self._may_apply(fault, operation) or not _has(body, fault.where):
                 continue
             if fault.skip:
@@ -340,10 +321,7 @@ class Faults:
 
 
 def operation_path(operation: str) -> str:
-    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``.
-
-    :param operation: path of an operation, with or without ``/v5/``.
-    """
+    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``."""
     path = operation.strip("/")
     return f"/{path}" if path.startswith("v5/") else f"/v5/{path}"
 

@@ -84,13 +84,13 @@ def test_created_once_and_adopted_ever_after(service: Emulator, client: Driver) 
     for name in (f"{REQUEST.mail_name}-2", f"old {REQUEST.mail_name}", REQUEST.mail_name.upper()):
         service.add_campaign(name)  # found by the name, and another one
     first = create(client)
-    assert (first.mail_name, first.adopted, first.found) == (REQUEST.mail_name, False, None)
+    assert (first.mail_name, first.adopted, first.campaign) == (REQUEST.mail_name, False, None)
     assert (first.id, first.guid) == (held(service)["id"], held(service)["guid"])
     for state in ("scheduled", "sending", "done", "failed"):
         service.set_campaign_state(REQUEST.mail_name, state)
         again = create(client)
         assert (again.adopted, again.id, again.guid) == (True, None, held(service)["guid"])
-        assert again.found is not None
+        assert again.campaign is not None
     assert service.journal.count(SENDS) == 1
 
 

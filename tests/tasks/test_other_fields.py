@@ -16,7 +16,7 @@ from airflow_provider_mail.api.templates import Template
 from airflow_provider_mail.warehouse.tables.columns import resource_row
 from airflow_provider_mail.warehouse.tables.contacts import contact_row
 from airflow_provider_mail.warehouse.tables.resources import LISTS, TEMPLATES, campaign_row, sender_row
-from mail_emulator import Emulator, codec
+from mail_emulator import Emulator, responses
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.loading import LOADS, executed, load_task
 from tests.warehouse.tables import NOON
@@ -53,8 +53,10 @@ def test_new_fields_are_kept(
     assert kept() == [added] * records
     assert executed(task())["unchanged"] == records
     if any_warehouse.is_sqlite:  # long numbers keep their digits
-        encode = codec.encode
-        monkeypatch.setattr(codec, "encode", lambda value: encode(value).replace(b"[1,{", f"[{NUMBERS},{{".encode()))
+        encode = responses.encode_json
+        monkeypatch.setattr(
+            responses, "encode_json", lambda value: encode(value).replace(b"[1,{", f"[{NUMBERS},{{".encode())
+        )
         assert [executed(task())["changed"] for _ in range(2)] == [records, 0]
         assert all(NUMBERS in value for (value,) in any_warehouse.query(f"SELECT other_fields FROM {table}"))
 

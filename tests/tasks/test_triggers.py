@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.triggers._base import decision_of, result_of
+from airflow_provider_mail._task.waiting import decision_of, result_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
