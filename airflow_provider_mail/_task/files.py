@@ -15,8 +15,8 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.manifest import DataFile, Manifest
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.rows import OnUnstorable
     from airflow_provider_mail.warehouse.table import Table
 
@@ -132,14 +132,14 @@ def write_load(
         and marks nothing as gone. Default: the first such row is an error.
     """
     from airflow_provider_mail.warehouse.files import encode_files
+    from airflow_provider_mail.warehouse.load import current_task_run
     from airflow_provider_mail.warehouse.manifest import MANIFEST, DataFile, Manifest, table_key
     from airflow_provider_mail.warehouse.rows import Source
-    from airflow_provider_mail.warehouse.task_run import TaskRun
 
     # Each try has a name of its own: a worker that is believed dead may still write.
     load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
     folder = parent / load_id
-    stamp = TaskRun.current().values(table, datetime.now(UTC))
+    stamp = current_task_run().values(table, datetime.now(UTC))
     files: list[DataFile] = []
     written: list[ObjectStoragePath] = []
     try:

@@ -366,7 +366,7 @@ def task_instance_name(context: Context, most_bytes: int) -> str:
 
     :param most_bytes: the maximum length in UTF-8; a longer name is cut and ends in a hash of the whole name.
     """
-    from airflow_provider_mail._task.name_prefix import name_prefix
+    from airflow_provider_mail._config import name_prefix
 
     ti = context["ti"]
     # Dag and task ids may contain dots, but no slashes. A run id may contain slashes, which would look like an index.

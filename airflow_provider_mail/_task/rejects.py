@@ -136,7 +136,7 @@ def store_rejects(
         transaction. ``None``: no rows are deleted.
     """
     from airflow_provider_mail.warehouse.load import load
-    from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row
+    from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 
     now = datetime.now(UTC)
     load(

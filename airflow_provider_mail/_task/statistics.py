@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.client import MailClient
     from airflow_provider_mail.hooks.mail import MailHook
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
 _log = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ def read_campaign_stats(
     """
     from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
     from airflow_provider_mail.api.flows.statistics import campaign_stats
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
 
     fields: dict[str, Any] = {"mail_name": mail_name or None, "type": type or None}
@@ -270,7 +270,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
     """
     from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
     from airflow_provider_mail.api.transactional import GetTransactionalStats
-    from airflow_provider_mail.warehouse.coverage import Coverage
+    from airflow_provider_mail.warehouse.request import Coverage
     from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row
 
     request = GetTransactionalStats(start_date=start_day, end_date=end_day)

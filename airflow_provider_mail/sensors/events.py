@@ -78,14 +78,14 @@ class MailInboxSensor(BaseWaitSensor):
     @cached_property
     def reader(self) -> InboxReader:
         """Queries the inbox."""
+        from airflow_provider_mail._config import InboxName
         from airflow_provider_mail._polling.inbox_reader import InboxReader
-        from airflow_provider_mail.webhook.settings import InboxName
 
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
 
     def execute(self, context: Context) -> Any:
         """Wait."""
-        from airflow_provider_mail.webhook.settings import configured_inbox
+        from airflow_provider_mail._config import configured_inbox
 
         inbox = configured_inbox(self.inbox_conn_id, self.inbox_table)
         if inbox is None:

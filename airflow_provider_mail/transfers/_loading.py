@@ -12,12 +12,12 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
+from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import READINGS, BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.rejects import UnstorableRecords
@@ -47,7 +47,7 @@ class RemovesRows(MailTaskMixin):
         return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
 
 
-class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
+class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
     """Load records of the service into a table.
 
     A load is one transaction and can be repeated; a load that fails leaves the table unchanged. The table is created if
@@ -56,7 +56,6 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     ui_color = "#e6f1f2"
 
-    sql_conn_id: str
     table: str
     on_unstorable: OnUnstorable
     rejects_table: str | None
@@ -81,13 +80,6 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             self.keep_days,
             lock_timeout=self.lock_timeout,
         )
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail._task.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
 
     @property
     @abstractmethod

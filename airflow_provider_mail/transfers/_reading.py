@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.api.errors import MailIncompleteError
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
 OnChange: TypeAlias = Literal["retry", "fail", "accept"]
@@ -203,7 +203,7 @@ class BaseContactReader(BaseListReader):
         # The whole list, unless rows may remain that the load has not seen.
         if self.on_change == "accept":
             return None
-        from airflow_provider_mail.warehouse.coverage import Coverage
+        from airflow_provider_mail.warehouse.request import Coverage
         from airflow_provider_mail.warehouse.tables.contacts import list_part
 
         part = list_part(self.list_key["team"], self.list_name)
@@ -239,7 +239,7 @@ class BaseCampaignReader(BaseListReader):
 
     def declared_table(self) -> Table:
         """Return the table of campaigns: one row per connection and campaign."""
-        from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+        from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 
         return CAMPAIGNS
 
@@ -264,7 +264,7 @@ class BaseCampaignReader(BaseListReader):
         self._teams.clear()
         if self.on_change == "accept" or any(self._filters().values()):
             return None
-        from airflow_provider_mail.warehouse.coverage import MarkGone
+        from airflow_provider_mail.warehouse.request import MarkGone
 
         account = {"mail_conn_id": self.mail_conn_id}
 
@@ -276,7 +276,7 @@ class BaseCampaignReader(BaseListReader):
         return MarkGone(observed_at, windows)
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
+        from airflow_provider_mail.warehouse.tables.resources import campaign_row
 
         conn_id = self.mail_conn_id
         self._teams.update(campaign.team_name for campaign in records)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators.transactional import (
     BaseSendBatchOperator,
@@ -22,7 +22,6 @@ from airflow_provider_mail.operators.transactional import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -31,19 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
 
 
-class SqlSource:
+class SqlSource(SqlTask):
     """Mixin for a query on a connection, with parameters that Airflow neither stores nor shows."""
 
-    sql_conn_id: str
     template_ext: Sequence[str] = (".sql",)
     parameters = RedactedField()
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail._task.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
 
 
 class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
