@@ -1,16 +1,21 @@
-"""The progress of a long import or load: in its log and metrics and, on Airflow 3.3, in the task state store."""
+"""The progress of a long import or load: in its log, its metrics and the task state store; the counts of an import."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_mail._config import setting
 from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.flows.import_contacts import Progress
 
 LOG_INTERVAL = 10.0
@@ -21,6 +26,9 @@ STORE_INTERVAL, STORE_SHARE = 30.0, 20
 
 STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
+
+MAX_REASONS = 50
+"""Reasons of rejections that are stored with the counts of an import."""
 
 
 class TaskProgress(NamedTuple):
@@ -162,3 +170,63 @@ class ImportProgress:
         }
         emit({metric: count - self._counted[metric] for metric, count in counts.items()}, self._tags)
         self._counted = counts
+
+
+def import_counts(progress: Progress) -> dict[str, int]:
+    """Return the counts of an import, as its task returns them."""
+    return {name: count for name, count in asdict(progress).items() if name != "seconds"}
+
+
+@contextmanager
+def import_record(
+    task: Any, context: Context, import_id: str, progress: Progress, spool: RejectSpool, *, sandbox: bool
+) -> Iterator[None]:
+    """Store the counts of an import when it ends, in place of those of an earlier try, if ``imports_conn_id`` is set.
+
+    :param import_id: identifies the task instance, the same in every try.
+    :param spool: the rejected rows, of which only the reasons are stored.
+    :param sandbox: whether the service only checks the rows.
+    """
+    from airflow_provider_mail.version_compat import AirflowSkipException
+
+    state = "failed"
+    try:
+        yield
+        state = "success"
+    except AirflowSkipException:
+        state = "skipped"
+        raise
+    finally:
+        if conn_id := setting("imports_conn_id"):
+            values = {
+                "import_id": import_id,
+                "mail_conn_id": task.mail_conn_id,
+                "list_name": task.list_name or None,
+                "state": state,
+                "reasons": [
+                    {"field": field, "reason": reason, "rows": rows}
+                    for field, reason, rows in spool.reasons(MAX_REASONS)
+                ],
+                "sandbox": sandbox,
+                "try_number": context["ti"].try_number,
+            }
+            _store_record(task, conn_id, values, progress)
+
+
+def _store_record(task: Any, conn_id: str, values: dict[str, Any], progress: Progress) -> None:
+    """Store the row. An error is only logged: the task's work is done, and must not be done again."""
+    from airflow_provider_mail.warehouse.connection import configured_hook
+    from airflow_provider_mail.warehouse.load import database_time, load
+    from airflow_provider_mail.warehouse.tables.imports import IMPORTS
+
+    table = setting("imports_table")
+    try:
+        hook = configured_hook("imports_conn_id", conn_id)
+        # Columns are named as the counts that they have, those of rows with a prefix.
+        counts = asdict(progress)
+        values |= {name: counts[count] for name in IMPORTS.names if (count := name.removeprefix("rows_")) in counts}
+        # The database's clock, so that the row of a later try is never taken for the older one.
+        values["finished_at"] = database_time(hook) or datetime.now(UTC)
+        load(hook, IMPORTS, table, [tuple(values[name] for name in IMPORTS.names)])
+    except Exception:
+        task.log.exception("The counts of the import could not be stored in %s of connection %r", table, conn_id)
