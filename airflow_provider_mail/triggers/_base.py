@@ -43,10 +43,6 @@ class BaseWaitTrigger(BaseTrigger):
     event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
     """The keys of the event for the name of the awaited object and for the result."""
 
-    added_arguments: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
-    """Arguments added after the first release, with their defaults. They are stored only if they differ, so that a
-    triggerer that is not upgraded yet can load the trigger."""
-
     def __init__(
         self,
         *,
@@ -74,11 +70,7 @@ class BaseWaitTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        classpath, arguments = path_and_arguments(self)
-        for name, default in self.added_arguments.items():
-            if arguments[name] == default:
-                del arguments[name]
-        return classpath, arguments
+        return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
