@@ -44,7 +44,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     }
 
     mail_name: str | None
-    content: Any
     only_save: bool
     ignore_differences: Collection[str]
     adopt_older: bool
