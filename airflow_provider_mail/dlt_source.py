@@ -42,11 +42,16 @@ from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.columns import resource_row
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
-from airflow_provider_mail.warehouse.tables.lists import LISTS
-from airflow_provider_mail.warehouse.tables.senders import SENDERS, sender_row
+from airflow_provider_mail.warehouse.tables.resources import (
+    CAMPAIGNS,
+    LISTS,
+    SENDERS,
+    TEMPLATES,
+    campaign_row,
+    sender_row,
+)
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,
@@ -55,7 +60,6 @@ from airflow_provider_mail.warehouse.tables.stats import (
     snapshot_rows,
     transactional_stats_row,
 )
-from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 
 __all__ = ["mail_source"]
 

@@ -17,8 +17,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin import campaigns, events, imports, links, lists, loads, render, transactional, waits
-from airflow_provider_mail.plugin.access import permitted_user
+from airflow_provider_mail.plugin import access, campaigns, imports, lists, render, views
 from airflow_provider_mail.plugin.places import NoAnswer, places
 from airflow_provider_mail.plugin.reader import Reader, StaleTablesError
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
@@ -81,7 +80,9 @@ class PageApp(FastAPI):
 
 
 # The dependency is the application's, so that no route can be without it.
-app = PageApp(title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(permitted_user)])
+app = PageApp(
+    title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(access.permitted_user)]
+)
 
 # No database has a text with a NUL.
 Text = Annotated[str, Query(max_length=400, pattern=r"^[^\x00]*$")]
@@ -133,8 +134,8 @@ def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
         "campaign.html",
         reader=reader,
         campaign=campaign,
-        task=links.task_of(name, request.state.mail_user),
-        platform=links.platform_url(account, campaign),
+        task=access.task_of(name, request.state.mail_user),
+        platform=access.platform_url(account, campaign),
     )
 
 
@@ -159,14 +160,14 @@ def show_transactional(account: Text = "") -> HTMLResponse:
     :param account: the connection of an account. Default: the first one.
     """
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("transactional.html", reader=reader, found=transactional.get(reader, account))
+    return render.page("transactional.html", reader=reader, found=views.transactional(reader, account))
 
 
 @route("/loads")
 def show_loads() -> HTMLResponse:
     """Show how fresh and how complete the tables are."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("loads.html", reader=reader, found=loads.get(reader))
+    return render.page("loads.html", reader=reader, found=views.loads(reader))
 
 
 @route("/imports")
@@ -175,7 +176,7 @@ def show_imports(request: Request) -> HTMLResponse:
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
     shown = imports.get(reader, rejects)
-    tasks = links.tasks_of([item.import_id for item in shown], request.state.mail_user)
+    tasks = access.tasks_of([item.import_id for item in shown], request.state.mail_user)
     shown_with_tasks = [(item, tasks.get(item.import_id, "")) for item in shown]
     return render.page("imports.html", reader=reader, rejects=rejects, found=shown_with_tasks)
 
@@ -184,16 +185,16 @@ def show_imports(request: Request) -> HTMLResponse:
 def show_events() -> HTMLResponse:
     """Show the pushed events by code, and how they differ from the statistics."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    differences = events.differences(reader)
+    differences = views.differences(reader)
     return render.page(
-        "events.html", reader=reader, found=events.get(reader), differences=differences, inbox=events.inbox()
+        "events.html", reader=reader, found=views.events(reader), differences=differences, inbox=views.inbox()
     )
 
 
 @route("/waits")
 def show_waits(request: Request) -> HTMLResponse:
     """Show which tasks wait for the service."""
-    return render.page("waits.html", found=waits.get(request.state.mail_user))
+    return render.page("waits.html", found=access.waits(request.state.mail_user))
 
 
 @app.get("/static/{name}")

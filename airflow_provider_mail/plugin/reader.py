@@ -5,32 +5,33 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from airflow_provider_mail.plugin.places import SECONDS
 from airflow_provider_mail.plugin.settings import PageSettings
-from airflow_provider_mail.warehouse.connection import address, database
-from airflow_provider_mail.warehouse.coverage import LOADS, LOADS_NAME
-from airflow_provider_mail.warehouse.dialects import DIALECTS
+from airflow_provider_mail.warehouse.connection import address, configured_hook
+from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import stream_rows
-from airflow_provider_mail.warehouse.stored import StoredTable
+from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import IMPORTS
-from airflow_provider_mail.warehouse.tables.rejects import REJECTS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
-from airflow_provider_mail.webhook.settings import database_hook
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 TABLES: Mapping[str, Table] = {
     "campaign_stats": CAMPAIGN_STATS,
@@ -69,7 +70,7 @@ class Reader:
         self._hook = hook
         self._names = names
         self._tables = {what: StoredTable(hook, TABLES[what], name) for what, name in names.items() if name}
-        self.kind = database(hook)
+        self.dialect = dialect_of(hook)
 
     @classmethod
     def of_page(cls, settings: PageSettings) -> Reader:
@@ -154,13 +155,11 @@ class Reader:
 
         :param sql: the statement, with ORDER BY.
         """
-        if self.kind in DIALECTS and self.kind != "trino":
-            return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
-        return f"{sql} OFFSET {int(offset)} ROWS FETCH NEXT {int(count)} ROWS ONLY"
+        return self.dialect.limited(sql, int(count), int(offset))
 
 
 def _hook(conn_id: str, option: str) -> DbApiHook:
-    return database_hook(conn_id, option=option, needs="the page needs a database with a DbApiHook")
+    return configured_hook(option, conn_id)
 
 
 def public_message(message: str, hook: DbApiHook) -> str:
@@ -189,3 +188,49 @@ def day(value: Any) -> datetime.date:
 def decoded(value: Any) -> Any:
     """Return a JSON value of a table; some drivers decode it."""
     return json.loads(value) if isinstance(value, str | bytes) else value
+
+
+KEEP_SECONDS = 600.0
+"""For how long the result of a statement that reads a whole large table is kept."""
+
+_LIMIT = 64
+
+
+class TtlCache(Generic[T]):
+    """The results of a function for ten minutes, in each process of the API server.
+
+    :param clock: returns seconds, as ``time.monotonic`` does, which is the default.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._results: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
+        # A request that comes while a result is being computed waits for it.
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return a result; compute it if it is not known or too old.
+
+        :param key: what the result depends on.
+        :raises TimeoutError: another thread computes for too long.
+        """
+        # Not longer than reading takes at most: the thread that computes may hang.
+        if not self._lock.acquire(timeout=SECONDS):
+            raise TimeoutError
+        try:
+            cached = self._results.get(key)
+            if cached is not None and self._clock() - cached[0] < KEEP_SECONDS:
+                return cached[1]
+            result = compute()
+            self._results[key] = (self._clock(), result)
+            self._results.move_to_end(key)
+            while len(self._results) > _LIMIT:
+                self._results.popitem(last=False)
+            return result
+        finally:
+            self._lock.release()
+
+    def clear(self) -> None:
+        """Forget all results."""
+        with self._lock:
+            self._results.clear()

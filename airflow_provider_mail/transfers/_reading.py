@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail._task.statistics import Observation
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.api.errors import MailIncompleteError
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
 OnChange: TypeAlias = Literal["retry", "fail", "accept"]
@@ -109,8 +109,8 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
         :param sql_hook: the hook of the database, whose clock is used if the service has none.
         """
-        from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail._task.progress import ProgressLog
+        from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes, Pager
         from airflow_provider_mail.api.flows.concurrent_pages import read_pages
@@ -203,7 +203,7 @@ class BaseContactReader(BaseListReader):
         # The whole list, unless rows may remain that the load has not seen.
         if self.on_change == "accept":
             return None
-        from airflow_provider_mail.warehouse.coverage import Coverage
+        from airflow_provider_mail.warehouse.request import Coverage
         from airflow_provider_mail.warehouse.tables.contacts import list_part
 
         part = list_part(self.list_key["team"], self.list_name)
@@ -233,13 +233,13 @@ class BaseCampaignReader(BaseListReader):
     mail_status: Sequence[int] | None
     all_team: bool
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:
         """Return the table of campaigns: one row per connection and campaign."""
-        from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+        from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 
         return CAMPAIGNS
 
@@ -264,7 +264,7 @@ class BaseCampaignReader(BaseListReader):
         self._teams.clear()
         if self.on_change == "accept" or any(self._filters().values()):
             return None
-        from airflow_provider_mail.warehouse.coverage import MarkGone
+        from airflow_provider_mail.warehouse.request import MarkGone
 
         account = {"mail_conn_id": self.mail_conn_id}
 
@@ -276,7 +276,7 @@ class BaseCampaignReader(BaseListReader):
         return MarkGone(observed_at, windows)
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
+        from airflow_provider_mail.warehouse.tables.resources import campaign_row
 
         conn_id = self.mail_conn_id
         self._teams.update(campaign.team_name for campaign in records)

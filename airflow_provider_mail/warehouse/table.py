@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
@@ -250,3 +252,26 @@ def quoted(identifier: str) -> str:
 def literal(text: str) -> str:
     """Quote a text as standard SQL does."""
     return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """The try of a task that loads rows; outside of a task, all are ``None``.
+
+    :param map_index: the index of a mapped task, otherwise -1.
+    """
+
+    run_id: str | None = None
+    dag_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    try_number: int | None = None
+
+    def values(self, table: Table, loaded_at: datetime.datetime, rows: int | None = None) -> tuple[Any, ...]:
+        """Return the values of a table's ``load_columns``.
+
+        :param loaded_at: when the rows are written, with a zone.
+        :param rows: number of rows of the load. Default: none, for a table that does not hold it.
+        """
+        values_by_name = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
+        return tuple(values_by_name[name] for name in table.load_names)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_mail.warehouse.read import StoredTable
 from airflow_provider_mail.warehouse.rows import json_text
-from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ def by_dlt(subject: str, *, arrow: bool = False, **settings: Any) -> Run:
     from airflow_provider_mail.api import ClientConfig, MailClient
     from airflow_provider_mail.dlt_source import mail_source
     from airflow_provider_mail.warehouse.files import arrow_table
-    from airflow_provider_mail.warehouse.tables.senders import SENDERS
+    from airflow_provider_mail.warehouse.tables.resources import SENDERS
 
     destination_name, url = os.environ["BENCHMARK_KIND"], os.environ["BENCHMARK_URL"]
     destinations = {

@@ -21,7 +21,7 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 from airflow_provider_mail.api import AddTemplate, DeleteList, DeleteTemplate, MailClient, MailError
 from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
+from airflow_provider_mail.warehouse.tables.resources import TEMPLATES
 from mail_emulator import Emulator
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import json
 from collections.abc import Callable
@@ -183,17 +182,6 @@ def test_each_watcher_of_an_asset_stores_its_own_state(emulator: Emulator) -> No
     changed = [Trigger(mail_status=[2], poke_interval=90, lookback=DAY), *(Trigger(**each) for each in watchers[1:])]
     assert names(*changed, store=store) == []
     assert names(Trigger(label="b"), Trigger(), store=store) == [["spring", "summer"]] * 2
-
-
-def test_state_of_versions_without_labels_is_kept(emulator: Emulator) -> None:
-    def digest(value: Any) -> str:
-        return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-    for name in ("spring", "summer"):
-        emulator.add_campaign(name)
-    (spring,) = [found for found in emulator.campaigns() if found["mailName"] == "spring"]
-    key = f"mail_events_{digest(['mail_default', None, None, None, [2, 4]])}"
-    assert names(Trigger(), store=Store({key: {"since": 0.0, "keys": [digest([spring["guid"], 2])]}})) == [["summer"]]
 
 
 def test_state_is_stored_after_airflow_has_stored_the_events(emulator: Emulator) -> None:

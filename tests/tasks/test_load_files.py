@@ -23,9 +23,9 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
-from airflow_provider_mail.warehouse.coverage import Between
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
+from airflow_provider_mail.warehouse.request import Between
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, SqlDatabase
 from tests.tasks.loading import GET_CAMPAIGNS, LIST, changed_records, error_of, executed, spoil_campaigns

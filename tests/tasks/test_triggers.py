@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.triggers._base import decision_of, result_of
+from airflow_provider_mail._task.waiting import decision_of, result_of
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
@@ -28,21 +28,17 @@ OPERATIONS: dict[Any, str] = {
 }
 every_trigger = pytest.mark.parametrize("kind", OPERATIONS)
 
-COMMON = {"mail_conn_id": "mail_default", "poke_interval": 30.0, "end_time": 1893456000.0, "max_poll_errors": 10}
+WAIT = {"poke_interval": 30.0, "end_time": 1893456000.0, "max_poll_errors": 10, "poll_error_timeout": 60.0}
+COMMON = {"mail_conn_id": "mail_default", **WAIT}
+CAMPAIGN = {"mail_name": "spring", "not_before": 1893450000.0, "seen": True, "cancel_on_kill": True}
 MEMORY = {"mail_name": "spring", "min_interval": 3600.0, "record": None, "same": 0, "last": 0.0, "missing": 1}
 STATS = {"mail_name": "spring", "start_day": "2026-03-01", "end_day": None, "stable_checks": 3}
-# What versions up to now have stored: it must load for ever, so arguments are only added, with a default.
+# From the first release on, what a version has stored must load for ever: arguments are only added, with a default.
 STORED: dict[str, dict[str, Any]] = {
-    "campaigns.MailCampaignTrigger": {"mail_name": "spring", "not_before": 1893450000.0, "seen": True, **COMMON},
+    "campaigns.MailCampaignTrigger": {**CAMPAIGN, **COMMON},
     "stats.MailStatsSettledTrigger": {**STATS, "min_interval": 3600.0, "max_age": None, "memory": MEMORY, **COMMON},
     "senders.MailSenderTrigger": {"sender_email": "mail.example.com", "selector": "mail", **COMMON},
-    "events.MailInboxTrigger": {
-        "inbox_conn_id": "warehouse",
-        "inbox_table": "mail_inbox",
-        "poke_interval": 10.0,
-        "end_time": 1893456000.0,
-        "max_poll_errors": 2,
-    },
+    "events.MailInboxTrigger": {"inbox_conn_id": "warehouse", "inbox_table": "mail_inbox", **WAIT},
     "campaigns.MailCampaignEventTrigger": {
         "mail_conn_id": "mail_default",
         "mail_name": None,
@@ -51,9 +47,9 @@ STORED: dict[str, dict[str, Any]] = {
         "mail_status": [2],
         "lookback": 86_400.0,
         "poke_interval": 30.0,
+        "label": "news",
     },
 }
-BUDGET = {"poll_error_timeout": 60.0}
 
 
 def trigger(kind: Any, **arguments: Any) -> Any:
@@ -70,26 +66,16 @@ def exist(emulator: Emulator) -> None:
     emulator.add_sender("mail.example.com")
 
 
-@pytest.mark.parametrize(
-    ("path", "added"),
-    [
-        *((path, {}) for path in STORED),
-        *((path, BUDGET) for path in STORED if "EventTrigger" not in path),
-        ("campaigns.MailCampaignTrigger", {"cancel_on_kill": True}),
-        ("campaigns.MailCampaignEventTrigger", {"label": "news"}),
-    ],
-)
-def test_stored_arguments_stay_the_same(path: str, added: dict[str, Any]) -> None:
+@pytest.mark.parametrize("path", STORED)
+def test_stored_arguments_stay_the_same(path: str) -> None:
     """Waits survive an upgrade of the provider. What is stored is not encrypted, so nothing of it may be a secret.
 
-    A triggerer imports the class by the stored path and calls it with the stored arguments. Arguments that were added
-    later are stored only if they are not the default, so that a triggerer of the version before can load the trigger.
+    A triggerer imports the class by the stored path and calls it with the stored arguments.
     """
     module, _, name = f"airflow_provider_mail.triggers.{path}".rpartition(".")
-    arguments = {**STORED[path], **added}
-    loaded = getattr(importlib.import_module(module), name)(**arguments)
+    loaded = getattr(importlib.import_module(module), name)(**STORED[path])
 
-    assert loaded.serialize() == restarted(loaded).serialize() == (f"{module}.{name}", arguments)
+    assert loaded.serialize() == restarted(loaded).serialize() == (f"{module}.{name}", STORED[path])
 
 
 @every_trigger

@@ -24,10 +24,10 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
-from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import stream_rows
+from airflow_provider_mail.warehouse.request import Coverage, MarkGone
 from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.support.processes import PATIENCE

@@ -68,7 +68,7 @@ def missing_days(request: GetTransactionalStats, records: list[TransactionalStat
     :param today: the service's current day.
     """
     known = {record.stats_date for record in records}
-    return [day for day in _calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
+    return [day for day in calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
 
 
 def _whole(request: GetCampaignStats, names: _Names) -> Flow[RecordsByName]:
@@ -289,7 +289,7 @@ def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]
 def _gaps(request: GetTransactionalStats, records: Mapping[date, Any]) -> list[dict[str, date]]:
     """Return the ranges of days without a record."""
     gaps: list[dict[str, date]] = []
-    for day in _calendar(request.start_date, request.end_date):
+    for day in calendar(request.start_date, request.end_date):
         if day in records:
             continue
         if gaps and gaps[-1]["end_date"] == day - DAY:
@@ -299,5 +299,6 @@ def _gaps(request: GetTransactionalStats, records: Mapping[date, Any]) -> list[d
     return gaps
 
 
-def _calendar(first: date, last: date) -> Iterator[date]:
+def calendar(first: date, last: date) -> Iterator[date]:
+    """Return the days from the first to the last one, both included."""
     return (first + timedelta(days=number) for number in range((last - first).days + 1))

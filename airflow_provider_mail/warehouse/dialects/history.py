@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import StagedSql
-from airflow_provider_mail.warehouse.history import READ_AT, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.request import READ_AT, VALID_FROM, VALID_TO, History
 
 
 class HistoryMerge:
