@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from airflow_provider_mail.plugin import lists, reader, views
+from airflow_provider_mail.plugin import campaigns, lists, reader, views
 from airflow_provider_mail.plugin.settings import PAGE_OPTIONS, PAGE_PREFIX
 from tests.plugin.data import fill
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
@@ -25,6 +25,7 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
 )
 
 BASE_PATH = "/team/airflow"
+DOCUMENTATION = "https://airflow-provider-mail.example.org/"
 
 
 class Page(HTMLParser):
@@ -97,7 +98,7 @@ def forget(*, tables: bool = True) -> None:
     """Forget what the process has read, and which tables there are: the only place that knows where it does that."""
     if tables:
         reader._found.clear()
-    for remembered in (views._events, lists._lists, lists._overlaps):
+    for remembered in (views._events, campaigns._lists, lists._lists, lists._overlaps):
         remembered.clear()
 
 
