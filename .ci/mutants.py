@@ -93,7 +93,6 @@ GROUPS = {
     "ledger": Group(
         (
             "_task/state.py",
-            "_task/creation_state.py",
             "_task/import_checkpoint.py",
             "_task/at_most_once.py",
             "api/flows/batches.py",

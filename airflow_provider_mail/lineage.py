@@ -68,7 +68,7 @@ class SqlTable(NamedTuple):
 
     def place(self) -> Place:
         """The location by the naming of the database's provider; without one, by the address of the connection."""
-        from airflow_provider_mail.warehouse.connection import database
+        from airflow_provider_mail.warehouse.dialects import database
         from airflow_provider_mail.warehouse.table import TableName
 
         database_type = database(self.hook)

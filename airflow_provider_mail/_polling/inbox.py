@@ -6,12 +6,12 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from airflow_provider_mail._config import InboxName
 from airflow_provider_mail._polling.inbox_reader import InboxReader
 from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.settings import InboxName
 
 
 class InboxPoller(SharedPoller[WaitSubscription]):

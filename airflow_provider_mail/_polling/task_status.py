@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
+from airflow_provider_mail._config import InboxName, configured_inbox
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.webhook.settings import InboxName, configured_inbox
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
+from airflow_provider_mail._task.rules import SEEN_ARGUMENTS
 from airflow_provider_mail.api._core.blank import NOTHING, is_blank, is_blank_html
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""The counts of an import, as a row of a table that ``[mail] imports_conn_id`` of Airflow's configuration names.
-
-The provider information imports this module: keep it cheap.
-"""
+"""The counts of an import, as a row of a table that ``[mail] imports_conn_id`` of Airflow's configuration names."""
 
 from __future__ import annotations
 
@@ -10,29 +7,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail.webhook.settings import database_hook, setting
+from airflow_provider_mail._config import setting
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.flows.import_plan import Progress
-
-IMPORT_OPTIONS: dict[str, dict[str, Any]] = {
-    "imports_conn_id": {
-        "description": "The connection of the database in which every import of contacts stores its counts. Empty: "
-        "none are stored.",
-        "type": "string",
-        "default": "",
-        "example": "warehouse",
-    },
-    "imports_table": {
-        "description": "The table of the counts of imports, optionally with its schema.",
-        "type": "string",
-        "default": "mail_imports",
-        "example": "mail.imports",
-    },
-}
 
 MOST_REASONS = 50
 
@@ -59,7 +40,7 @@ def import_record(
         state = "skipped"
         raise
     finally:
-        if conn_id := setting("imports_conn_id", IMPORT_OPTIONS):
+        if conn_id := setting("imports_conn_id"):
             values = {
                 "import_id": import_id,
                 "mail_conn_id": task.mail_conn_id,
@@ -84,12 +65,13 @@ def import_record(
 
 def _store(task: Any, conn_id: str, values: dict[str, Any]) -> None:
     """Store the row. An error is only logged: the task's work is done, and must not be done again."""
+    from airflow_provider_mail.warehouse.connection import configured_hook
     from airflow_provider_mail.warehouse.load import database_time, load
     from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 
-    table = setting("imports_table", IMPORT_OPTIONS)
+    table = setting("imports_table")
     try:
-        hook = database_hook(conn_id, option="imports_conn_id", needs="imports need a database with a DbApiHook")
+        hook = configured_hook("imports_conn_id", conn_id)
         # The database's clock, so that the row of a later try is never taken for the older one.
         values["finished_at"] = database_time(hook) or datetime.now(UTC)
         load(hook, IMPORTS, table, [tuple(values[name] for name in IMPORTS.names)])

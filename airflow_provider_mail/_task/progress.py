@@ -1,4 +1,4 @@
-"""The progress of a long import or load: in the task's log and, on Airflow 3.3, in the Task State Store of its page."""
+"""The progress of a long import or load: in its log and metrics and, on Airflow 3.3, in the task state store."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_provider_mail.api.flows.import_plan import Progress
 
 LOG_INTERVAL = 10.0
 """Seconds between two lines of the log."""
@@ -145,3 +149,37 @@ class ProgressLog:
         except Exception as error:
             # The stored progress is only informational.
             self._log.debug("The progress could not be stored: %s", error)
+
+
+class ImportProgress:
+    """Called with the counts of an import after each chunk; shows and counts them every ten seconds.
+
+    :param total: the number of rows, if it is known.
+    """
+
+    def __init__(self, task: Any, context: Context, total: int | None) -> None:
+        self._log = ProgressLog(task.log, context)
+        self._log.expect(total)
+        self._tags = task_tags(task)
+        self._counted = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
+
+    def __call__(self, progress: Progress) -> None:
+        """Log, store and count the progress, if that is due."""
+        done = progress.accepted + progress.rejected
+        if self._log.update(done, earlier=progress.accepted_earlier, rejected=progress.rejected):
+            self._count(progress)
+
+    def close(self, progress: Progress) -> None:
+        """Count what has not been counted yet."""
+        self._count(progress)
+        self._log.close()
+
+    def _count(self, progress: Progress) -> None:
+        counts = {
+            ROWS_READ: progress.read,
+            # A row that an earlier try got accepted was counted then.
+            ROWS_ACCEPTED: progress.accepted - progress.accepted_earlier,
+            ROWS_REJECTED: progress.rejected,
+        }
+        emit({metric: count - self._counted[metric] for metric, count in counts.items()}, self._tags)
+        self._counted = counts

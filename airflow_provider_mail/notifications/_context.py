@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from airflow.sdk import get_current_context
 
+from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.exceptions import without_addresses
-from airflow_provider_mail._task.name_prefix import name_prefix
 from airflow_provider_mail.version_compat import conf, redact
 
 MAX_ERROR_CHARACTERS = 600

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, argument_error, task_instance_name, unwrap
+from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
+from airflow_provider_mail._task.redacted import unwrap
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         :raises MailValidationError: naming each field that is wrong.
         :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
         """
-        from airflow_provider_mail._task.list_names import list_names
+        from airflow_provider_mail._task.rules import list_names
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):

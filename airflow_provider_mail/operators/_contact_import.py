@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import (
-    MailTaskMixin,
-    OnEmpty,
-    argument_error,
-    task_instance_name,
-)
+from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_instance_name
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.recipients import Spellings
-    from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
@@ -102,7 +98,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         """Import all rows; returns the counts."""
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.import_record import import_record
-        from airflow_provider_mail._task.rejected_rows import RejectSpool
+        from airflow_provider_mail._task.rejects import RejectSpool
         from airflow_provider_mail.api.flows.import_plan import Progress
 
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
@@ -134,7 +130,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         checkpoint: StoredImportCheckpoint | None,
         context: Context,
     ) -> None:
-        from airflow_provider_mail._task.import_progress import ImportProgress
+        from airflow_provider_mail._task.progress import ImportProgress
         from airflow_provider_mail._task.recipients import Spellings
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.mixin import MailTaskMixin
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated, seconds_of
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -104,6 +104,11 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         this needs Airflow 3.3. Default: false.
     """
 
+    template_fields = (
+        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "send_list_names",
+        "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
+        "editor_type",
+    )  # fmt: skip
     operator_extra_links = (MailCampaignLink(),)
 
     on_incomplete: OnIncomplete
@@ -146,7 +151,17 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
+            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, only_save=only_save,
+            send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
+            attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
+            project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,
+            ignore_differences=ignore_differences, adopt_older=adopt_older, send_again=send_again,
+            allow_past_send_date=allow_past_send_date, on_incomplete=on_incomplete,
+            wait_for_completion=wait_for_completion, deferrable=deferrable, poke_interval=poke_interval,
+            poll_error_timeout=poll_error_timeout, timeout=timeout, cancel_on_kill=cancel_on_kill,
+        )  # fmt: skip
         self.poke_interval = seconds_of(poke_interval)
         self.poll_error_timeout = seconds_of(poll_error_timeout)
         self.timeout = seconds_of(timeout)
@@ -210,14 +225,14 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     @staticmethod
     def _mark_sent(context: Context, mail_name: str) -> None:
         """Record that the campaign was sent, so that no later try creates it again."""
-        from airflow_provider_mail._task.creation_state import StoredCreationState
+        from airflow_provider_mail._task.state import StoredCreationState
 
         state = StoredCreationState(context)
         state.start(mail_name)
         state.mark_sent()
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail._task.creation_state import NOT_STORED, StoredCreationState
+        from airflow_provider_mail._task.state import NOT_STORED, StoredCreationState
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState
@@ -271,6 +286,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
     done = "cancelled"
@@ -288,7 +304,10 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, ignore_if_missing=ignore_if_missing,
+            ignore_draft=ignore_draft, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.campaigns import CancelCampaign
@@ -319,6 +338,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
 
@@ -332,7 +352,10 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteCampaign:
         from airflow_provider_mail.api.campaigns import DeleteCampaign

@@ -128,6 +128,9 @@ def show_overview(request: Request) -> Mapping[str, Any]:
     growth = overview.growth(reader) if reader.has("contacts") else None
     return {
         "reader": reader,
+        "has_tables": any(
+            map(reader.has, ("campaign_stats", "campaigns", "contacts", "transactional_stats", "imports"))
+        ),
         "waits": waits,
         "current_count": current_count,
         "findings": overview.findings(reader, waits),

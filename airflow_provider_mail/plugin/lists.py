@@ -16,15 +16,6 @@ from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 COMPARED = 6
 """How many lists of a team are compared with each other: the largest ones."""
 
-_IN_UTC = "100 * EXTRACT(YEAR FROM create_date AT TIME ZONE 'UTC') + EXTRACT(MONTH FROM create_date AT TIME ZONE 'UTC')"
-_MONTHS = {
-    "sqlite": "SUBSTR(create_date, 1, 7)",
-    "postgresql": _IN_UTC,
-    "postgres": _IN_UTC,
-}
-"""The month as a number such as 202603 or a text such as 2026-03, by the kind of database."""
-_MONTH = "100 * EXTRACT(YEAR FROM create_date) + EXTRACT(MONTH FROM create_date)"
-
 
 @dataclass(frozen=True)
 class ContactList:
@@ -112,7 +103,7 @@ def compare(reader: Reader) -> Overlaps:
 
 
 def _count(reader: Reader) -> Lists:
-    month = _MONTHS.get(reader.kind, _MONTH)
+    month = reader.dialect.month("create_date")
     # SQLite sorts the rows to group them, which is fastest if their first column differs most.
     rows = reader.rows(
         f"SELECT mail_conn_id, team, list_name, created, COUNT(*) AS contacts FROM "

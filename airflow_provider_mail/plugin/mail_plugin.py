@@ -6,8 +6,8 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_provider_mail._config import URL_PREFIX, receives_in_api_server
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path, has_page
-from airflow_provider_mail.webhook.settings import URL_PREFIX, receives_in_api_server
 
 __all__ = ["MailPlugin"]
 

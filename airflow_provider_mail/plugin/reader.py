@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_provider_mail.plugin.places import SECONDS
 from airflow_provider_mail.plugin.settings import PageSettings
-from airflow_provider_mail.warehouse.connection import address, database
+from airflow_provider_mail.warehouse.connection import address, configured_hook
 from airflow_provider_mail.warehouse.coverage import LOADS, LOADS_NAME
-from airflow_provider_mail.warehouse.dialects import DIALECTS
+from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.stored import StoredTable
@@ -28,7 +28,6 @@ from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.rejects import REJECTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
-from airflow_provider_mail.webhook.settings import database_hook
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -73,7 +72,7 @@ class Reader:
         self._hook = hook
         self._names = names
         self._tables = {what: StoredTable(hook, TABLES[what], name) for what, name in names.items() if name}
-        self.kind = database(hook)
+        self.dialect = dialect_of(hook)
 
     @classmethod
     def of_page(cls, settings: PageSettings) -> Reader:
@@ -158,13 +157,11 @@ class Reader:
 
         :param sql: the statement, with ORDER BY.
         """
-        if self.kind in DIALECTS and self.kind != "trino":
-            return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
-        return f"{sql} OFFSET {int(offset)} ROWS FETCH NEXT {int(count)} ROWS ONLY"
+        return self.dialect.limited(sql, int(count), int(offset))
 
 
 def _hook(conn_id: str, option: str) -> DbApiHook:
-    return database_hook(conn_id, option=option, needs="the page needs a database with a DbApiHook")
+    return configured_hook(option, conn_id)
 
 
 def public_message(message: str, hook: DbApiHook) -> str:

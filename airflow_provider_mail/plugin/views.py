@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin.access import Task
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, moment, public_message
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook.settings import ReceiverSettings, configured_inbox
+from airflow_provider_mail.webhook.inbox import open_inbox
 from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def inbox() -> ReceiverStatus | str | None:
     hook: DbApiHook | None = None
     try:
         settings = ReceiverSettings.from_airflow()
-        hook = settings.inbox().hook
+        hook = open_inbox().hook
         return receiver_status(settings, seconds=INBOX_SECONDS)
     except (MailConfigError, WarehouseError) as error:
         message = without_addresses(str(error))

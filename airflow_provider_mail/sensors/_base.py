@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, seconds_of
+from airflow_provider_mail._task.mixin import MailTaskMixin, seconds_of
 from airflow_provider_mail.version_compat import (
     AirflowException,
     AirflowFailException,
@@ -61,8 +61,8 @@ class BaseWaitSensor(MailTaskMixin, BaseSensorOperator):
     _end_time = 0.0
     _stored_state: dict[str, Any] | None = None
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         self.poke_interval = seconds_of(self.poke_interval)
         self.timeout = seconds_of(self.timeout)
         self.poll_error_timeout = seconds_of(self.poll_error_timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class MailSenderSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: an hour.
     """
 
+    template_fields = ("mail_conn_id", "sender_email", "selector")
     identity = "sender_email"
     absent = "sender {!r} to wait for"
     sender_email: str
@@ -67,7 +68,10 @@ class MailSenderSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, selector=selector, deferrable=deferrable,
+            poke_interval=poke_interval, timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> SenderWait:
         from airflow_provider_mail.api.flows.wait_sender import SenderWait

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.transfers._reading import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+    from airflow_provider_mail._task.rejects import UnstorableRecords
     from airflow_provider_mail.warehouse.manifest import Manifest
     from airflow_provider_mail.warehouse.table import Table
 
@@ -52,7 +52,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
-        from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+        from airflow_provider_mail._task.rejects import UnstorableRecords
 
         return UnstorableRecords(None, self.on_unstorable == "reject", None, self.rejects_path, None)
 
@@ -69,7 +69,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :raises AirflowFailException: naming the argument that is wrong.
         """
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import check_format
 
@@ -138,7 +138,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         return {**result, "readings": self.readings, **self.keep_rejects(context)}
 
     def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
-        from airflow_provider_mail._task.load_files import conditions, write_load
+        from airflow_provider_mail._task.files import conditions, write_load
 
         with self.reading(context) as reading:
             observation = reading.observation
@@ -212,6 +212,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = ("mail_conn_id", "list_name", "team_name", "path", "object_storage_conn_id", "rejects_path")
     __module__ = PUBLISHED_IN
 
     def __init__(
@@ -233,7 +234,12 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, team_name=team_name, path=path,
+            object_storage_conn_id=object_storage_conn_id, file_format=file_format, allow_empty=allow_empty,
+            rows_per_file=rows_per_file, page_size=page_size, max_in_flight=max_in_flight, on_change=on_change,
+            on_unstorable=on_unstorable, rejects_path=rejects_path,
+        )  # fmt: skip
 
     def replace_where(self) -> Mapping[str, Any] | None:
         # The rows of this list, unless some may be missing.
@@ -302,6 +308,10 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "path", "object_storage_conn_id", "mail_name", "subject", "sender_mail", "type", "mail_status",
+        "rejects_path",
+    )  # fmt: skip
     __module__ = PUBLISHED_IN
     resource = "campaigns"
 
@@ -327,4 +337,9 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, mail_name=mail_name, subject=subject, sender_mail=sender_mail, type=type,
+            mail_status=mail_status, all_team=all_team, rows_per_file=rows_per_file, page_size=page_size,
+            max_in_flight=max_in_flight, on_change=on_change, on_unstorable=on_unstorable, rejects_path=rejects_path,
+        )  # fmt: skip

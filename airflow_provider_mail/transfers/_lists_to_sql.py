@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, BaseListToSqlOperator, OnUnstorable
 from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 
@@ -83,6 +83,10 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "table", "list_name", "team_name", "history_table", "rejects_table",
+        "rejects_path",
+    )  # fmt: skip
     __module__ = PUBLISHED_IN
     mode: Mode
     history: bool
@@ -112,10 +116,16 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, list_name=list_name, team_name=team_name,
+            mode=mode, history=history, history_table=history_table, allow_empty=allow_empty,
+            max_removed_fraction=max_removed_fraction, page_size=page_size, max_in_flight=max_in_flight,
+            on_change=on_change, on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path,
+            keep_days=keep_days, lock_timeout=lock_timeout,
+        )  # fmt: skip
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         if (self.history or self.history_table) and self.on_change == "accept":
             raise self.argument_error(
                 "history: needs a list that is read whole, since a contact that is not returned has left: not "
@@ -209,6 +219,10 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "table", "mail_name", "subject", "sender_mail", "type", "mail_status",
+        "rejects_table", "rejects_path",
+    )  # fmt: skip
     __module__ = PUBLISHED_IN
     resource = "campaigns"
 
@@ -237,4 +251,10 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, mail_name=mail_name, subject=subject,
+            sender_mail=sender_mail, type=type, mail_status=mail_status, all_team=all_team, allow_empty=allow_empty,
+            max_removed_fraction=max_removed_fraction, page_size=page_size, max_in_flight=max_in_flight,
+            on_change=on_change, on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path,
+            keep_days=keep_days, lock_timeout=lock_timeout,
+        )  # fmt: skip

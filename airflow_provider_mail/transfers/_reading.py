@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail._task.statistics import Observation
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.api.errors import MailIncompleteError
@@ -109,8 +109,8 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
         :param sql_hook: the hook of the database, whose clock is used if the service has none.
         """
-        from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail._task.progress import ProgressLog
+        from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes, Pager
         from airflow_provider_mail.api.flows.concurrent_pages import read_pages
@@ -233,8 +233,8 @@ class BaseCampaignReader(BaseListReader):
     mail_status: Sequence[int] | None
     all_team: bool
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:

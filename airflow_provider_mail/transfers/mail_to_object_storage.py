@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.lineage import Folder
 from airflow_provider_mail.transfers._lists_to_object_storage import (
     BaseFilesOperator,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail._task.statistics import Observation
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -91,6 +91,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = ("mail_conn_id", "path", "object_storage_conn_id", "start_day", "end_day", "rejects_path")
     kind: Kind
     layout: Layout
     start_day: str | None
@@ -116,11 +117,16 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, kind=kind, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, layout=layout, start_day=start_day, end_day=end_day, lookback_days=lookback_days,
+            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction, on_unstorable=on_unstorable,
+            rejects_path=rejects_path,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the window."""
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
 
         folder = self.folder()
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
@@ -132,9 +138,8 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return "campaigns/stats" if self.kind == "campaigns" else "transactional/stats"
 
     def _write_load(self, parent: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
-        from airflow_provider_mail._task.load_files import ROWS_PER_FILE, conditions, write_load
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail._task.statistics import read_campaign_stats, read_transactional_stats
+        from airflow_provider_mail._task.files import ROWS_PER_FILE, conditions, write_load
+        from airflow_provider_mail._task.statistics import Observation, read_campaign_stats, read_transactional_stats
 
         read = read_campaign_stats if self.kind == "campaigns" else read_transactional_stats
         with self.mail_errors():
@@ -167,7 +172,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return {**result, **days, "missing_days": len(statistics.missing_days)}
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
-        from airflow_provider_mail._task.object_storage import put, remove
+        from airflow_provider_mail._task.files import put, remove
         from airflow_provider_mail.warehouse.files import encode_files
         from airflow_provider_mail.warehouse.rows import Source
         from airflow_provider_mail.warehouse.task_run import TaskRun
@@ -210,7 +215,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return folder / f"{partition}={day}" / f"{quote(self.mail_conn_id, safe='')}.{self.file_format}"
 
     def _campaigns(self, start_day: date, end_day: date) -> tuple[Table, Days]:
-        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.flows.statistics import campaign_stats
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
@@ -231,8 +236,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return CAMPAIGN_STATS, days()
 
     def _transactional(self, start_day: date, end_day: date) -> tuple[Table, Days]:
-        from airflow_provider_mail._task.date_window import today
-        from airflow_provider_mail._task.observation import Observation
+        from airflow_provider_mail._task.statistics import Observation, today
         from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.transfers._lists_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
 from airflow_provider_mail.transfers._loading import (
     MAX_REMOVED_FRACTION,
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.observation import Observation
-    from airflow_provider_mail._task.statistics import Statistics
+    from airflow_provider_mail._task.statistics import Observation, Statistics
     from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
@@ -92,6 +91,10 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "mail_name", "type", "snapshots_table",
+        "rejects_table", "rejects_path",
+    )  # fmt: skip
     resource = "campaigns/stats"
     mail_name: str | None
     type: str | None
@@ -121,10 +124,16 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
+            lookback_days=lookback_days, mail_name=mail_name, type=type, allow_empty=allow_empty,
+            max_removed_fraction=max_removed_fraction, snapshots=snapshots, snapshots_table=snapshots_table,
+            on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path, keep_days=keep_days,
+            lock_timeout=lock_timeout,
+        )  # fmt: skip
 
     def window(self, context: Context) -> tuple[date, date]:
-        from airflow_provider_mail._task.date_window import today
+        from airflow_provider_mail._task.statistics import today
 
         start_day, end_day = super().window(context)
         return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
@@ -146,8 +155,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         # Load the snapshots, then the latest counts.
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail._task.statistics import read_campaign_stats
+        from airflow_provider_mail._task.statistics import Observation, read_campaign_stats
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         statistics = read_campaign_stats(self.hook, observation, start_day, end_day, self.mail_name, self.type)
@@ -221,6 +229,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = ("mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "rejects_table", "rejects_path")
     resource = "transactional/stats"
 
     def __init__(
@@ -240,7 +249,11 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
+            lookback_days=lookback_days, on_unstorable=on_unstorable, rejects_table=rejects_table,
+            rejects_path=rejects_path, keep_days=keep_days, lock_timeout=lock_timeout,
+        )  # fmt: skip
 
     def declared_table(self) -> Table:
         """Return the table of transactional statistics: one row per connection and day."""
@@ -249,8 +262,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         return TRANSACTIONAL_STATS
 
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail._task.statistics import read_transactional_stats
+        from airflow_provider_mail._task.statistics import Observation, read_transactional_stats
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         statistics = read_transactional_stats(self.hook, observation, start_day, end_day)

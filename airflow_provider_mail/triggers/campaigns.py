@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_mail._task.literals import not_text, number_problem
+from airflow_provider_mail._task.rules import not_text, number
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -160,8 +160,11 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
             raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
-        for name, value in (("lookback", seconds), ("poke_interval", poke_interval)):
-            if problem := number_problem(name, value):
+        for name, rule, value in (
+            ("lookback", number(), seconds),
+            ("poke_interval", number(above=True), poke_interval),
+        ):
+            if problem := rule.check(name, value):
                 raise ValueError(f"{name}: {problem}")
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name

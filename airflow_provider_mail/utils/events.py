@@ -38,9 +38,9 @@ def erase_events(
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
     from airflow_provider_mail.webhook.erasure import erase
-    from airflow_provider_mail.webhook.settings import ReceiverSettings
+    from airflow_provider_mail.webhook.inbox import open_inbox
 
-    inbox = ReceiverSettings.from_airflow().inbox(inbox_conn_id, inbox_table)
+    inbox = open_inbox(inbox_conn_id, inbox_table)
     return asdict(erase(email, inbox, sql_hook(sql_conn_id), table, dead_letters_table))
 
 

@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail.warehouse.connection import database
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.request import LoadRequest
@@ -54,7 +53,7 @@ def event_counts(
     :param undated: count only events of mails for which no event has the time of sending.
     :raises WarehouseError: naming the table and the connection.
     """
-    dialect = dialect_of(database(hook))(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
+    dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
     timestamp = dialect.parameters.get("timestamp", lambda value: value)
     mark, when = hook.placeholder, _TIMES[counted_on]
     codes = sorted({code for rule in RULES.values() for code in rule.codes})

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import datetime
 import gc
-import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.dialects import DIALECTS, dialect_of
-from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
-from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.dialects import database, dialect_of
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.request import (
@@ -46,8 +43,6 @@ __all__ = [
     "database_time",
     "load",
 ]
-
-_log = logging.getLogger(__name__)
 
 
 def load(
@@ -109,16 +104,12 @@ def load(
         clock=Clock(now) if now else None,
         history=history,
         task_run=TaskRun.current(),
+        connected=lambda: connected(hook),
     )
     check_database(hook)
     if history:
         check_history(hook)
-    database_name = database(hook)
-    if database_name not in DIALECTS:
-        _log.info(
-            "Database %s has no own dialect: loading %s by deleting and inserting rows", database_name, request.name
-        )
-    dialect = dialect_of(database_name)(hook, request)
+    dialect = dialect_of(hook)(hook, request)
     dialect.check_conditions()
     try:
         with _infrequent_gc(), connected(hook) as connection:
@@ -139,13 +130,7 @@ def check_database(hook: DbApiHook) -> None:
 
     :raises WarehouseError: naming the connection and the alternatives.
     """
-    rejected = NOT_ENFORCING.intersection((database(hook), str(hook.conn_type).lower()))
-    if rejected and database(hook) not in DIALECTS:
-        raise WarehouseError(
-            f"connection {hook.get_conn_id()!r}: {min(rejected)} does not enforce primary keys or has no transactions, "
-            "so concurrent loads would duplicate rows: write files and load them with the database's own tools "
-            "(docs/warehouses.md), or use dlt (docs/dlt.md)"
-        )
+    dialect_of(hook).check_database(hook)
 
 
 def check_history(hook: DbApiHook) -> None:
@@ -153,7 +138,7 @@ def check_history(hook: DbApiHook) -> None:
 
     :raises WarehouseError: naming the connection and the databases that can.
     """
-    if not issubclass(dialect_of(database(hook)), Staged):
+    if not dialect_of(hook).keeps_history:
         raise WarehouseError(
             f"connection {hook.get_conn_id()!r}: a history needs SQLite, Postgres, DuckDB, MySQL or MariaDB, not "
             f"{database(hook)}"
@@ -165,7 +150,7 @@ def database_time(hook: DbApiHook) -> datetime.datetime | None:
 
     :raises WarehouseError: when the connection fails.
     """
-    dialect = dialect_of(database(hook))
+    dialect = dialect_of(hook)
     if dialect.unix_time is None:
         return None
     with connected(hook) as connection, closing(connection.cursor()) as cursor:

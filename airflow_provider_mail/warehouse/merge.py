@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.coverage import MarkGone
-from airflow_provider_mail.warehouse.dialects.merging import Merging, stage_name
-from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
+from airflow_provider_mail.warehouse.dialects import DIALECTS, database, dialect_of
+from airflow_provider_mail.warehouse.dialects.merging import Merging
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
 from airflow_provider_mail.warehouse.request import Clock, LoadRequest, LoadResult, RemovalRule
@@ -34,7 +34,7 @@ def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
     """
     dialect = _dialect(hook, manifest, name)
     _run(hook, dialect, dialect.create_stage)
-    return dialect.sql.stage
+    return dialect.stage
 
 
 def merge_stage(
@@ -78,11 +78,12 @@ def _dialect(
     removal: RemovalRule | None = None,
     exists: Callable[[Sequence[str]], Collection[str]] | None = None,
 ) -> Merging:
-    database_name = database(hook)
-    if database_name not in MERGING:
+    dialect = dialect_of(hook)
+    if not issubclass(dialect, Merging):
+        warehouses = ", ".join(name for name, path in DIALECTS.items() if path.startswith("warehouses."))
         raise WarehouseError(
-            f"connection {hook.get_conn_id()!r}: {database_name} is not loaded from files, which is for "
-            f"{', '.join(MERGING)}; load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
+            f"connection {hook.get_conn_id()!r}: {database(hook)} is not loaded from files, which is for "
+            f"{warehouses}; load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
         )
     table = TableName.parse(name)
     source = Source(())
@@ -98,8 +99,7 @@ def _dialect(
         clock=Clock(max(manifest.observed_at, datetime.datetime.now(datetime.UTC))),
         task_run=TaskRun.current(),
     )
-    has_json_text = manifest.file_format == "parquet"
-    return Merging(hook, request, stage_name(table, manifest.load_id), has_json_text=has_json_text)
+    return dialect(hook, request, manifest.load_id, has_json_text=manifest.file_format == "parquet")
 
 
 def _run(hook: DbApiHook, dialect: Merging, work: Callable[[Any], T]) -> T:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
 
@@ -47,7 +47,7 @@ def stream_rows(
         # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
         raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
-    dialect, cursor = dialect_of(database(hook)), None
+    dialect, cursor = dialect_of(hook), None
     with connected(hook) as connection:
         cursor = run(lambda: dialect.open_reader(hook, connection))
         try:

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
@@ -31,7 +31,7 @@ class StoredTable:
         self._hook = hook
         self._table = table
         parsed = name if isinstance(name, TableName) else TableName.parse(name)
-        self._dialect = dialect_of(database(hook))(hook, LoadRequest(table, parsed, Source(())))
+        self._dialect = dialect_of(hook)(hook, LoadRequest(table, parsed, Source(())))
 
     @property
     def spelled(self) -> str:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail._metrics import prepare
 from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.commits import GroupCommit
 from airflow_provider_mail.webhook.health import Health
+from airflow_provider_mail.webhook.inbox import open_inbox
 from airflow_provider_mail.webhook.receiver import ALIVE, Receiver, asks_for, hide_token, unavailable
-from airflow_provider_mail.webhook.settings import ReceiverSettings
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class ReceiverApp:
         # Airflow 3.1 and later look up connections in the database only in this context.
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
         settings = ReceiverSettings.from_airflow()
-        inbox = settings.inbox()
+        inbox = open_inbox()
         tokens = Tokens(inbox)
         prepare()
         self._commits = GroupCommit(inbox, max_pending=settings.receive_max_pending_bytes)

@@ -41,7 +41,7 @@ def assert_shows(visitor: Visitor, path: str, *texts: str) -> None:
 
 def test_without_tables_they_lead_to_what_makes_them(visitor: Visitor, empty: Warehouse) -> None:
     guides = {
-        "": ["warehouse", "statistics", "warehouse"],
+        "": ["page", "warehouse", "statistics", "warehouse"],
         "campaigns": ["statistics"],
         "lists": ["warehouse"],
         "overlaps": ["warehouse"],

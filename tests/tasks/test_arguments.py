@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from airflow.sdk import DAG, BaseOperator, task
+from airflow.sdk import DAG, BaseOperator, ObjectStoragePath, task
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
@@ -23,13 +26,28 @@ from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperat
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
-from tests.support.operator_parts import PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
+from tests.support.operator_parts import ARGUMENTS, PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.test_operators import every_kind, made
+from tests.tasks.test_operators import NEEDED, constructor, every_kind, made
 
 NewDag = Callable[..., DAG]
 Kind = type[BaseOperator]
 WHOLE = {"mail_name": "spring", "id": 7}
+Text = str | Mapping[str, str]
+
+# fmt: off
+TYPES: dict[Any, tuple[Any, Any]] = {
+    bool: (True, 1), int: (2, 1.5), float: (1.0, "x"), float | timedelta: (timedelta(1), "x"), str: ("x", 5),
+    datetime: (datetime(2026, 1, 1), "x"), Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
+    Collection[str]: (["x"], 5), Mapping[str, bool]: ({}, 5), Mapping[str, str]: ({"a": "x"}, {"a": 5}),
+    Mapping[str, Any]: ({}, 5), Sequence[Any] | Mapping[str, Any]: ([1], 5), ObjectStoragePath: ("x", 5),
+    Mapping[str, str] | ObjectStoragePath: ("x", 5), Text | Sequence[Text]: ("ada@example.com", 5),
+    Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]: ([{}], 5),
+    Iterable[Mapping[str, Any] | Sequence[Any]] | Callable[[], Iterable[Mapping[str, Any] | Sequence[Any]]]: ([{}], 5),
+}
+# fmt: on
+"""A right and a wrong value of each type of an argument."""
+
 native_or_not = pytest.mark.parametrize("native", [False, True])
 
 
@@ -49,6 +67,35 @@ def fails(words: str, *arguments: Any, **options: Any) -> None:
 @hypothesis_given(st.sampled_from(sorted(PLAIN_TEXTS)), st.data())
 def test_every_plain_text_is_valid(kind: str, data: st.DataObject) -> None:
     validator(kind).validate_python(data.draw(st.from_regex(PLAIN_TEXTS[kind], fullmatch=True)))
+
+
+class Value:
+    """A template of a value counts as the value."""
+
+    def __class_getitem__(cls, value_type: Any) -> Any:
+        return value_type
+
+
+@every_kind
+def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
+    names = {"Templated": Value, "ObjectStoragePath": ObjectStoragePath, "Unpack": Value}
+    known = names | dict.fromkeys(("TaskArguments", "SensorArguments"), Any)
+    types = get_type_hints(constructor(kind), localns=known)
+    assert declared(kind).keys() == types.keys() - {"kwargs", "return"}
+    for name, argument in declared(kind).items():
+        variants = [types[name]] if get_origin(types[name]) is Literal else get_args(types[name]) or [types[name]]
+        assert argument.optional == (NoneType in variants), name
+        given = [variant for variant in variants if variant is not NoneType]
+        if choices := get_args(given[0]) if get_origin(given[0]) is Literal else ():
+            assert set(argument.rule.choices) == set(choices), name
+            continue
+        right, wrong = TYPES[types[name] if types[name] in TYPES else reduce(or_, given)]
+        assert argument.rule.check(name, right) is None, name
+        assert argument.problem(wrong), name
+
+
+def test_each_rule_is_that_of_an_argument() -> None:
+    assert ARGUMENTS.keys() == {name for kind in NEEDED for name in declared(kind)}
 
 
 # fmt: off
@@ -88,11 +135,11 @@ def test_a_template_without_a_value_or_with_a_whole_result(kind: Kind, native: b
     arguments, fields = declared(kind), set(kind.template_fields)
     assert fields - {"start_from_trigger", "start_trigger_args"} <= arguments.keys()
     for name in fields & arguments.keys():
-        argument = arguments[name].kind
+        rule = arguments[name].rule
         may_be_blank = name in SEEN_ARGUMENTS and "allow_blank" in arguments
-        if not may_be_blank and (argument.text or not native):
+        if not may_be_blank and (rule.text or not native):
             fails(f"{name}: its template rendered to None", kind, name, "{{ value }}{{ '' }}", None, native=native)
-        if argument.text and not argument.container and not arguments[name].choices:
+        if constructor(kind).__annotations__[name].startswith(("Templated[str]", "Templated[ObjectStoragePath]")):
             for value, words in ((WHOLE, "the whole"), (["a", "b"], "a l")):
                 words = f"{name}: one text is needed, not {words}|sql: one query"
                 fails(words, kind, name, "{{ value }}", value, native=native)

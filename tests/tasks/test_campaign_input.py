@@ -16,7 +16,7 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from jinja2 import DebugUndefined, StrictUndefined, Undefined
 
-from airflow_provider_mail._task.list_names import list_names
+from airflow_provider_mail._task.rules import list_names
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.operators import campaigns
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail._task.arguments import from_file
+from airflow_provider_mail._task.mixin import from_file
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator

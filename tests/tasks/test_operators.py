@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,7 +91,7 @@ UNTEMPLATED = {
 SERIALIZATION: Any = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
 
 every_kind = pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.__name__)
-__all__ = ["NEEDED", "every_kind", "made", "offered"]
+__all__ = ["NEEDED", "constructor", "every_kind", "made", "offered"]
 
 
 def our_bases(kind: type[BaseOperator]) -> list[Any]:
@@ -105,6 +107,12 @@ def arguments(kind: type[BaseOperator]) -> dict[str, inspect.Parameter]:
         for name, parameter in inspect.signature(base.__init__).parameters.items()
         if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     }
+
+
+def constructor(kind: type[BaseOperator]) -> Callable[..., None]:
+    """The ``__init__`` that declares its arguments."""
+    declaring = next(base for base in our_bases(kind) if "__init__" in vars(base))
+    return inspect.unwrap(declaring.__init__)
 
 
 def made(kind: type[BaseOperator], **given: Any) -> BaseOperator:
@@ -135,6 +143,17 @@ def test_arguments(kind: type[BaseOperator], monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(BaseHook, "get_connection", look_up)
     made(kind)
+
+
+@every_kind
+def test_each_argument_is_set_and_a_field_if_templated(kind: type[BaseOperator]) -> None:
+    init = constructor(kind)
+    types = {name: type_ for name, type_ in init.__annotations__.items() if name not in ("kwargs", "return")}
+    assert kind.template_fields == tuple(name for name, type_ in types.items() if "Templated[" in type_)
+    statements = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(init))))
+    calls = [node for node in statements if isinstance(node, ast.Call)]
+    (call,) = [call for call in calls if getattr(call.func, "attr", None) == "set_arguments"]
+    assert {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords} == {name: name for name in types}
 
 
 @every_kind

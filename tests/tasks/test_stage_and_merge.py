@@ -76,7 +76,9 @@ def make_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         lake = Lake(kind, tmp_path / "lake")
         prepare(lake.hook)
         monkeypatch.setattr(
-            object_storage_to_sql.BaseStageTableOperator, "sql_hook", lambda self: STANDINS[kind](self.sql_conn_id)
+            object_storage_to_sql.BaseStageTableOperator,
+            "sql_hook",
+            property(lambda self: STANDINS[kind](self.sql_conn_id)),
         )
         return lake
 
@@ -205,7 +207,9 @@ def test_loads_that_cannot_be_merged(
     lake = make_lake("snowflake")
     written = contacts(lake)
     with monkeypatch.context() as patch:
-        patch.setattr(object_storage_to_sql.BaseStageTableOperator, "sql_hook", lambda self: DuckDBHook("warehouse"))
+        patch.setattr(
+            object_storage_to_sql.BaseStageTableOperator, "sql_hook", property(lambda self: DuckDBHook("warehouse"))
+        )
         with pytest.raises(WarehouseError, match="duckdb is not loaded from files"):
             lake.load(written, "mail_contacts")
     Path(written["manifest"].removeprefix("file://")).unlink()

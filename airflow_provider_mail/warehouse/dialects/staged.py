@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.coverage import MarkGone
 from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
@@ -38,6 +37,8 @@ class Staged(StagedSql):
 
     :param stage: name of the temporary table.
     """
+
+    keeps_history = True
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
@@ -131,12 +132,13 @@ class Staged(StagedSql):
     @contextmanager
     def _watched(self, cursor: Any) -> Iterator[None]:
         """Bound each wait for a lock, and log what holds it."""
-        if (session := self._limit_waits(cursor)) is None:
+        session, connected = self._limit_waits(cursor), self.request.connected
+        if session is None or connected is None:
             yield
             return
 
         def look() -> str | None:
-            with connected(self.hook) as connection:
+            with connected() as connection:
                 self._begin(connection)
                 with self._cursor(connection) as other_cursor:
                     return self._holder(other_cursor, session)

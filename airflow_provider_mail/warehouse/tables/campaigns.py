@@ -1,7 +1,4 @@
-"""The table of campaigns: the send tasks (specification, "Campaign send task"), without their content.
-
-Individual addresses (``rcptEmails``, ``repelEmails``) are left out, too: they are personal data.
-"""
+"""The table of campaigns: the send tasks (specification, "Campaign send task"), without their content."""
 
 from __future__ import annotations
 
@@ -11,7 +8,14 @@ from typing import Any
 from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 from airflow_provider_mail.api.campaigns import Campaign, MailStats
 from airflow_provider_mail.warehouse.table import INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, GONE, LAST_SEEN, OTHER_FIELDS, count_columns
+from airflow_provider_mail.warehouse.tables.columns import (
+    CONNECTION,
+    GONE,
+    LAST_SEEN,
+    OTHER_FIELDS,
+    count_columns,
+    other_fields,
+)
 
 _COUNTS = count_columns(MailStats, suffix="; only when mail_status is 2")
 
@@ -46,6 +50,13 @@ CAMPAIGNS = Table(
 )
 
 _TASK_FIELDS = CAMPAIGNS.names[1 : CAMPAIGNS.names.index(_COUNTS[0].name)]
+_LEFT_OUT = (
+    "mail_content",  # a whole page of HTML
+    "rcpt_emails",  # addresses are personal data
+    "repel_emails",
+    "mail_stats",  # its counts have columns
+)
+_STORED = frozenset((*CAMPAIGNS.names, *_LEFT_OUT))
 _LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has none
 
 
@@ -65,5 +76,6 @@ def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime
 
 
 def _other_fields(campaign: Campaign) -> dict[str, Any] | None:
+    fields = other_fields(campaign, _STORED)
     counts = campaign.mail_stats.other_fields if campaign.mail_stats else None
-    return {**(campaign.other_fields or {}), "mailStats": counts} if counts else campaign.other_fields
+    return {**(fields or {}), "mailStats": counts} if counts else fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -80,4 +81,25 @@ def resource_row(
     :param record: the record, with the columns' names.
     :param observed_at: the time at which the service was asked, with a zone.
     """
-    return mail_conn_id, *(getattr(record, name) for name in table.names[1:-1]), observed_at
+    values = (getattr(record, name) for name in table.names[1:-2])
+    return mail_conn_id, *values, other_fields(record, frozenset(table.names)), observed_at
+
+
+def other_fields(record: Any, stored: frozenset[str]) -> dict[str, Any] | None:
+    """Return the fields of a record that have no column, as the service names them; ``None`` if there are none.
+
+    Those are the fields that the model does not declare, and those that it declares and that are not ``stored``.
+
+    :param record: a model, or a compact record, whose ``other_fields`` has everything that it does not declare.
+    :param stored: names of the columns, and of the fields that are deliberately left out.
+    """
+    undeclared: dict[str, Any] | None = record.other_fields
+    if not (names := _without_column(record.__class__, stored)):
+        return undeclared
+    declared: dict[str, Any] = record.model_dump(mode="json", by_alias=True, include=names, exclude_unset=True)
+    return {**declared, **(undeclared or {})} or None
+
+
+@cache
+def _without_column(record_type: type, stored: frozenset[str]) -> frozenset[str]:
+    return frozenset(getattr(record_type, "model_fields", ())) - stored

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.history import READ_AT, ROWS, VALID_FROM, VALID_TO, History
 from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, OBSERVED, OTHER_FIELDS, derived_name
+from airflow_provider_mail.warehouse.tables.columns import (
+    CONNECTION,
+    OBSERVED,
+    OTHER_FIELDS,
+    derived_name,
+    other_fields,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.contacts import Contact
@@ -38,6 +44,7 @@ CONTACTS = Table(
 )
 
 _LIST = CONTACTS.columns[:3]
+_STORED = frozenset(CONTACTS.names)
 
 CONTACTS_HISTORY = Table(
     comment="Membership of contacts in lists: from when to when each contact was in a list; without addresses",
@@ -96,7 +103,7 @@ def contact_row(
         contact.create_date,
         contact.modify_time,
         contact.create_user_id,
-        contact.other_fields,
+        other_fields(contact, _STORED),
         observed_at,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property, partial
@@ -14,7 +14,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
-from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+from airflow_provider_mail._task.checks import (
+    CheckedPartial,
+    argument_error,
+    is_empty_option,
+    may_be_blank,
+    must_be_complete,
+    problems,
+    read_rendered,
+    stays_text,
+)
+from airflow_provider_mail._task.redacted import RedactedValue, unwrap
+from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -57,15 +69,18 @@ TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
 class MailTaskMixin:
     """Mixin for operators, sensors and transfers.
 
-    A class declares each argument once, in the signature of its ``__init__``::
+    A class lists its template fields, whose type in its signature is :data:`Templated`, and sets its arguments::
+
+        template_fields = ("list_name",)
 
         def __init__(self, *, list_name: Templated[str], sandbox_mode: bool = False, **kwargs: Any) -> None:
             super().__init__(**kwargs)
-            self.set_arguments(locals())
+            self.set_arguments(list_name=list_name, sandbox_mode=sandbox_mode)
 
-    Arguments whose type is :data:`Templated` are its template fields, in this order.
+    Tests compare signature, template fields and the arguments that are set.
     """
 
+    template_fields: Collection[str] = ()
     mail_conn_id: str
     sandbox_mode = False
     clock_offset = 0.0
@@ -73,8 +88,8 @@ class MailTaskMixin:
     allow_blank = False
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
-    limits: ClassVar[Mapping[str, str]] = {}
-    """Limits of arguments that are limited only in this class, in the form of ``literals.LIMITS``."""
+    own_rules: ClassVar[Mapping[str, Rule]] = {}
+    """The rules of arguments for which ``rules.ARGUMENTS`` does not apply."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Arguments that users may expect but that the class does not have, with what to write instead."""
     _connected_at = -inf
@@ -86,37 +101,24 @@ class MailTaskMixin:
     _incomplete: Collection[str] = ()
     """The arguments in whose templates an expression had no value."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls) and "template_fields" not in vars(cls):
-            types: dict[str, Any] = vars(cls)["__init__"].__annotations__
-            templated = [name for name, annotation in types.items() if str(annotation).startswith("Templated[")]
-            inherited: Iterable[str] = getattr(cls, "template_fields", ())
-            cls.template_fields = tuple(dict.fromkeys((*inherited, *templated)))  # type: ignore[attr-defined]
-
     def __init__(self, **kwargs: Any) -> None:
         # Without it, Airflow would apply BaseOperator's signature and defaults to base classes without an `__init__`.
         self._check_names(kwargs)
         super().__init__(**kwargs)
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+    def set_arguments(self, **arguments: Any) -> None:
         """Set an attribute for each argument of ``__init__``; a class that checks its arguments overrides this.
 
-        :param arguments: ``locals()`` of ``__init__``.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
-        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
-
-        names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
-        self.check_arguments({name: arguments[name] for name in names}, mapped=getattr(self, FROM_MAPPED, False))
-        for name in names:
-            value = arguments[name]
+        self.check_arguments(arguments, mapped=getattr(self, FROM_MAPPED, False))
+        for name, value in arguments.items():
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
                 value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
             setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
-        self._arguments = tuple(names)
+        self._arguments = tuple(arguments)
         self._written = {
-            name: arguments[name] for name in names if name in SEEN_ARGUMENTS and arguments[name] is not None
+            name: value for name, value in arguments.items() if name in SEEN_ARGUMENTS and value is not None
         }
 
     @classmethod
@@ -127,8 +129,6 @@ class MailTaskMixin:
         :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
         :raises ValueError: naming each argument that is wrong.
         """
-        from airflow_provider_mail._task.literals import problems
-
         messages = list(problems(cls, arguments))
         # A mapped task may pass any of them to each of its instances.
         if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
@@ -167,12 +167,10 @@ class MailTaskMixin:
         A flag that is off and empty text for an optional field are left out of the request. A text that recipients see
         is never left out: ``allow_blank`` permits empty text.
         """
-        from airflow_provider_mail._task.literals import is_empty_option
-
         names = [name for name in self._arguments if name in model.model_fields]
         values = {name: unwrap(self, getattr(self, name), context) for name in names}
         if "attachment" in values:
-            from airflow_provider_mail._task.attachments import attachment
+            from airflow_provider_mail._task.files import attachment
 
             values["attachment"] = attachment(values["attachment"])
         owner = type(self)
@@ -240,7 +238,6 @@ class MailTaskMixin:
     ) -> None:
         """Render field by field, so that an error names the field and what to write instead."""
         from airflow_provider_mail._task.blank_values import noting_environment
-        from airflow_provider_mail._task.literals import must_be_complete, stays_text
 
         if parent is self:
             self._rendered_problems = ()
@@ -279,8 +276,6 @@ class MailTaskMixin:
 
     def _check_rendered(self, name: str, template: Any) -> None:
         """Check the value of a rendered argument as if the DAG file had given it."""
-        from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, may_be_blank, read_rendered
-
         rendered, written = getattr(self, name), template
         if isinstance(rendered, RedactedValue):
             rendered = rendered.value
@@ -352,49 +347,6 @@ class MailTaskMixin:
         return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 
-class CheckedPartial(OperatorPartial):
-    """The result of ``partial``; it checks the values that the DAG file passes to ``expand`` and ``expand_kwargs``."""
-
-    operator_class: type[Any]
-
-    def expand(self, **mapped_kwargs: Any) -> Any:
-        """Make the mapped task, with Airflow's ``expand``.
-
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
-        self._expand_called = True
-        for name, values in mapped_kwargs.items():
-            for value in values if isinstance(values, list | tuple) else ():
-                self.operator_class.check_arguments({name: value})
-        return super().expand(**mapped_kwargs)
-
-    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        """Make the mapped task, with Airflow's ``expand_kwargs``.
-
-        :param kwargs: dictionaries of arguments.
-        :param strict: reject arguments that were passed to ``partial``.
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
-        self._expand_called = True
-        for values in kwargs if isinstance(kwargs, list | tuple) else ():
-            if isinstance(values, Mapping):
-                self.operator_class.check_arguments(values)
-        return super().expand_kwargs(kwargs, strict=strict)
-
-
-def argument_error(problem: str, *, mapped: bool) -> Exception:
-    """Return the error about arguments.
-
-    :param problem: beginning with the name of the argument.
-    :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
-    """
-    if mapped:
-        from airflow_provider_mail.version_compat import AirflowFailException
-
-        return AirflowFailException(problem)
-    return ValueError(problem)
-
-
 def from_file(content: Any) -> Any:
     """Turn the name of a file into a template that includes the file; return anything else unchanged.
 
@@ -408,62 +360,9 @@ def from_file(content: Any) -> Any:
     return f"{{% include {content!r} %}}"
 
 
-class RedactedValue:
-    """Wrapper that Airflow stores and shows as the number of values, not as the values."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __str__(self) -> str:
-        if isinstance(self.value, list | tuple):
-            return f"not shown ({len(self.value)})"
-        if callable(self.value):
-            return f"from {getattr(self.value, '__qualname__', type(self.value).__name__)}"
-        return "not shown"
-
-
-class RedactedField:
-    """Template field whose value becomes a :class:`RedactedValue` when Airflow has rendered it.
-
-    Airflow stores rendered fields and shows them in its UI, which must not show addresses. A function is wrapped
-    immediately: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
-    process (3.0).
-    """
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"_{name}"
-
-    def __get__(self, operator: Any, owner: type) -> Any:
-        return self if operator is None else operator.__dict__[self._name]
-
-    def __set__(self, operator: Any, value: Any) -> None:
-        # The first value is set by `__init__`, the next one by the rendering.
-        rendered = self._name in operator.__dict__
-        hide = rendered or callable(value) or isinstance(value, Iterator)
-        operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
-
-
-def unwrap(operator: Any, value: Any, context: Any) -> Any:
-    """Return the value of a template field, redacted or not."""
-    if isinstance(value, RedactedValue):
-        value = value.value
-    # Airflow 3.0 does not replace the template if the rendered value is empty.
-    return operator.render_template(value, context) if hasattr(value, "resolve") else value
-
-
 def seconds_of(time: float | timedelta) -> float:
     """Convert a duration to seconds."""
     return time.total_seconds() if isinstance(time, timedelta) else time
-
-
-def check_keep_days(task: Any) -> None:
-    """Check the retention of rejected rows when the DAG is parsed.
-
-    :param task: with ``keep_days``, and the ``rejects_table`` that holds them.
-    :raises ValueError: when there is no such table.
-    """
-    if task.keep_days is not None and task.rejects_table is None:
-        raise task.argument_error("keep_days: is for the rows of rejects_table, and there is none")
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:
@@ -473,7 +372,7 @@ def task_instance_name(context: Context, most_bytes: int) -> str:
 
     :param most_bytes: the maximum length in UTF-8; a longer name is cut and ends in a hash of the whole name.
     """
-    from airflow_provider_mail._task.name_prefix import name_prefix
+    from airflow_provider_mail._config import name_prefix
 
     ti = context["ti"]
     # Dag and task ids may contain dots, but no slashes. A run id may contain slashes, which would look like an index.
