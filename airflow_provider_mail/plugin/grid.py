@@ -101,7 +101,9 @@ def _plain(column: Column, value: Any, zone: datetime.tzinfo) -> str:
         return value.astimezone(zone).isoformat(timespec="seconds")
     if column.kind == "percent":
         return f"{float(value):.2f}"
-    return str(value) if column.kind in ("number", "day") else _safe(str(value))
+    if column.kind == "number":
+        return str(int(value))
+    return str(value) if column.kind == "day" else _safe(str(value))
 
 
 def _safe(text: str) -> str:

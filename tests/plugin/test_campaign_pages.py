@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import re
 from collections.abc import Callable
-from urllib.parse import parse_qs, quote, urljoin, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urljoin, urlsplit
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -50,6 +51,111 @@ def test_campaigns_are_found_and_sorted(visitor: Visitor, filled: Warehouse) -> 
     assert names(visitor.get("campaigns", sort="1; DROP TABLE x")) == names(everything)
     for state in ("scheduled", "failed", "draft", "sent"):
         assert f'<span class="state {state}">{state}</span>' in everything
+
+
+def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None:
+    """Part of the name or the subject, a list, days, a state; alone and together."""
+    lists = r'["VIP", "Caf\u00e9 100% \"new\""]'
+    filled.execute(
+        f"UPDATE mail_campaigns SET rcpt_list_names = '{lists}' WHERE mail_name = 'broken'",
+        "UPDATE mail_campaigns SET subject = 'Spring SALE' WHERE mail_name = 'week-6'",
+    )
+    listed = 'Caf\u00e9 100% "new"'
+    cases: list[tuple[dict[str, str], set[str]]] = [
+        ({"q": "spring sale"}, {"week-6"}),
+        ({"q": "WEEK-6"}, {"week-6"}),
+        ({"list": "Shop"}, {"week-6", "planned", "draft"}),
+        ({"list": "Sho"}, set()),
+        ({"list": listed}, {"broken"}),
+        ({"list": "new"}, set()),
+        ({"list": "Shop", "state": "sent"}, {"week-6"}),
+        ({"state": "scheduled"}, {"planned"}),
+        ({"state": "sending"}, set()),
+        ({"state": "failed", "list": "VIP", "q": "about"}, {"broken"}),
+        ({"from": "2026-03-02", "to": "2026-03-04", "q": "week"}, {"week-1", "week-2", "week-3"}),
+        ({"from": "2026-03-07", "to": "2026-03-07", "account": ACCOUNT}, {"week-6"}),
+        ({"to": "2026-02-28"}, set()),
+    ]
+    for query, expected in cases:
+        assert set(names(visitor.get("campaigns", **query))) == expected, query
+    text = visitor.get("campaigns", list=listed)
+    assert [attributes for tag, attributes in Page(text).elements if tag == "option" and "selected" in attributes]
+    assert "Café 100% &#34;new&#34;</option>" in text
+    # What a form sends of fields that are empty; other pages keep the filter.
+    assert set(names(visitor.get("campaigns?q=&list=&from=&to=&state=&account="))) >= {"week-0", "draft"}
+    assert "campaigns?list=Shop&sort=open_rate" in Page(visitor.get("campaigns", list="Shop")).links()
+    for bad in ("2026-13-01", "x"):
+        text = visitor.get("campaigns", status=400, **{"from": bad})
+        assert "not possible: from" in text
+
+
+def test_days_begin_in_the_zone_of_the_visitor(visitor: Visitor, empty: Warehouse) -> None:
+    late = datetime.datetime(2026, 3, 1, 23, 30, tzinfo=datetime.UTC)
+    load_stats(empty, [stats("late", late, 1), stats("later", late + datetime.timedelta(hours=1), 1)], late, ACCOUNT)
+    assert names(visitor.get("campaigns", to="2026-03-01")) == ["late"]
+    login = visitor.cookies
+    for zone in ("Europe/Berlin", "Europe%2FBerlin"):
+        visitor.cookies = {**login, "mail_zone": zone}
+        assert names(visitor.get("campaigns", to="2026-03-01")) == []
+        text = visitor.get("campaigns", **{"from": "2026-03-02"})
+        assert names(text) == ["later", "late"]
+        assert "2026-03-02 00:30" in text
+        assert "Times are in Europe/Berlin" in text
+        assert "2026-03-02T00:30:00+01:00" in visitor.get("campaigns?csv=campaigns")
+    for zone in ("../../etc/passwd", "/etc/localtime", "Europe", "No/Where", "x" * 300, "%00", ""):
+        visitor.cookies = {**login, "mail_zone": zone}
+        assert "Times are in UTC" in visitor.get("campaigns")
+
+
+def test_totals_are_of_all_that_match(visitor: Visitor, empty: Warehouse) -> None:
+    records = [stats(f"letter {number:03}", FIRST_SENDING, 200 if number else 800) for number in range(60)]
+    load_stats(empty, records, FIRST_SENDING, ACCOUNT)
+    page = Page(visitor.get("campaigns"))
+    assert "All 60 60,000 21.0 % 4.2 % 20.0 % 1.0 % 0.2 %" in page.text
+    assert "All" not in Page(visitor.get("campaigns", q="letter 000")).text
+    lines = visitor.get("campaigns?csv=campaigns&sort=mail_name&page=2").splitlines()
+    assert len(lines) == 61, "the CSV has all pages"
+    assert lines[0].startswith("Campaign,Subject,Lists,Sent,State,Mails,Opened,Clicked,Click to open,Bounced")
+    assert lines[1] == "letter 000,,,2026-03-01T08:00:00+00:00,sent,1000,80.00,16.00,20.00,1.00,0.20"
+
+
+def test_campaigns_side_by_side(visitor: Visitor, filled: Warehouse) -> None:
+    chosen = [
+        "mail_default week-6",
+        "mail_default week-2",
+        "mail_default planned",
+        "mail_shop javascript:alert(1)//%0a'",
+    ]
+    address = f"compare?{urlencode([('c', value) for value in [*chosen, chosen[0], 'mail_default gone', 'x', '']])}"
+    page = Page(visitor.get(address))
+    assert (
+        "week-6 Subject: About week-6 2026-03-07 08:00 1,000 99.0 % 36.0 % 7.2 % 0.2 % 0.7 % 0.3 % 0.0 % 20.0 %"
+        in page.text
+    )
+    assert "week-2 2026-03-03 08:00 1,000" in page.text
+    drawn = [attributes for tag, attributes in page.elements if tag in ("polyline", "circle")]
+    assert [attributes["class"] for attributes in drawn] == ["line-1", "line-2", "line-3", "line-3"]
+    opens = visitor.get(f"{address}&csv=opens").splitlines()
+    assert opens[0] == "Days since the sending,week-6,week-2,javascript:alert(1)//%0a'"
+    assert opens[-1] == "5,36.00,32.00,"
+    assert "No campaign was chosen" in visitor.get("compare")
+    many = [("c", f"mail_default week-{number}") for number in range(7)]
+    text = visitor.get(f"compare?{urlencode(many)}")
+    assert names(text) == [f"week-{number}" for number in range(6)]
+    assert "The first 6 of the chosen ones" in text
+    # The boxes in the table choose what the page compares.
+    boxes = [attributes for tag, attributes in Page(visitor.get("campaigns")).elements if tag == "input"]
+    assert {"mail_default week-6", chosen[3]} < {box["value"] for box in boxes if box.get("name") == "c"}
+
+
+def test_a_csv_computes_nothing(visitor: Visitor, empty: Warehouse) -> None:
+    formulas = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1"]
+    load_stats(empty, [stats(name, FIRST_SENDING, 1) for name in formulas], FIRST_SENDING, ACCOUNT)
+    response = visitor.response("campaigns?csv=campaigns")
+    assert {row[0] for row in csv.reader(response.text.splitlines()[1:])} == {f"'{name}" for name in formulas}
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    assert response.headers["content-disposition"] == 'attachment; filename="mail-campaigns.csv"'
+    visitor.get("campaigns?csv=nothing", status=404)
 
 
 def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse) -> None:

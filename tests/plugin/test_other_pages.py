@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -95,6 +96,45 @@ def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
         "mail_campaigns mail_default stale 2026-03-31 08:00 2026-04-02 08:00",
         "Newsletter stale 2026-03-11 08:00 2026-03-13 08:00",
     )
+
+
+def test_loads_lead_to_the_runs_that_wrote_them(
+    visitor: Visitor, filled: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Airflow still has the run, and the visitor may read its DAG."""
+    runs = {}
+    for dag_id in ("statistics", "contacts"):
+        with DAG(dag_id, schedule=None) as dag:
+            EmptyOperator(task_id="load")
+        runs[dag_id] = run_dag(dag).run_id
+    for table, dag_id in (("mail_transactional_stats", "statistics"), ("mail_contacts", "contacts")):
+        by_run = f"dag_id = '{dag_id}', task_id = 'load', run_id = '{runs[dag_id]}', map_index = -1"
+        filled.execute(f"UPDATE mail_loads SET {by_run} WHERE table_name = '{table}'")
+    gone = "dag_id = 'statistics', task_id = 'load', run_id = 'manual__gone', map_index = -1"
+    filled.execute(f"UPDATE mail_loads SET {gone} WHERE mail_conn_id = 'mail_shop'")
+
+    def links() -> list[str]:
+        page = Page(visitor.get("loads"))
+        assert "manual__gone" in page.text
+        return [link for link in page.links() if "/dags/" in link]
+
+    statistics, contacts = (
+        f"/team/airflow/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/load" for dag_id, run_id in runs.items()
+    )
+    assert sorted(links()) == sorted([statistics, *[contacts] * 3])
+    may_read_only(monkeypatch, "contacts")
+    assert links() == [contacts] * 3
+
+
+def test_every_table_is_a_csv(visitor: Visitor, filled: Warehouse) -> None:
+    """Its first line has the names of the columns that the page shows."""
+    for path in (*PAGES, CAMPAIGN, "compare?c=mail_default+week-6"):
+        page = Page(visitor.get(path))
+        links = [link for link in page.links() if "csv=" in link]
+        assert links or path == "waits", path
+        for link in links:
+            heads = next(csv.reader([visitor.get(urljoin(path, link)).splitlines()[0]]))
+            assert [head for head in heads if head not in page.text] == [], link
 
 
 def test_tables_beside_others_of_their_names(visitor: Visitor, make_warehouse: Callable[..., Warehouse]) -> None:
