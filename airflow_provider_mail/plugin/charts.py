@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 640.0, 240.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 14.0, 12.0, 30.0
-_SMALL_WIDTH, _SMALL_HEIGHT, _SMALL_TOP, _SMALL_BOTTOM = 240.0, 96.0, 6.0, 18.0
+_SMALL_WIDTH, _SMALL_HEIGHT, _SMALL_TOP, _SMALL_BOTTOM = 180.0, 84.0, 6.0, 18.0
 
 Point = tuple[float, float]
 

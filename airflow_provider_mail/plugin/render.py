@@ -42,6 +42,12 @@ ZONE_COOKIE = "mail_zone"
 _NOTHING = "\N{EN DASH}"
 """Stands for a value that the tables do not have."""
 
+LOGIN = {
+    401: "This page is for users who are logged in to Airflow.",
+    403: "You are not allowed to view plugins in this Airflow, or your login has ended.",
+}
+"""Messages of errors that a login may solve."""
+
 TITLES = {400: "Not possible", 401: "Not logged in", 403: "No permission", 404: "Not found", 503: "No data"}
 
 
@@ -162,8 +168,8 @@ def error(status: int, message: str, request: Request, *, advice: str = "") -> H
 
     :param advice: what to do about it.
     """
-    login = ""
-    if status in (401, 403):
+    login, message = "", LOGIN.get(status, message)
+    if status in LOGIN:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
         here = f"{base_path()}{PAGE_PREFIX}/{path}{'?' if request.url.query else ''}{request.url.query}"
         login = f"{base_path()}/api/v2/auth/login?{urlencode({'next': here})}"
