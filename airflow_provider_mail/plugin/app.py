@@ -20,8 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin import access, campaign, campaigns, imports, lists, overview, render, views
 from airflow_provider_mail.plugin.grid import Grid
-from airflow_provider_mail.plugin.places import NoAnswer, places
-from airflow_provider_mail.plugin.reader import Reader, StaleTablesError
+from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
