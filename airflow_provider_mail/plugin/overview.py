@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from airflow_provider_mail.plugin import campaigns, imports, lists, views
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
+from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, moment
 from airflow_provider_mail.plugin.render import address
 from airflow_provider_mail.warehouse.time_limit import read_within
@@ -106,7 +106,7 @@ def current(reader: Reader) -> tuple[Grid, int]:
         return [_current(row) for row in reader.rows(reader.limited(statement, count))]
 
     table = Grid(
-        "current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(campaigns.CSV_ROWS)
+        "current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(CSV_ROWS)
     )
     return table, int(counted["found"])
 
