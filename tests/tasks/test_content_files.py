@@ -10,7 +10,6 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail._task.arguments import from_file
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
@@ -55,14 +54,6 @@ def test_the_file_is_mailed_or_stored(run: Run, dag: DAG, emulator: Emulator, cr
     assert {body["subject"] for body in messages} == {"news.html"}
     assert [(body.get("attachment") or {}).get("fileName") for body in messages].count("terms.txt") == 1
     assert [(stored["name"], stored["content"]) for stored in emulator.templates()] == [("hello.html", TEXT)]
-
-
-def test_of_mapped_tasks(run_in_airflow: Run, dag: DAG, emulator: Emulator) -> None:
-    given = {name: value for name, value in CAMPAIGN.items() if name not in ("mail_name", "content")}
-    with dag:
-        MailCreateCampaignOperator.partial(task_id="task", **given).expand(content=NAMES[:2])
-    assert run_in_airflow(dag).result.state == "success"
-    assert [entry["body"]["content"] for entry in emulator.journal.entries("campaign/mail/sends")] == [TEXT] * 2
 
 
 def test_a_name_of_another_task_in_a_message_or_of_no_file(run: Run, dag: DAG, emulator: Emulator) -> None:
