@@ -100,28 +100,6 @@ def test_what_is_wrong_in_a_mapped_task(new_dag: NewDag) -> None:
         partial(task_id="right", **CAMPAIGN).expand_kwargs([{"send_date": None}])
 
 
-def test_errors_and_defaults_of_mapped_tasks(
-    run_in_airflow: Run, new_dag: NewDag, emulator: Emulator, errors: list[BaseException]
-) -> None:
-    wrong: dict[str, dict[str, Any]] = {
-        "deferrable: needs": {"deferrable": True},
-        "cancel_on_kill: needs": {"cancel_on_kill": True},
-        "subject: {{name}} is undefined": {"subject": "Hello {{name}}", "retries": 0},
-    }
-    with new_dag(default_args={"retries": 2}) as dag:
-        for number, arguments in enumerate(wrong.values()):
-            partial = MailCreateCampaignOperator.partial(task_id=f"task{number}", **CAMPAIGN | arguments)
-            partial.expand(reply_to=["a@example.com"])
-    done = run_in_airflow(dag)
-    assert {done.result.task(f"task{number}", 0).try_number for number in range(3)} == {1}
-    assert [words for words in wrong if words not in "\n".join(map(str, errors))] == []
-    assert emulator.journal.count() == 0
-
-    with new_dag(default_args={"deferrable": True}) as dag:
-        MailCreateCampaignOperator.partial(task_id=TASK, **CAMPAIGN).expand(reply_to=["a@example.com"])
-    assert run_in_airflow(dag).result.state == "success"
-
-
 # --- when the task runs ---
 
 NO_VALUE = "an expression of its template has no value"
@@ -141,7 +119,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"reply_to": "{{ none }}"}, "reply_to: is the text 'None'"),
     ({"attachment": {"file_name": "a.txt", "file_data": "{{ none }}"}}, "attachment.file_data: is the text 'None'"),
     ({"subject": "{{ 'Hello ' ~ ti.xcom_pull('nothing') ~ '!' }}"}, f"subject: {NO_VALUE}"),
-    ({"subject": "Hello {{ ti.xcom_pull('nothing') | trim | title }}"}, f"subject: {NO_VALUE}"),
     ({"subject": "Hello {{ ti.xcom_pull('nothing') | trim or 'friend' }}"}, f"subject: {NO_VALUE}"),
     ({"subject": "{% set text = 'Hello ' ~ none %}{{ text }}"}, f"subject: {NO_VALUE}"),
     ({"content": "<p>{% for a in [1, none] %}{{ a }}{% endfor %}</p>"}, f"content: {NO_VALUE}"),

@@ -24,7 +24,6 @@ from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
-from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import CAMPAIGN, campaign
 
@@ -121,14 +120,11 @@ def test_killed_at_a_request(
 def test_of_a_mapped_task_the_one_that_was_ended(run_in_airflow: Run, emulator: Emulator, clock: Clock) -> None:
     """Which of the two runs first is Airflow's choice."""
     clock.after(MINUTE, lambda: kill("failed"))
-    given = {"send_date": in_an_hour(), "wait_for_completion": True, "cancel_on_kill": True}
-    given = {name: value for name, value in (CAMPAIGN | given).items() if name != "mail_name"}
+    waits = {"send_date": in_an_hour(), "wait_for_completion": True, "cancel_on_kill": True, "poke_interval": 600}
+    given = {name: value for name, value in (CAMPAIGN | waits).items() if name != "mail_name"}
+    partial = MailCreateCampaignOperator.partial
 
-    run_in_airflow(
-        lambda: MailCreateCampaignOperator.partial(task_id=TASK, poke_interval=600, **given).expand(
-            mail_name=["spring", "summer"]
-        )
-    )
+    run_in_airflow(lambda: partial(task_id=TASK, **given).expand(mail_name=["spring", "summer"]))
 
     campaigns = sorted(emulator.campaigns(), key=lambda campaign: campaign["id"])
     assert [(campaign["cancelled"], campaign["state"]) for campaign in campaigns] == [(True, "draft"), (False, "done")]
@@ -140,16 +136,6 @@ def test_ended_before_it_defers(run_in_airflow: Run, emulator: Emulator) -> None
 
     assert emulator.campaigns()[0]["cancelled"]
     assert "the task was ended while it ran" in done.log
-
-
-def test_where_a_deferred_task_cannot_know_the_log_says_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_kill, "was_ended", lambda ti: False)
-
-    done = run(lambda: create(deferrable=True))
-
-    assert done.state == "success"
-    said = "this Airflow (below 3.3) does not tell a deferred task that it was ended" in done.log
-    assert said == (AIRFLOW_VERSION < (3, 3))
 
 
 # --- the trigger ---
@@ -175,23 +161,17 @@ def trigger(**others: Any) -> MailCampaignTrigger:
     return waiting
 
 
-@pytest.mark.parametrize(("ended", "wanted", "known"), [(1, 1, 1), (0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_the_trigger_cancels_for_a_task_that_was_ended(
-    emulator: Emulator,
-    scheduled: Callable[[], bool],
-    monkeypatch: pytest.MonkeyPatch,
-    ended: int,
-    wanted: int,
-    known: int,
+    emulator: Emulator, scheduled: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_kill, "was_ended", lambda ti: bool(ended))
-    waiting = trigger(cancel_on_kill=bool(wanted))
-    if not known:  # no task instance comes with the trigger of `dag.test()`
-        waiting.task_instance = None  # type: ignore[assignment]
-
-    asyncio.run(waiting.on_kill())
-
-    assert scheduled() == emulator.journal.count() == (ended and wanted and known)
+    """Not for another, not unless wanted, nor without a task instance, which `dag.test()` does not give a trigger."""
+    for ended, wanted, known in ((False, True, True), (True, False, True), (True, True, False), (True, True, True)):
+        monkeypatch.setattr(on_kill, "was_ended", lambda ti, ended=ended: ended)
+        waiting = trigger(cancel_on_kill=wanted)
+        if not known:
+            waiting.task_instance = None  # type: ignore[assignment]
+        asyncio.run(waiting.on_kill())
+        assert scheduled() == emulator.journal.count() == (ended and wanted and known)
 
 
 def test_the_trigger_goes_on_although_it_is_cancelled_again(

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.links import LINK_KEY
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.task_runner import stored
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sending import CAMPAIGN, campaign
+from tests.tasks.sending import campaign
 from tests.tasks.triggering import steady_clock  # noqa: F401
 
 GETS, SENDS = "campaign/mail/get", "campaign/mail/sends"
@@ -62,41 +63,17 @@ def test_sent_while_the_key_is_exchanged(run: Run, emulator: Emulator, connect: 
     assert auths == [*["api_key"] * 2, *["invalid"] * 3, "api_key"]
 
 
-def test_each_mapped_task_creates_and_waits_for_its_own(run_in_airflow: Run, emulator: Emulator) -> None:
-    emulator.settings.sending_seconds = 100
-    emulator.add_list("vip", count=7)
-    given = CAMPAIGN | {"task_id": TASK, "mail_name": None, "wait_for_completion": True, "deferrable": True}
-    lists = [given.pop("send_list_names"), ["vip"]]
+@both_ways
+def test_a_draft_may_be_a_scheduled_one_until_its_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    send_date = in_seconds(3600)
 
-    done = run_in_airflow(lambda: MailCreateCampaignOperator.partial(**given).expand(send_list_names=lists))
-
-    found = [done.result.xcom(TASK, map_index=index) for index in (0, 1)]
-    assert [one["mail_stats"]["sent_count"] for one in found] == [100, 7]
-    names = [f"{done.result.dag_id}/{TASK}/{done.result.run_id}/{index}" for index in (0, 1)]
-    assert [one["mail_name"] for one in found] == names
-    created = {(each["guid"], each["mailName"], *each["request"]["sendListNames"]) for each in emulator.campaigns()}
-    assert created == {(one["guid"], name, *each) for one, name, each in zip(found, names, lists, strict=True)}
-
-
-@pytest.mark.parametrize(
-    ("deferrable", "later", "state", "words"),
-    [
-        (False, 0, "failed", "mailStatus 4"),
-        (False, 3600, "draft", "saved only, or cancelled before its send time"),
-        (True, 3600, "draft", "saved only, or cancelled before its send time"),
-    ],
-)
-def test_will_not_be_sent(run: Run, emulator: Emulator, deferrable: bool, later: int, state: str, words: str) -> None:
-    """A draft may be a scheduled one until its send time."""
-    send_date = in_seconds(later) if later else None
-
-    with at_request(emulator, GETS, FIRST_POLL, lambda: emulator.set_campaign_state("spring", state)):
+    with at_request(emulator, GETS, FIRST_POLL, lambda: emulator.set_campaign_state("spring", "draft")):
         done = run(lambda: create(deferrable=deferrable, send_date=send_date, retries=2))
 
     # Another try would adopt the same campaign, which will not be sent either.
     assert (done.state, done.tries, emulator.journal.count(SENDS)) == ("failed", 1, 1)
-    assert words in done.log
-    assert send_date is None or datetime.datetime.now(datetime.UTC) > send_date
+    assert "saved only, or cancelled before its send time" in done.log
+    assert datetime.datetime.now(datetime.UTC) > send_date
 
 
 @both_ways
@@ -158,19 +135,23 @@ def test_a_last_poll_at_the_deadline_of_airflow(
 
 
 @both_ways
-def test_a_second_try_waits_again_and_creates_nothing(run: Run, emulator: Emulator, deferrable: bool) -> None:
+def test_a_second_try_waits_again_and_creates_nothing(
+    run: Run, emulator: Emulator, connect: Connect, deferrable: bool
+) -> None:
     """What identifies the campaign is in XCom before the wait."""
 
     def send(context: Any) -> None:
         if context["ti"].try_number == 2:
             emulator.set_campaign_state("spring", "done")
 
+    connect(campaign_url="https://app.example.com/{guid}")
     first = run(lambda: create(deferrable=deferrable, timeout=600))
 
     assert "the wait timed out: campaign 'spring': sending (mailStatus 1)" in first.log
     (created,) = emulator.campaigns()
-    pushed = [first.result.xcom(TASK, key=key) for key in ("mail_name", "id", "guid", "adopted")]
-    assert (pushed, first.returned) == (["spring", created["id"], created["guid"], False], None)
+    pushed = [first.result.xcom(TASK, key=key) for key in ("mail_name", "id", "guid", "adopted", LINK_KEY)]
+    link = f"https://app.example.com/{created['guid']}"
+    assert (pushed, first.returned) == (["spring", created["id"], created["guid"], False, link], None)
 
     emulator.set_campaign_state("spring", "removed")
     done = run(lambda: create(deferrable=deferrable, timeout=600, retries=1, pre_execute=send))

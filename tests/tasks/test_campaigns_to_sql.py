@@ -145,17 +145,14 @@ def test_one_empty_response_marks_nothing(emulator: Emulator, warehouse: SqlData
     assert load(allow_empty=True)["gone"] == 12
 
 
-def test_wrong_records_may_be_rejected(
-    run: Run, emulator: Emulator, any_warehouse: SqlDatabase, tmp_path: Path
-) -> None:
+def test_wrong_records_may_be_rejected(emulator: Emulator, any_warehouse: SqlDatabase, tmp_path: Path) -> None:
     for name in ("right", "negative", "nameless"):
         emulator.add_campaign(name)
     rejects = {"on_unstorable": "reject", "rejects_table": "rejected"}
     with changed_records(emulator, GET_CAMPAIGNS, spoil_campaigns):
-        done = run(lambda: task(rejects_path=f"file://{tmp_path}/rejects.jsonl", **rejects))
+        result = load(rejects_path=f"file://{tmp_path}/rejects.jsonl", **rejects)
 
-        assert (done.returned["records"], done.returned["rejected"], names(any_warehouse)) == (3, 2, ["right"])
-        assert "2 records cannot be stored and were rejected" in done.log
+        assert (result["records"], result["rejected"], names(any_warehouse)) == (3, 2, ["right"])
         kept = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
         reasons = {(reject["field"], reject["reason"]) for reject in kept}
         assert reasons == set(any_warehouse.query("SELECT field, reason FROM rejected")) == {

@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -82,29 +81,6 @@ def first_try(store: Store, *rejected: int) -> None:
     checkpoint.save()
 
 
-def test_an_accepted_chunk_is_sent_again_only_for_its_rejected_rows(store: Store, caplog: Any) -> None:
-    caplog.set_level("INFO")
-    first_try(store, 4, 12, 13)
-    assert store.retention == timedelta(days=1)
-    checkpoint = begin(store)
-    assert look_up(checkpoint, chunks=5) == [[4], [12, 13], [], None, None]
-    checkpoint.accepted(1, [13])
-    checkpoint.accepted(9, [])
-    checkpoint.save()
-    assert look_up(begin(store)) == [[4], [13], []]
-    assert "3 chunks were accepted in earlier tries" in caplog.text
-    assert "Resumed: 27 rows were accepted in earlier tries and are not sent; continuing with row 31." in caplog.text
-
-
-def test_other_rows_discard_at_once_all_chunks_behind_them(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """The rows of the first try must not count as accepted if they return after newer ones were sent."""
-    first_try(store, 4, 11, 25)
-    assert begin(store).lookup(1, 11, rows(3)) is None
-    assert "Everything from row 11 on is imported again" in caplog.text
-    assert look_up(begin(store)) == [[4], None, None]
-    assert begin(store).lookup(0, 2, rows(0)) is None, "rows that moved are others, too"
-
-
 @pytest.mark.parametrize(
     ("plan", "config"),
     [
@@ -124,14 +100,10 @@ def test_other_settings_import_everything(
     assert store.kept == {}, "the first settings may return, and this try has sent newer rows"
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        *(0, "text", [1, 2], {}, {"version": 2}, {"digests": "AAAA"}, {"digests": "?"}, {"digests": "A" * 100_000}),
-        *({"refused": [0]}, {"refused": ["3"]}, {"refused": list(range(1, 5000))}, {"written": None}, {"more": 1}),
-    ],
-    ids=lambda record: str(record)[:30],
-)
+@pytest.mark.parametrize("record", [
+    0, "text", [1, 2], {}, {"version": 2}, {"digests": "AAAA"}, {"digests": "?"}, {"digests": "A" * 100_000},
+    {"refused": [0]}, {"refused": ["3"]}, {"refused": list(range(1, 5000))}, {"written": None}, {"more": 1},
+], ids=lambda record: str(record)[:30])  # fmt: skip
 def test_a_record_of_another_version_is_not_used(store: Store, record: Any, caplog: pytest.LogCaptureFixture) -> None:
     first_try(store)
     whole = {**json.loads(store.kept[CHECKPOINT_KEY]), **record} if isinstance(record, dict) and record else record
@@ -139,20 +111,6 @@ def test_a_record_of_another_version_is_not_used(store: Store, record: Any, capl
     assert look_up(begin(store)) == [None] * 3
     assert "Everything is imported again: the record of an earlier try was not written by this version" in caplog.text
     assert store.kept == {}
-
-
-def test_a_record_is_used_for_a_day(store: Store, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    first_try(store)
-    clock.sleep(DAY - 60)
-    checkpoint = begin(store)
-    assert look_up(checkpoint, 4) == [[], [], [], None]
-    checkpoint.accepted(3, [])
-    checkpoint.save()
-    clock.sleep(DAY - 60)  # from the last chunk on
-    assert look_up(begin(store), 4) == [[], [], [], []]
-    clock.sleep(120)
-    assert look_up(begin(store), 4) == [None] * 4
-    assert "the record of an earlier try is older than a day" in caplog.text
 
 
 @pytest.mark.parametrize(("seconds", "interval"), [(0.0, 2.0), (1.0, 20.0)], ids=["store", "slow store"])

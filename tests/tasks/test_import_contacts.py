@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,11 +12,8 @@ from airflow.sdk import DAG, task
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
-from tests.support.changes import at_request, time_out_task
-from tests.support.task_parts import Workers
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.loading import executed
-from tests.tasks.sending import DAY
 
 IMPORTS = "contacts/imports"
 ADA, BOB = {"email": "ada@example.com", "name": "Ada"}, {"email": "bob@example.com", "name": "Bob"}
@@ -103,31 +99,6 @@ def test_no_row_at_all(run: Run, emulator: Emulator, on_empty: str, state: str) 
     done = run(lambda: imported(lambda: iter(()), on_empty=on_empty, retries=2))
     assert (done.state, done.tries, emulator.journal.count()) == (state, 1, 0)
     assert (done.returned or {}).get("read") == (0 if state == "success" else None)
-
-
-def test_nothing_is_sent_after_a_timeout(run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    ending, end = threading.Event(), Workers.end
-
-    def ended(workers: Workers[Any], *grace: float) -> None:
-        workers.interrupt.stop()
-        ending.set()
-        end(workers, *grace)
-
-    def time_out() -> None:
-        time_out_task()
-        ending.wait(60)
-
-    monkeypatch.setattr(Workers, "end", ended)
-    rows = [{"email": f"p{number}@example.com"} for number in range(40)]
-    with at_request(emulator, IMPORTS, 1, time_out):
-        done = run(lambda: imported(rows, chunk_size=2, max_in_flight=1, execution_timeout=DAY))
-
-    assert done.state == "failed"
-    assert "AirflowTaskTimeout" in done.log
-    for thread in threading.enumerate():
-        if thread.name.startswith("mail-import"):
-            thread.join(60)
-    assert emulator.journal.count(IMPORTS) == 1
 
 
 def test_an_import_records_how_it_ended(
