@@ -82,6 +82,16 @@ def rejected(message: str) -> MailError:
     return MailRejectedError("no", operation="/v5/x", code=400, service_message=message)
 
 
+@pytest.mark.parametrize(
+    ("choice", "sent", "counted"), [("skip", ALL[2:], (3, 1101, 1, 10)), ("resend", ALL[1:], (4, 1111, 0, 0))]
+)
+def test_a_request_in_doubt_is_sent_again_only_by_choice(choice: str, sent: list[str], counted: Any) -> None:
+    run = Run()
+    run.killed(None)
+    assert counts(run.attempt(on_ambiguous=choice)) == counted
+    assert run.sent == sent
+
+
 @pytest.mark.parametrize(("durable", "again"), [(True, "it"), (False, "everything")])
 def test_a_lost_response_leaves_resending_to_the_next_try(durable: bool, again: str) -> None:
     run = Run(durable)
