@@ -11,7 +11,6 @@ import lzma
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -60,16 +59,12 @@ def parquet_file(rows: Sequence[Sequence[Any]], names: Sequence[str] = NAMES, **
     return file.getvalue()
 
 
-def zstd(content: bytes) -> bytes:
-    return pyarrow.compress(content, codec="zstd", asbytes=True)
-
-
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
-    ".zst": zstd,
+    ".zst": lambda content: pyarrow.compress(content, codec="zstd", asbytes=True),
 }
 
 
@@ -93,24 +88,6 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     fs = MemoryFileSystem()
     attach("memory", fs=fs)
     return fs
-
-
-@pytest.mark.parametrize("compression", COMPRESS)
-@pytest.mark.parametrize(("ending", "make"), [("csv", csv_file), ("jsonl", jsonl_file)])
-def test_text_files_of_every_compression(
-    emulator: Emulator, tmp_path: Path, ending: str, make: Callable[..., bytes], compression: str
-) -> None:
-    file = tmp_path / f"contacts.{ending}{compression}"
-    # Two pieces one behind the other, as parallel compressors and appenders write them.
-    content = make(PEOPLE)
-    middle = len(content) // 2
-    file.write_bytes(COMPRESS[compression](content[:middle]) + COMPRESS[compression](content[middle:]))
-
-    result = executed(imported(f"file://{file}"))
-
-    assert contacts(emulator) == EVERYBODY
-    counts = {"read": 4, "accepted": 4, "accepted_earlier": 0, "rejected": 0, "requests": 1, "remarks": 0}
-    assert result == {"list_name": "all", **counts, "sandbox": False}
 
 
 @pytest.mark.parametrize(
@@ -235,8 +212,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("columns", [None, {"email": "email"}])
-@pytest.mark.parametrize(("name", "first"), [("a.csv", 5), ("a.jsonl", 4)])
+@pytest.mark.parametrize(("name", "first", "columns"), [("a.csv", 5, None), ("a.jsonl", 4, {"email": "email"})])
 def test_every_rejected_row_has_its_line(
     run: Run, emulator: Emulator, memory: Memory, name: str, first: int, columns: dict[str, str] | None
 ) -> None:
@@ -288,21 +264,16 @@ def test_without_pyarrow_the_error_says_what_to_install(
     assert re.search(words, error_of(lambda: imported(f"memory://{name}")))
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("csv", None), ("jsonl", ["email"])])
-def test_a_text_file_is_read_as_its_rows_are_needed(kind: str, wanted: list[str] | None) -> None:
+def test_a_file_is_read_as_its_rows_are_needed() -> None:
+    """Text by its buffers; of Parquet, whose columns are not copied, one group of rows is in memory."""
     rows = [(f"user{number}@example.com", f"Name {number}" * 25) for number in range(20_000)]
-    content = (csv_file if kind == "csv" else jsonl_file)(rows, ["email", "name"])
-    file = io.BytesIO(content)
-    with file_rows(file, "x", FileForm(file_format=kind, wanted=wanted, size=1000)) as found:
-        for number, batch in enumerate(found.batches, 1):
-            assert len(batch) == 1000
-            assert file.tell() < (number + 2) * len(content) / 20 + 1_100_000
-
-
-def test_a_parquet_file_is_read_by_its_groups_of_rows() -> None:
-    """Of which one is in memory, and its columns are not copied."""
-    rows = [(f"user{number}@example.com",) for number in range(24 * 5_000)]
-    file = io.BytesIO(parquet_file(rows, ["email"], compression="none", use_dictionary=False, row_group_size=5_000))
+    for kind, make, wanted in (("csv", csv_file, None), ("jsonl", jsonl_file, ["email"])):
+        content = make(rows, ["email", "name"])
+        file = io.BytesIO(content)
+        with file_rows(file, "x", FileForm(file_format=kind, wanted=wanted, size=1000)) as found:
+            for number, _ in enumerate(found.batches, 1):
+                assert file.tell() < (number + 2) * len(content) / 20 + 1_100_000
+    file = io.BytesIO(parquet_file(rows, ["email", "name"], compression="none", row_group_size=1000))
     before, whole = pyarrow.total_allocated_bytes(), len(file.getvalue())
     with file_rows(file, "x", FileForm(file_format="parquet", size=1000)) as found:
         assert max(pyarrow.total_allocated_bytes() - before for _ in found.batches) < whole / 4
@@ -321,8 +292,10 @@ def test_every_format_gives_the_rows_that_were_written(
         compressed_with = form_of(f"x.{kind}{compression}")[1] if kind != "parquet" else None
         form = FileForm(file_format=kind, compression=compressed_with, wanted=["b", "a"], size=size)
         content = make(rows, ["a", "b"])
-        file = io.BytesIO(COMPRESS[compression](content) if compressed_with else content)
-        with file_rows(file, "x", form) as found:
+        if compressed_with:  # two pieces one behind the other, as parallel compressors and appenders write them
+            middle = len(content) // 2
+            content = COMPRESS[compression](content[:middle]) + COMPRESS[compression](content[middle:])
+        with file_rows(io.BytesIO(content), "x", form) as found:
             got = [row for batch in found.batches for row in batch]
         if kind == "csv":
             assert got == [(a or None, b or None) for a, b in rows]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,17 +40,6 @@ from tests.tasks.conftest import TASK, Run
 )
 def test_a_line_shows_what_is_known(progress: TaskProgress, line: str) -> None:
     assert progress.line("rows") == line
-
-
-def test_a_record_leaves_out_what_is_not_known() -> None:
-    known = TaskProgress(25, 10.0, 100, rejected=1).record()
-    at = datetime.fromisoformat(known.pop("at"))
-    assert abs((datetime.now(UTC) - at).total_seconds()) < 60
-    assert known == {
-        **{"done": 25, "rejected": 1, "per_second": 2.5},
-        **{"total": 100, "share": 0.25, "seconds_left": 30},
-    }
-    assert TaskProgress(25, 10.0).record().keys() == {"done", "per_second", "at"}
 
 
 class FailingStore:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task
 
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from mail_emulator import Emulator
@@ -103,31 +102,6 @@ def test_parameters_reach_the_driver_and_not_the_log(run: Run, emulator: Emulato
 
     assert contacts(emulator) == {"ada@example.com": ("unknown", None)}
     assert "Lovelace" not in done.log
-
-
-def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, crm: SqlDatabase, tmp_path: Path) -> None:
-    people(crm)
-    emulator.add_contact("ada@example.com", name="Old")
-    query = "SELECT email, name FROM {{ params.table }} WHERE name IS NOT NULL;  -- {{ ds_nodash }}\n"
-    (tmp_path / "query.sql").write_text(query)
-    with new_dag(template_searchpath=str(tmp_path), params={"table": "people", "list": "vip"}) as dag:
-        imported(
-            sql="query.sql",
-            columns=task(lambda: {"email": "email", "name": "name"}, task_id="mapping")(),
-            list_name="{{ params.list }}",
-            update_mode="{{ 'create_only' }}",
-            sql_conn_id="{{ 'crm' }}",
-            mail_conn_id="{{ 'mail_default' }}",
-            rejects_table="rejected_{{ params.list }}",
-            max_reject_fraction=0.5,
-        )
-
-    done = run(dag)
-
-    assert done.state == "success", done.log
-    assert [*contacts(emulator, "vip")] == ["čeněk@example.com"]
-    assert sorted(contact["name"] for contact in emulator.contacts()) == ["Old", "Čeněk 陈"]
-    assert crm.query("SELECT field, reason FROM rejected_vip") == [("email", "is empty")]
 
 
 def test_the_log_shows_progress(run: Run, emulator: Emulator, any_crm: SqlDatabase, clock: Clock) -> None:

@@ -132,17 +132,6 @@ def test_invalid_rows_and_arguments_send_nothing(
     assert emulator.journal.count(SENDS) == 0
 
 
-@pytest.mark.parametrize(("on_empty", "state"), [("error", "failed"), ("skip", "skipped"), ("continue", "success")])
-def test_no_row_at_all(run: Run, emulator: Emulator, crm: SqlDatabase, on_empty: str, state: str) -> None:
-    people(crm, 1)
-
-    done = run(lambda: mailing(sql="SELECT * FROM people WHERE id > 1", on_empty=on_empty))
-
-    assert done.state == state
-    assert "Ended early" not in done.log
-    assert emulator.journal.count(SENDS) == 0
-
-
 CHANGES = {
     "one who was mailed is gone": "DELETE FROM people WHERE id = 7",
     "all who were mailed are gone": "DELETE FROM people WHERE id < 20",
@@ -185,17 +174,6 @@ def test_a_cleared_task_reads_the_rows_again(
 
     assert mailed(emulator) == everybody(range(30), range(31, 45), range(50, 51))
     assert emulator.journal.count(SENDS) == 3 + 3
-
-
-def test_parameters_and_people_are_not_shown(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
-    people(any_crm, 3)
-    sql = f"SELECT email, name FROM people WHERE email = {any_crm.hook.placeholder}"
-
-    done = run(lambda: mailing(sql=sql, parameters=[address(1)]))
-
-    assert mailed(emulator) == {address(1): 1}
-    shown = done.log + done.rendered() + str(done.result.xcoms())
-    assert [text for text in (address(1), "Name 1") if text in shown] == []
 
 
 def test_memory_does_not_grow_with_the_rows() -> None:

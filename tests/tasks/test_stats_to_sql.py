@@ -288,25 +288,6 @@ def test_an_empty_response_is_not_recorded_as_read(march: Emulator, warehouse: S
 # --- responses that are short or wrong ---
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ({"kind": "short_stats", "missing": 1}, "2 records came for 2024-03-02, the service says there are 3"),
-        ({"kind": "wrong_total", "by": None}, "no valid totalRecords"),
-        ({"kind": "wrong_total", "by": -1000}, "no valid totalRecords"),
-    ],
-)
-def test_a_day_that_stays_short_is_not_loaded(
-    march: Emulator, warehouse: SqlDatabase, fault: dict[str, Any], words: str
-) -> None:
-    load(5)
-    rows = stored(warehouse)
-    march.faults.add(operation=CAMPAIGN_STATS, count=None, **fault)
-    assert words in error_of(lambda: task(0, 9, snapshots=True))
-    assert stored(warehouse) == rows
-    assert SNAPSHOTS not in warehouse.tables()
-
-
 def every(**values: Any) -> Callable[[list[dict[str, Any]]], object]:
     return lambda records: [record.update(values) for record in records]
 
