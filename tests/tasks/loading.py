@@ -53,7 +53,7 @@ def executed(operator: Any, at: datetime.datetime | None = None) -> dict[str, An
     return result
 
 
-def load_task(table: str, **arguments: Any) -> Any:
+def load_task(table: str, /, **arguments: Any) -> Any:
     """The task that loads a table into the connection ``warehouse``."""
     operator, given = LOADS[table]
     return operator(**{"task_id": "task", "sql_conn_id": "warehouse"} | given | arguments)

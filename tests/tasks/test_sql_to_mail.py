@@ -104,25 +104,19 @@ def test_parameters_reach_the_driver_and_not_the_log(run: Run, emulator: Emulato
     assert "Lovelace" not in done.log
 
 
-def test_the_log_shows_progress(run: Run, emulator: Emulator, any_crm: SqlDatabase, clock: Clock) -> None:
-    people(any_crm, [(f"{number}@example.com", None, None) for number in range(1000)])
-    queries = [{"sql": "SELECT email FROM people -- all", "count_first": True}, {"sql": "SELECT email FROM people"}]
+def test_the_log_shows_progress(run: Run, emulator: Emulator, crm: SqlDatabase, clock: Clock) -> None:
+    people(crm, [(f"{number}@example.com", None, None) for number in range(1000)])
+    uncounted = {"sql": "SELECT email FROM people", "chunk_size": 250, "max_in_flight": 1}
     with at_every_request(emulator, IMPORTS, lambda _: clock.sleep(20)):
-        done = [run(lambda query=query: imported(**query, chunk_size=250, max_in_flight=1)) for query in queries]
-    counted, uncounted = (each.log for each in done)
-
-    lines = [line for line in counted.splitlines() if "rows done" in line]
+        logs = [run(lambda given=given: imported(**uncounted, **given)).log for given in ({"count_first": True}, {})]
+    lines = [next(line for line in log.splitlines() if "rows done" in line) for log in logs]
     assert re.search(r"\d+ rows done, 0 of them rejected, [\d,]+ rows/s, \d+% of 1,000, about \d+ s left", lines[0])
-    assert "rows done" in uncounted
-    assert "left" not in uncounted
+    assert "left" not in lines[1]
 
 
 def test_a_query_that_cannot_be_counted_is_imported_too(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
     crm.execute('CREATE TABLE people ("110" TEXT, "112" TEXT)')
-
     done = run(lambda: imported(sql="PRAGMA table_info(people)", columns={"name": "phoneNumber"}, count_first=True))
-
-    assert done.state == "success"
     assert "could not be counted, so the log does not show the remaining time" in done.log
     assert {contact["phoneNumber"] for contact in emulator.contacts("all")} == {"110", "112"}
 
@@ -130,9 +124,7 @@ def test_a_query_that_cannot_be_counted_is_imported_too(run: Run, emulator: Emul
 @pytest.mark.parametrize(
     ("addresses", "rows"),
     [
-        (["ann@x.com", "b@x.com", "c@x.com", "Ann@X.com"], "4"),
         (["Ann@x.com", "b@x.com", "c@x.com", "ann@x.com"], "1"),
-        (["Ann@x.com", "b@x.com", "ANN@x.com", "ANN@x.com"], "1"),
         (["ann@xn--mnchen-3ya.de", None, "c@x.com", "ann@münchen.de"], "4"),
         (["rene\u0301@x.com", "b@x.com", "ren\u00e9@x.com", "B@x.com"], "1, 4"),
         (["Ann@x.com", "ann@x.com.de", "Ann@x.com", "strasse@x.de", "straße@x.de", None, None], ""),

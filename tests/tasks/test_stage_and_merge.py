@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,16 @@ from tests.support.sampling import EVERYTHING
 from tests.tasks.conftest import TASK
 from tests.tasks.loading import (
     CAMPAIGN_STATS,
+    RUN_DAY,
+    WEEK,
+    delete,
     executed,
     ids_in_service,
+    local,
     remove_campaigns,
 )
 from tests.warehouse.standins import STANDINS, copy, prepare
 
-RUN_DAY = datetime(2026, 3, 10, tzinfo=UTC)
-WEEK = {"start_day": "2026-03-01", "end_day": "2026-03-07", "layout": "load"}
 HOUR = 3600
 
 
@@ -51,7 +52,7 @@ class Lake:
 
     def copy(self, manifest: str, stage: str) -> None:
         """What COPY does: append every file of the manifest to the table of staged rows."""
-        copy(self.hook, Manifest.from_json(Path(manifest.removeprefix("file://")).read_bytes()), stage)
+        copy(self.hook, Manifest.from_json(local(manifest).read_bytes()), stage)
 
     def load(self, written: dict[str, Any], table: str, **arguments: Any) -> dict[str, Any]:
         given = {"sql_conn_id": "warehouse", "table": table, "manifest": written["manifest"]}
@@ -97,19 +98,22 @@ def people(emulator: Emulator) -> Emulator:
     return emulator
 
 
+def files(lake: Lake, operator: Any, **arguments: Any) -> dict[str, Any]:
+    """Write the files of a load."""
+    given = {"task_id": TASK, "path": f"file://{lake.folder}", "file_format": "parquet"}
+    return executed(operator(**given | arguments))
+
+
 def contacts(lake: Lake, **arguments: Any) -> dict[str, Any]:
-    given = {"list_name": "newsletter", "path": f"file://{lake.folder}", "file_format": "parquet", "page_size": 50}
-    return executed(MailContactsToObjectStorageOperator(task_id=TASK, **given | arguments))
+    return files(lake, MailContactsToObjectStorageOperator, **{"list_name": "newsletter", "page_size": 50} | arguments)
 
 
 def campaigns(lake: Lake) -> dict[str, Any]:
-    given = {"path": f"file://{lake.folder}", "file_format": "parquet"}
-    return executed(MailCampaignsToObjectStorageOperator(task_id=TASK, **given))
+    return files(lake, MailCampaignsToObjectStorageOperator)
 
 
-def statistics(lake: Lake, kind: Any = "campaigns") -> dict[str, Any]:
-    given: dict[str, Any] = {"path": f"file://{lake.folder}", "file_format": "parquet", "kind": kind}
-    return executed(MailStatsToObjectStorageOperator(task_id=TASK, **given, **WEEK))
+def statistics(lake: Lake, kind: str = "campaigns") -> dict[str, Any]:
+    return files(lake, MailStatsToObjectStorageOperator, kind=kind, layout="load", **WEEK)
 
 
 def ids(lake: Lake) -> list[str]:
@@ -125,9 +129,11 @@ def test_the_table_is_the_list(make_lake: Callable[[str], Lake], people: Emulato
     people.add_contact("odd@example.com", lists=["newsletter"], name=odd, properties={"city": odd})
     result = lake.load(contacts(lake, file_format=file_format, rows_per_file=40), "mail_contacts")
     assert result == {"table": "mail_contacts", "records": 96}
-    assert ids(lake) == ids_in_service(people)
     ((name, properties),) = lake.query("SELECT name, properties FROM mail_contacts WHERE email = 'odd@example.com'")
     assert (name, json.loads(properties)["city"]) == (odd, odd)
+    delete(people, people.contacts("newsletter")[3])
+    lake.load(contacts(lake, file_format=file_format), "mail_contacts")
+    assert ids(lake) == ids_in_service(people)
     assert lake.query("SELECT table_name, part FROM mail_loads") == [("mail_contacts", "newsletter")]
     assert lake.query("SELECT 1 FROM information_schema.tables WHERE table_name LIKE '%stage%'") == []
 
@@ -208,6 +214,6 @@ def test_loads_that_cannot_be_merged(
         patch.setattr(object_storage_to_sql.BaseStageTableOperator, "sql_hook", lambda self: DuckDBHook("warehouse"))
         with pytest.raises(WarehouseError, match="duckdb is not loaded from files"):
             lake.load(written, "mail_contacts")
-    Path(written["manifest"].removeprefix("file://")).unlink()
+    local(written["manifest"]).unlink()
     with pytest.raises(AirflowFailException, match="no such file, so there is no complete load"):
         lake.load(written, "mail_contacts")
