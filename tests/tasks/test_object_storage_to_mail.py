@@ -8,8 +8,6 @@ import gzip
 import io
 import json
 import lzma
-import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -251,17 +249,6 @@ def test_values_of_parquet(run: Run, emulator: Emulator, memory: Memory) -> None
     ]
     words = "tags is of type list: cast it to text (2)"
     assert words in error_of(lambda: imported("memory://a.parquet", columns={"email": "email", "tags": "tags"}))
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.csv.zst"])
-def test_without_pyarrow_the_error_says_what_to_install(
-    emulator: Emulator, memory: Memory, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    for module in [module for module in sys.modules if module.partition(".")[0] == "pyarrow"]:
-        monkeypatch.setitem(sys.modules, module, None)
-    memory.pipe_file(f"/{name}", b"")
-    words = r"needs pyarrow.*pip install 'airflow-provider-mail\[parquet\]'"
-    assert re.search(words, error_of(lambda: imported(f"memory://{name}")))
 
 
 def test_a_file_is_read_as_its_rows_are_needed() -> None:

@@ -13,7 +13,7 @@ from airflow_provider_mail.warehouse import load as warehouse_load
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from mail_emulator import Emulator
 from tests.support.clock import Clock
-from tests.tasks.conftest import Run, SqlDatabase
+from tests.tasks.conftest import SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS, LOADS, UTC, executed, load_task
 
 DAY = datetime.date(2024, 3, 2)
@@ -134,15 +134,6 @@ def test_the_clock_of_the_database_is_the_second_choice(
     expected = shown if has_clock else datetime.datetime.now(UTC)
     assert expected - HOUR < at <= expected
     assert ("observed_at is the time of this worker" in caplog.text) is not has_clock
-
-
-def test_outdated_records_are_reported(run: Run, service: Emulator, warehouse: SqlDatabase) -> None:
-    """Of two requests at once the one that was sent later counts, whichever is loaded first."""
-    load("mail_campaigns")
-    warehouse.execute("UPDATE mail_campaigns SET observed_at = datetime(observed_at, '+1 minute')")
-    done = run(lambda: load_task("mail_campaigns"))
-    assert done.returned["outdated"] == 1
-    assert "1 of 1 records were not stored: mail_campaigns has newer ones" in done.log
 
 
 @pytest.mark.parametrize("hours", [0, 24])

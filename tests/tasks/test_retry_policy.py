@@ -20,7 +20,6 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.api.transactional import SendMail
 from airflow_provider_mail.hooks.mail import MailHook
 from mail_emulator import Emulator
@@ -49,16 +48,6 @@ def test_a_send_with_an_unknown_outcome_is_not_repeated(run: Run, emulator: Emul
     emulator.faults.add("http_error_after", SENDS)
     done = run(policed(send))
     assert (done.state, done.tries, emulator.journal.count(SENDS)) == ("failed", 1, 1)
-
-
-@has_policies
-def test_a_request_that_was_not_carried_out_is_repeated(
-    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change_retries(monkeypatch, attempts=1)
-    emulator.faults.add("http_error_before", LISTS, count=2, status=503)
-    done = run(policed(lambda: MailHook().send(GetLists()) and None))
-    assert (done.state, done.tries, emulator.journal.count(LISTS)) == ("success", 3, 3)
 
 
 @has_policies

@@ -138,19 +138,6 @@ def test_a_rejected_key_fails_at_once(run: Run, emulator: Emulator, connect: Con
 
 
 @in_all_ways
-def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, kind: str, way: str) -> None:
-    needs_state(kind, way)
-    AWAITED[kind].reach(emulator)
-    # One poll is up to five requests.
-    emulator.faults.add("code_before", AWAITED[kind].operation, count=6)
-
-    done = run(lambda: wait(kind, way, poll_error_timeout=600))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert "poll failed (1 in a row; the wait ends after 600 s of failed polls)" in done.log
-
-
-@in_all_ways
 def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, kind: str, way: str) -> None:
     needs_state("stats", way)  # to count them
     AWAITED[kind].reach(emulator)
@@ -162,16 +149,3 @@ def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, 
 
     assert (done.state, done.tries) == ("success", 2)
     assert "connection 'mail_default': 3 polls in a row failed" in done.log
-
-
-@in_all_ways
-def test_there_is_nothing_to_wait_for_in_sandbox_mode(
-    run: Run, emulator: Emulator, connect: Connect, kind: str, way: str
-) -> None:
-    connect(sandbox=True)
-
-    done = run(lambda: wait(kind, way))
-
-    assert (done.state, done.returned) == ("success", {})
-    assert f"Sandbox: there is no {'sender' if kind == 'sender' else 'campaign'} '" in done.log
-    assert emulator.journal.count() == 1

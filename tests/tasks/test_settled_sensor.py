@@ -14,7 +14,7 @@ from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.lineage_run import activate_assets
-from tests.tasks.sensing import WAYS, repeating
+from tests.tasks.sensing import WAYS
 from tests.tasks.test_example_dags import example
 from tests.tasks.triggering import steady_clock  # noqa: F401
 
@@ -50,20 +50,6 @@ def test_counts_that_still_change_are_not_final(run: Run, emulator: Emulator, wa
     assert (done.state, done.returned["open_count"]) == ("success", 8)
     assert emulator.journal.count(STATS) == 2 + 3
     assert "the same in 2 of 3 observations" in done.log
-
-
-@repeating
-def test_the_age_is_waited_for(run: Run, emulator: Emulator, way: str) -> None:
-    emulator.add_campaign("spring", send_date=datetime.now(UTC) - timedelta(days=3))
-
-    done = run(lambda: wait(way, stable_checks=None, max_age=timedelta(days=3, seconds=220)))
-
-    assert done.state == "success"
-    assert way == "deferrable" or "it was sent 3 days, 0:0" in done.log
-    _, *others = (moment - moments(emulator)[0] for moment in moments(emulator))
-    # A triggerer polls when there is something to see.
-    expected = [220] if way == "deferrable" else [50, 100, 150, 200, 250]
-    assert others == pytest.approx(expected, abs=1)
 
 
 def test_the_days_begin_before_the_run(run: Run, emulator: Emulator) -> None:

@@ -114,13 +114,6 @@ def test_the_log_shows_progress(run: Run, emulator: Emulator, crm: SqlDatabase, 
     assert "left" not in lines[1]
 
 
-def test_a_query_that_cannot_be_counted_is_imported_too(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
-    crm.execute('CREATE TABLE people ("110" TEXT, "112" TEXT)')
-    done = run(lambda: imported(sql="PRAGMA table_info(people)", columns={"name": "phoneNumber"}, count_first=True))
-    assert "could not be counted, so the log does not show the remaining time" in done.log
-    assert {contact["phoneNumber"] for contact in emulator.contacts("all")} == {"110", "112"}
-
-
 @pytest.mark.parametrize(
     ("addresses", "rows"),
     [

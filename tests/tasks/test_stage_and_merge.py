@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.transfers import object_storage_to_sql
 from airflow_provider_mail.transfers.mail_to_object_storage import (
@@ -21,7 +20,6 @@ from airflow_provider_mail.transfers.object_storage_to_sql import (
     MailCreateStageTableOperator,
     MailMergeStageTableOperator,
 )
-from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
 from airflow_provider_mail.warehouse.manifest import Manifest
 from mail_emulator import Emulator
@@ -203,17 +201,3 @@ def test_campaigns_and_statistics(lake: Lake, emulator: Emulator, clock: Clock) 
     assert marked("mail_campaign_stats") == ["news-000002"]
     load(allow_empty=True)
     assert len(marked("mail_campaign_stats")) == 12
-
-
-def test_loads_that_cannot_be_merged(
-    make_lake: Callable[[str], Lake], people: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = make_lake("snowflake")
-    written = contacts(lake)
-    with monkeypatch.context() as patch:
-        patch.setattr(object_storage_to_sql.BaseStageTableOperator, "sql_hook", lambda self: DuckDBHook("warehouse"))
-        with pytest.raises(WarehouseError, match="duckdb is not loaded from files"):
-            lake.load(written, "mail_contacts")
-    local(written["manifest"]).unlink()
-    with pytest.raises(AirflowFailException, match="no such file, so there is no complete load"):
-        lake.load(written, "mail_contacts")

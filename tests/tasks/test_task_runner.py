@@ -63,22 +63,6 @@ def waits_deferred() -> None:
         MailCampaignSensor(task_id=name, mail_name=name, timeout=60, deferrable=True, poke_interval=20, **AT_ONCE)
 
 
-def reschedules() -> None:
-    looks: list[Any] = []
-    waits: dict[str, Any] = {"mode": "reschedule", "poke_interval": 20}
-
-    @task.sensor(timeout=600, **waits)
-    def third_look() -> bool:
-        looks.append(1)
-        return len(looks) > 2
-
-    @task.sensor(timeout=50, **waits, **AT_ONCE)
-    def never() -> bool:
-        return False
-
-    third_look(), never(), never.override(task_id="never_mind", soft_fail=True)()
-
-
 def keeps_state() -> None:
     @task(**AT_ONCE)
     def counts(task_state_store: Any = None, ti: Any = None) -> list[Any]:
@@ -98,7 +82,6 @@ CASES: list[Any] = [
     retries_until_it_succeeds,
     fails_and_skips,
     waits_deferred,
-    pytest.param(reschedules, marks=pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="`dag.test()` ends there")),
     pytest.param(keeps_state, marks=pytest.mark.skipif(not HAS_STORE, reason="needs the store of Airflow 3.3")),
 ]
 

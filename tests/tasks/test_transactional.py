@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.batches import cut
-from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.operators.transactional import MailSendOperator
 from mail_emulator import Emulator
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Connect, Run
@@ -84,16 +83,11 @@ def test_a_mailing_is_cut_into_requests_of_a_hundred(run: Run, emulator: Emulato
     ({"to": "nobody"}, "messages[123].to[0].email: is not an email address"),
     ({"to": ["ada@example.com", {"email": "a b@c.de"}]}, "messages[123].to[1].email: is not an email address"),
     ({"to": 7}, "messages[123].to: an address or a list of them is needed, not int"),
-    ({"to": [7]}, "messages[123].to[0]"),
-    ({}, "messages[123].to: "),
     ({"to": [address(number) for number in range(21)]}, "messages[123].to: List should have at most 20 items"),
-    (ADA | {"cc": [address(number) for number in range(21)]}, "messages[123].cc: List should"),
     ({"to": {"email": "ada@example.com", "name": "é" * 51}}, "messages[123].to[0].name: 102 bytes in UTF-8"),
     ({"to": {"email": "ada@example.com", "nmae": "Ada"}}, "messages[123].to[0].nmae: "),
-    (ADA | {"parms": {}}, "messages[123].parms: "),
     (ADA | {"params": ["Ada"]}, "messages[123].params: "),
     ("ada@example.com", "messages[123]: a dictionary is needed, not str"),
-    (None, "messages[123]: a dictionary is needed, not NoneType"),
 ], ids=lambda value: str(value)[:40])  # fmt: skip
 def test_an_error_names_the_message_and_its_field(bad: Any, words: str) -> None:
     messages = [*letters(123), bad, *letters(30, start=200)]
@@ -220,20 +214,10 @@ def test_messages_come_from_a_task_or_a_function(run: Run, emulator: Emulator, n
     assert mailed(emulator) == everybody(range(50))
 
 
-def test_mapped_tasks_send_each_their_own(run_in_airflow: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
-    with new_dag() as dag:
-        find = task(lambda: [letters(15), letters(15, start=15)], task_id="find")
-        MailSendBatchOperator.partial(task_id=TASK, versions_per_request=10, **HELLO).expand(messages=find())
-
-    done = run_in_airflow(dag)
-
-    assert mailed(emulator) == everybody(range(30))
-    assert len({body["uniqueMsgID"] for body in bodies(emulator)}) == 4
-    assert done.result.xcom(TASK, map_index=1)["recipients"] == 15
-
-
-@pytest.mark.parametrize("where", ["task", "connection"])
-@pytest.mark.parametrize("make", [single, lambda **options: batch(messages=letters(25), **options)])
+@pytest.mark.parametrize(
+    ("where", "make"),
+    [("task", single), ("connection", lambda **options: batch(messages=letters(25), **options))],
+)
 def test_a_sandbox_sends_and_stores_nothing(
     run: Run, emulator: Emulator, connect: Connect, where: str, make: Callable[..., Any]
 ) -> None:
@@ -246,23 +230,6 @@ def test_a_sandbox_sends_and_stores_nothing(
     assert done.returned["sandbox"] is True
     assert "sandbox: nothing was sent" in done.log
     assert AIRFLOW_VERSION < (3, 3) or records(done.result) == []
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: single(to="{{ 'planted@example.com' }}"),
-        lambda: single(to="{{ 'planted@' ~ 'bad' }}"),
-        lambda: batch(messages=lambda: [{"to": "planted@example.com"}]),
-    ],
-    ids=["templated", "invalid", "function"],
-)
-def test_addresses_stay_in_the_service(run: Run, emulator: Emulator, make: Callable[[], Any]) -> None:
-    done = run(make)
-
-    assert ("planted@example.com" in mailed(emulator)) == (done.state == "success")
-    shown = done.rendered() + done.log + json.dumps(list(done.result.xcoms().values()))
-    assert "planted" not in shown + str(records(done.result) if AIRFLOW_VERSION >= (3, 3) else "")
 
 
 @pytest.mark.parametrize("how", ["argument", "connection", "default", "warn"])

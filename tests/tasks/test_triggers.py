@@ -163,26 +163,6 @@ def test_while_polls_fail_the_connection_is_read_again(
         assert len(closed) == 5
 
 
-def test_an_error_in_our_code_ends_one_wait_and_no_other(emulator: Emulator) -> None:
-    exist(emulator)
-    broken = trigger(MailCampaignTrigger)
-    subscription = broken.subscription
-
-    def failing(errors: Any) -> Any:
-        poller, part = subscription(errors)
-        part.decide = lambda *_: 1 / 0
-        return poller, part
-
-    broken.subscription = failing
-
-    async def both() -> list[Any]:
-        return await asyncio.gather(event(broken), event(trigger(MailCampaignTrigger)), return_exceptions=True)
-
-    failed, found = run(both())
-    assert isinstance(failed, ZeroDivisionError)
-    assert found["status"] == "complete"
-
-
 @every_trigger
 def test_cancelling_leaves_nothing_behind(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
     """Also in the middle of a poll."""
