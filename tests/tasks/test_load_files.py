@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_provider_mail.api.errors import MailIncompleteError
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailCampaignsToObjectStorageOperator,
     MailContactsToObjectStorageOperator,
@@ -21,9 +20,7 @@ from mail_emulator import Emulator
 from tests.tasks.conftest import TASK
 from tests.tasks.loading import (
     GET_CAMPAIGNS,
-    LIST,
     changed_records,
-    error_of,
     executed,
     local,
     spoil_campaigns,
@@ -97,17 +94,6 @@ def test_a_load_that_fails_leaves_no_file(
     with pytest.raises(OSError, match="no space left"):
         executed(contacts(tmp_path, rows_per_file=50))
     assert (written(tmp_path), len(calls)) == ([], number)
-
-
-def test_an_incomplete_list_is_not_written(people: Emulator, tmp_path: Path) -> None:
-    people.add_list("empty")
-    people.settings.not_found_code = 200
-    for name, words in (("unknown", "unknown"), ("empty", "is empty")):
-        assert words in error_of(lambda name=name: contacts(tmp_path, list_name=name))  # type: ignore[misc]
-    people.faults.add("empty_page", LIST, count=None)
-    with pytest.raises(MailIncompleteError):
-        executed(contacts(tmp_path))
-    assert written(tmp_path) == []
 
 
 def test_what_a_load_may_remove(people: Emulator, tmp_path: Path) -> None:

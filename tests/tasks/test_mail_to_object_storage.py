@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS as CAMPAIGNS
-from tests.tasks.loading import RUN_DAY, WEEK, error_of, executed, load_task, remove_campaigns
+from tests.tasks.loading import RUN_DAY, WEEK, executed, load_task, remove_campaigns
 from tests.tasks.test_example_dags import example
 
 
@@ -38,20 +37,6 @@ class Objects(dict[str, Any]):
     def __delitem__(self, name: str) -> None:
         self.changes.append(f"delete {name}")
         super().__delitem__(name)
-
-
-class Bucket(MemoryFileSystem):
-    """What Airflow may take for an object store."""
-
-    protocol, cachable = "s3", False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.store, self.pseudo_dirs = Objects(), [""]
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return "/" + path.removeprefix("s3://").strip("/")
 
 
 def written(folder: Any, **arguments: Any) -> dict[str, Any]:
@@ -212,9 +197,9 @@ def test_a_reader_never_sees_half_a_file(emulator: Emulator, tmp_path: Path, mon
 @pytest.mark.parametrize(
     "where",
     [
-        {"path": "s3://aws@lake/mail"},
-        {"path": "s3://lake/mail", "object_storage_conn_id": "aws"},
-        {"path": ObjectStoragePath("s3://lake/mail", conn_id="aws")},
+        {"path": "memory://aws@lake/mail"},
+        {"path": "memory://lake/mail", "object_storage_conn_id": "aws"},
+        {"path": ObjectStoragePath("memory://lake/mail", conn_id="aws")},
     ],
     ids=["path", "argument", "object"],
 )
@@ -223,26 +208,16 @@ def test_an_object_store_gets_each_object_once(
 ) -> None:
     """And no temporary ones. It is reached with the connection `aws`, and only with that."""
     monkeypatch.setattr(store, "_STORE_CACHE", {})
-    bucket = Bucket()
-    attach("s3", conn_id="aws", fs=bucket)
-    attach("s3", fs=Bucket())
+    for conn_id in (None, "aws"):
+        bucket = MemoryFileSystem(skip_instance_cache=True)
+        bucket.store, bucket.pseudo_dirs = Objects(), [""]
+        attach("memory", conn_id=conn_id, fs=bucket)
     sent_on(emulator, "2026-03-02", "2026-03-04", per_day=1)
     written("", **where)
-    objects = [f"/lake/mail/mail_send_day=2026-03-0{day}/mail_default.jsonl" for day in (2, 4)]
     remove_campaigns(emulator, "of-2026-03-04--000000")
     written("", **where)
-    first, second = objects
+    first, second = (f"/lake/mail/mail_send_day=2026-03-0{day}/mail_default.jsonl" for day in (2, 4))
     assert bucket.store.changes == [f"put {first}", f"put {second}", f"put {first}", f"delete {second}"]
-
-
-def test_a_missing_extra_is_named(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    given = {"task_id": TASK, "path": str(tmp_path), "file_format": "parquet"}
-    error = error_of(lambda: MailStatsToObjectStorageOperator(**given))
-    assert "pip install 'airflow-provider-mail[parquet]'" in error
-    assert emulator.journal.count() == 0
 
 
 def test_the_example(run: Run, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

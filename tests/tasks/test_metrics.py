@@ -100,14 +100,6 @@ def test_repeated_and_throttled_requests_are_counted(
     assert throttled >= 30_000
 
 
-def test_nothing_is_sent_when_metrics_are_off(
-    emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
-    MailHook().send(GetCampaigns())
-    assert not statsd.received()
-
-
 def test_metrics_that_cannot_be_sent_fail_nothing(
     emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -66,9 +66,8 @@ def test_rejected_rows_go_to_table_and_file_also_of_a_failure(
 
     assert (done.state, done.tries) == ("failed", 1)
     reasons = "email is not an email address (3), email is empty (1); rows 2, 3, 5, 6"
-    assert f"4 of 6 rows were rejected: {reasons}." in done.log
-    assert f"They are kept in file://{path}, rejects" in done.log
-    assert "more than max_reject_fraction=0.0 allows; the other 2 rows were accepted" in done.log
+    ends = "That is more than max_reject_fraction=0.0 allows; the other 2 rows were accepted"
+    assert f"4 of 6 rows were rejected: {reasons}. They are kept in file://{path}, rejects. {ends}" in done.log
     bad = [*BAD, (6, "email", "is not an email address", ["čeněk", "陈"])]
     assert stored(any_crm) == bad
     assert set(any_crm.query("SELECT import_id FROM rejects")) == {(import_id(done),)}
@@ -144,29 +143,14 @@ def test_a_further_try_replaces_the_rejected_rows(
     assert [record["row_number"] for record in written(path)] == [2]
 
 
-NAMES = ["id", "email", "name"]
-WIDTHS = [[1, "ada@example.com", "Ada"], [2, "bob@example.com"], [], [4, "dora@example.com", "Dora", "?"]]
-VALUES = [["ada@example.com", ""], ["b@example.com", "half a pair: \ud83d"], ["c@example.com", b"bytes"]]
-PICKED = {"email": "email", "name": "name"}
-
-
-@pytest.mark.parametrize(
-    ("columns", "names", "rows"),
-    [
-        (PICKED, NAMES, WIDTHS),
-        ({"id": "number"} | PICKED, NAMES, WIDTHS),
-        (None, NAMES[1:], [*VALUES, ["bob@example.com", 10**5000]]),
-    ],
-    ids=["width of picked columns", "width of all columns", "values"],
-)
-def test_rows_that_cannot_be_sent_can_be_kept(
-    emulator: Emulator, tmp_path: Path, columns: Any, names: Any, rows: Any
-) -> None:
+@pytest.mark.parametrize("columns", [None, {"email": "email"}])
+def test_rows_that_cannot_be_sent_can_be_kept(emulator: Emulator, tmp_path: Path, columns: Any) -> None:
+    rows = [["ada@example.com", ""], ["half a pair: \ud83d", "B"], [b"bytes", "C"], [10**5000, "D"], ["e@example.com"]]
     path = tmp_path / "rejects.jsonl"
     arguments: dict[str, Any] = {"columns": columns, "rejects_path": str(path), "max_reject_fraction": 1}
-    task = MailImportContactsOperator(task_id=TASK, contacts=lambda: rows, column_names=names, **arguments)
-    assert executed(task)["rejected"] == 3
-    assert [record["row_number"] for record in written(path)] == [2, 3, 4]
+    names = ["email", "name"]
+    executed(MailImportContactsOperator(task_id=TASK, contacts=lambda: rows, column_names=names, **arguments))
+    assert [record["row_number"] for record in written(path)] == [2, 3, 4, 5]
     assert [contact["email"] for contact in emulator.contacts()] == ["ada@example.com"]
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,23 +131,3 @@ def test_an_address_that_is_spelled_in_two_ways_is_reported(
     assert ("Keep one spelling of each address" in done.log) == bool(rows)
     assert not rows or f"such as those of rows {rows}. Each" in done.log
     assert "ann@" not in done.log.lower()
-
-
-def test_a_time_that_python_does_not_have_rejects_its_row(
-    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], tmp_path: Path
-) -> None:
-    make_database("postgres", "crm")
-    sql = (
-        "SELECT 'ada@example.com' AS email, TIMESTAMP '2026-01-02' AS since, NULL::date[] AS days "
-        "UNION ALL SELECT 'bob@example.com', 'infinity', NULL "
-        "UNION ALL SELECT 'cy@example.com', NULL, ARRAY[DATE '0044-03-15 BC']"
-    )
-    columns = {"email": "email", "since": "since", "days": "days"}
-    rejects = tmp_path / "rejects.jsonl"
-    done = run(lambda: imported(sql=sql, columns=columns, max_reject_fraction=0.7, rejects_path=str(rejects)))
-    assert done.state == "success"
-    assert set(contacts(emulator)) == {"ada@example.com"}
-    found = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert [(each["row_number"], each["field"]) for each in found] == [(2, "since"), (3, "days")]
-    assert "CAST(column AS TEXT)" in found[0]["reason"]
-    assert "cast it to text" in found[1]["reason"]

@@ -98,30 +98,6 @@ def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emul
     assert warehouse.query(f"SELECT part FROM {warehouse.schema}mail_loads") == [("newsletter",)]
 
 
-def test_a_file_that_is_missing(
-    warehouse: Standin, run: Run, emulator: Emulator, request: pytest.FixtureRequest
-) -> None:
-    """Redshift itself notices; the others load what is there, and the merge notices."""
-    emulator.add_list("newsletter", count=50)
-    dag = example(warehouse.kind)
-
-    def lose_a_file(context: Any) -> None:
-        load_id = context["ti"].xcom_pull("contacts")["load_id"]
-        key = f"mail/contacts/{load_id}/part-00001.{dag.get_task('contacts').file_format}"
-        if warehouse.kind == "bigquery":
-            (warehouse.server.objects / "lake" / key).unlink()
-        else:
-            request.getfixturevalue("bucket").delete_object(Bucket="lake", Key=key)
-
-    dag.get_task("copy").pre_execute = lose_a_file
-    done = run(dag)
-    failed, message = "merge", "has 30 rows with 30 keys, and the load has 50"
-    if warehouse.kind == "redshift":
-        failed, message = "copy", "part-00001"
-    assert done.result.task(failed).state == "failed"
-    assert message in done.log
-
-
 # --- rows ---
 
 

@@ -8,7 +8,7 @@ import traceback
 import pytest
 import structlog
 
-from airflow_provider_mail.api.errors import MailConnectError, MailError, MailRejectedError
+from airflow_provider_mail.api.errors import MailConnectError, MailRejectedError
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.support.operator_parts import AirflowErrors, errors_log, without_addresses
 from tests.tasks.conftest import TASK, Connect, Run
@@ -71,23 +71,6 @@ def test_the_cause_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     assert record.levelno == logging.DEBUG
     assert record.exc_info
     assert isinstance(record.exc_info[1], MailRejectedError)
-
-
-def test_an_error_with_a_cause_hides_it_too() -> None:
-    def fail() -> None:
-        try:
-            raise MailError("the service said so")
-        except MailError as error:
-            raise AirflowFailException(f"it failed: {error}") from error
-
-    with pytest.raises(AirflowFailException) as raised, AirflowErrors("mail_default"):
-        fail()
-    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
-
-
-def test_errors_of_other_packages_pass_through() -> None:
-    with pytest.raises(KeyError, match="x"), AirflowErrors("mail_default"):
-        raise KeyError("x")
 
 
 def test_other_addresses_are_cut_down() -> None:
