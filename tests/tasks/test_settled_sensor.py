@@ -18,7 +18,6 @@ from tests.tasks.test_example_dags import example
 from tests.tasks.triggering import steady_clock  # noqa: F401
 
 STATS = "campaign/mail/stats/get"
-SENT = datetime.now(UTC).replace(microsecond=0)
 STORES = AIRFLOW_VERSION >= (3, 3)
 
 
@@ -64,7 +63,8 @@ def test_without_stored_state_rescheduling_needs_an_age(run: Run, emulator: Emul
 
 @pytest.mark.skipif(not STORES, reason="needs the task state store of 3.3")
 def test_a_new_try_keeps_the_observations(run: Run, emulator: Emulator) -> None:
-    emulator.add_campaign("spring")
+    emulator.add_campaign("spring", send_date=datetime.now(UTC))
+    emulator.set_campaign_stats("spring", sentCount=100)
     emulator.faults.add("too_many_requests", STATS, count=4, skip=2, retry_after=999)
 
     done = run(lambda: wait("poke", poll_error_timeout=0, retry_delay=0))
