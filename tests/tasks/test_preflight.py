@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,25 +98,3 @@ def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator) -> N
     assert "*** is on holiday" in done.returned["table"]
     pushed = json.dumps([*done.result.xcoms().values()])
     assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"ignore_differences": ["contents"]}, "ignore_differences: there is no field contents"),
-        ({"ignore_differences": ["attachment"]}, "ignore: attachment: not among content, "),
-        ({"ignore_differences": "content"}, "ignore_differences: a list is needed, such as "),
-        ({"max_recipients": 1.5}, "max_recipients: must be a whole number, at least 1, not 1.5"),
-        ({"max_recipients": "{{ 'many' }}"}, "max_recipients: must be a whole number, at least 1, not 'many'"),
-        ({"max_growth": True}, "max_growth: must be a number, more than 0, not True"),
-        ({"known_tags": "name"}, "known_tags: a list is needed, such as known_tags=[...], not text"),
-        ({"fail_on": "errors"}, "fail_on: 'errors' is none of error, warning, never"),
-        ({"max_content_bytes": 0}, "max_content_bytes: must be a whole number, at least 1"),
-        ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
-    ],
-)
-def test_bad_input_is_an_error_before_anything_is_sent(
-    failure: Callable[[Callable[[], Any]], str], emulator: Emulator, arguments: dict[str, Any], words: str
-) -> None:
-    assert words in failure(lambda: look(**{"fail_on": "never"} | arguments))
-    assert emulator.journal.count() == 0

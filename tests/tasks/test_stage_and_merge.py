@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseEr
 from airflow_provider_mail.warehouse.manifest import Manifest
 from mail_emulator import Emulator
 from tests.support.clock import Clock
-from tests.support.sampling import EVERYTHING
 from tests.tasks.conftest import TASK
 from tests.tasks.loading import (
     CAMPAIGN_STATS,
@@ -66,26 +64,17 @@ class Lake:
 
 
 @pytest.fixture
-def make_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Lake]:
-    """A function from the kind of a warehouse to an empty one."""
-
-    def make(kind: str) -> Lake:
-        connection = {"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")}
-        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
-        lake = Lake(kind, tmp_path / "lake")
-        prepare(lake.hook)
-        monkeypatch.setattr(
-            object_storage_to_sql.BaseStageTableOperator, "sql_hook", lambda self: STANDINS[kind](self.sql_conn_id)
-        )
-        return lake
-
-    return make
-
-
-@pytest.fixture(params=["snowflake", "databricks"] if EVERYTHING else ["snowflake"])
-def lake(request: pytest.FixtureRequest, make_lake: Callable[[str], Lake]) -> Lake:
-    """A warehouse with transactions, and one without."""
-    return make_lake(request.param)
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """An empty warehouse, of Snowflake's kind unless the test names another."""
+    kind = getattr(request, "param", "snowflake")
+    connection = {"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
+    lake = Lake(kind, tmp_path / "lake")
+    prepare(lake.hook)
+    monkeypatch.setattr(
+        object_storage_to_sql.BaseStageTableOperator, "sql_hook", lambda self: STANDINS[kind](self.sql_conn_id)
+    )
+    return lake
 
 
 @pytest.fixture
@@ -119,10 +108,11 @@ def ids(lake: Lake) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "file_format"), [("snowflake", "parquet"), ("gcpbigquery", "jsonl"), ("databricks", "parquet")]
+    ("lake", "file_format"),
+    [("snowflake", "parquet"), ("gcpbigquery", "jsonl"), ("databricks", "parquet")],
+    indirect=["lake"],
 )
-def test_the_table_is_the_list(make_lake: Callable[[str], Lake], people: Emulator, kind: str, file_format: str) -> None:
-    lake = make_lake(kind)
+def test_the_table_is_the_list(lake: Lake, people: Emulator, file_format: str) -> None:
     odd = "Å \\ ' \" \n {} %s"
     people.add_contact("odd@example.com", lists=["newsletter"], name=odd, properties={"city": odd})
     result = lake.load(contacts(lake, file_format=file_format, rows_per_file=40), "mail_contacts")
