@@ -39,6 +39,20 @@ class Objects(dict[str, Any]):
         super().__delitem__(name)
 
 
+class Bucket(MemoryFileSystem):
+    """What Airflow may take for an object store."""
+
+    protocol, cachable = "s3", False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store, self.pseudo_dirs = Objects(), [""]
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("s3://").strip("/")
+
+
 def written(folder: Any, **arguments: Any) -> dict[str, Any]:
     """What the task returns."""
     given = {"task_id": TASK, "path": str(folder), "file_format": "jsonl"}
@@ -197,9 +211,9 @@ def test_a_reader_never_sees_half_a_file(emulator: Emulator, tmp_path: Path, mon
 @pytest.mark.parametrize(
     "where",
     [
-        {"path": "memory://aws@lake/mail"},
-        {"path": "memory://lake/mail", "object_storage_conn_id": "aws"},
-        {"path": ObjectStoragePath("memory://lake/mail", conn_id="aws")},
+        {"path": "s3://aws@lake/mail"},
+        {"path": "s3://lake/mail", "object_storage_conn_id": "aws"},
+        {"path": ObjectStoragePath("s3://lake/mail", conn_id="aws")},
     ],
     ids=["path", "argument", "object"],
 )
@@ -208,10 +222,9 @@ def test_an_object_store_gets_each_object_once(
 ) -> None:
     """And no temporary ones. It is reached with the connection `aws`, and only with that."""
     monkeypatch.setattr(store, "_STORE_CACHE", {})
-    for conn_id in (None, "aws"):
-        bucket = MemoryFileSystem(skip_instance_cache=True)
-        bucket.store, bucket.pseudo_dirs = Objects(), [""]
-        attach("memory", conn_id=conn_id, fs=bucket)
+    bucket = Bucket()
+    attach("s3", fs=Bucket())
+    attach("s3", conn_id="aws", fs=bucket)
     sent_on(emulator, "2026-03-02", "2026-03-04", per_day=1)
     written("", **where)
     remove_campaigns(emulator, "of-2026-03-04--000000")
