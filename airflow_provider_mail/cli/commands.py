@@ -68,7 +68,6 @@ def fail(message: str) -> None:
 def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
     """Print a result.
 
-    :param rows: rows of a table, for the outputs ``table`` and ``plain``.
     :param output: ``table``, ``plain``, ``json`` or ``yaml``.
     :param data: an object or a list of objects, for ``json`` and ``yaml``: names in snake_case, times in ISO 8601,
         ``None`` for unknown values. Airflow's own printer would convert all values to strings.

@@ -44,7 +44,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     }
 
     mail_name: str | None
-    content: Any
     only_save: bool
     ignore_differences: Collection[str]
     adopt_older: bool
@@ -150,7 +149,6 @@ class WaitForCampaignMixin(WaitingMixin):
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
         """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
 
-        :param request: the request that created the campaign.
         :raises AirflowFailException: when the campaign will not be sent.
         :raises AirflowException: when the polls failed for too long, or the wait timed out.
         """

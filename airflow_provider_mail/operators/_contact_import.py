@@ -98,7 +98,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Import all rows; returns the counts."""
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
-        from airflow_provider_mail._task.import_record import import_record
+        from airflow_provider_mail._task.progress import import_record
         from airflow_provider_mail._task.rejects import RejectSpool
         from airflow_provider_mail.api.flows.import_contacts import Progress
 
@@ -302,14 +302,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         self.log.warning("%s", message)
 
     def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
+        from airflow_provider_mail._task.progress import import_counts
+
         return {
             "list_name": self.list_name,
-            "read": progress.read,
-            "accepted": progress.accepted,
-            "accepted_earlier": progress.accepted_earlier,
-            "rejected": progress.rejected,
-            "requests": progress.requests,
-            "remarks": progress.remarks,
+            **import_counts(progress),
             "sandbox": sandbox,
             **(self.reject_places() if progress.rejected else {}),
         }

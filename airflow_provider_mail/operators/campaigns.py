@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.mixin import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -162,9 +162,6 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
             wait_for_completion=wait_for_completion, deferrable=deferrable, poke_interval=poke_interval,
             poll_error_timeout=poll_error_timeout, timeout=timeout, cancel_on_kill=cancel_on_kill,
         )  # fmt: skip
-        self.poke_interval = seconds_of(poke_interval)
-        self.poll_error_timeout = seconds_of(poll_error_timeout)
-        self.timeout = seconds_of(timeout)
         if on_incomplete == "keep" and not (wait_for_completion or only_save):
             raise self.argument_error(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "

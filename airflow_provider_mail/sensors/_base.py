@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_provider_mail._task.mixin import seconds_of
 from airflow_provider_mail._task.waiting import WaitingMixin
 from airflow_provider_mail.version_compat import (
     AirflowException,
@@ -53,12 +52,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
 
     _next_poll = 0.0
     _stored_state: dict[str, Any] | None = None
-
-    def set_arguments(self, **arguments: Any) -> None:
-        super().set_arguments(**arguments)
-        self.poke_interval = seconds_of(self.poke_interval)
-        self.timeout = seconds_of(self.timeout)
-        self.poll_error_timeout = seconds_of(self.poll_error_timeout)
 
     def hold_seconds(self, context: Context) -> float:
         """Return the seconds until this process must poll again, because the next one cannot continue; 0 if it can."""

@@ -6,7 +6,7 @@ import time
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.mixin import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
@@ -108,8 +108,8 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
     def set_arguments(self, **arguments: Any) -> None:
         super().set_arguments(**arguments)
-        self.min_interval = float(seconds_of(self.min_interval))
-        self.max_age = None if self.max_age is None else float(seconds_of(self.max_age))
+        self.min_interval = float(self.min_interval)
+        self.max_age = None if self.max_age is None else float(self.max_age)
         if self.stable_checks is None and self.max_age is None:
             raise self.argument_error("stable_checks, max_age: one of them must say when the statistics are final")
         if self.reschedule and not self.deferrable and self.max_age is None and not AIRFLOW_V_3_3_PLUS:

@@ -29,15 +29,12 @@ class BaseWaitTrigger(BaseTrigger):
 
     The event is plain JSON, which ``_task.waiting`` parses: ``status``, ``message``, the name and the result.
 
-    :param conn_id: the connection that is polled.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
     :param end_time: Unix time of the deadline, by the service's clock if its responses show one: the clocks of the
         worker and the triggerer may differ. It survives restarts of the triggerer. ``None`` for no deadline.
-    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
-    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
     """
 
-    poller_module: ClassVar[str]
+    poller_module: ClassVar[str] = "airflow_provider_mail._polling.pollers"
     """The module of the poller, which imports everything that :meth:`subscription` needs."""
 
     identity: ClassVar[str] = "mail_name"
@@ -45,10 +42,6 @@ class BaseWaitTrigger(BaseTrigger):
 
     event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
     """The keys of the event for the name of the awaited object and for the result."""
-
-    added_arguments: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
-    """Arguments added after the first release, with their defaults. They are stored only if they differ, so that a
-    triggerer that is not upgraded yet can load the trigger."""
 
     def __init__(
         self,
@@ -77,11 +70,7 @@ class BaseWaitTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        classpath, arguments = path_and_arguments(self)
-        for name, default in self.added_arguments.items():
-            if arguments[name] == default:
-                del arguments[name]
-        return classpath, arguments
+        return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""

@@ -38,8 +38,6 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         600.
     """
 
-    poller_module = "airflow_provider_mail._polling.stats"
-
     def __init__(
         self,
         *,
@@ -73,7 +71,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         self.memory = memory
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        from airflow_provider_mail._polling.stats import StatsPoller, StatsSubscription
+        from airflow_provider_mail._polling.pollers import StatsPoller, StatsSubscription
         from airflow_provider_mail.api.flows.waits import MAX_STATS_PAUSE, StatsStabilityTracker
 
         tracker = StatsStabilityTracker(
