@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import BaseOperator
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.statistics import Observation
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
-    from airflow_provider_mail.api.errors import MailIncompleteError
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
@@ -33,6 +32,7 @@ OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 READINGS = 3
 """The maximum number of times that one try of a task reads a list that changes while it is read."""
 
+T = TypeVar("T")
 Rows: TypeAlias = Iterator[tuple[Any, ...]]
 
 
@@ -152,16 +152,21 @@ class BaseListReader(MailTaskMixin, BaseOperator):
             first_page = next(pages_left, None)
             yield Reading(observation, rows(), again)
 
-    def read_again(self, error: MailIncompleteError, reading: int) -> None:
-        """Log that the list is read again because it changed.
+    def read_completely(self, work: Callable[[], T]) -> T:
+        """Run a function that reads the list; if the list changes meanwhile, run it again, up to three times in all."""
+        from airflow_provider_mail.api.errors import MailIncompleteError
 
-        :param reading: number of the reading, from 1.
-        :raises MailIncompleteError: the error, if the list must not be read again.
-        """
-        if self.on_change == "fail" or reading == READINGS:
-            error.add_note("Set on_change to decide how to handle a list that changes while it is read")
-            raise error
-        self.log.warning("%s; reading the list again (%s of %s)", error, reading + 1, READINGS)
+        self.readings = 0
+        with self.mail_errors():
+            for attempt in range(1, READINGS + 1):
+                try:
+                    return work()
+                except MailIncompleteError as error:
+                    if self.on_change == "fail" or attempt == READINGS:
+                        error.add_note("Set on_change to decide how to handle a list that changes while it is read")
+                        raise
+                    self.log.warning("%s; reading the list again (%s of %s)", error, attempt + 1, READINGS)
+        raise AssertionError("unreachable")
 
 
 class BaseContactReader(BaseListReader):

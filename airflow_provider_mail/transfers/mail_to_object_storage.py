@@ -15,7 +15,6 @@ from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, OnUnstorable, RemovesRows
 from airflow_provider_mail.transfers._reading import (
-    READINGS,
     BaseCampaignReader,
     BaseContactReader,
     BaseListReader,
@@ -135,17 +134,8 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the list and write it."""
-        from airflow_provider_mail.api.errors import MailIncompleteError
-
         folder = self.folder()
-        self.readings = 0
-        with self.mail_errors():
-            for attempt in range(1, READINGS + 1):
-                try:
-                    written, manifest = self._write(context, folder)
-                    break
-                except MailIncompleteError as error:
-                    self.read_again(error, attempt)
+        written, manifest = self.read_completely(lambda: self._write(context, folder))
         result = self.load_result(written, manifest, self.resource)
         return {**result, "readings": self.readings, **self.keep_rejects(context)}
 

@@ -73,7 +73,6 @@ class Manifest:
 
     :param load_id: the load: lower-case letters, digits and underscores.
     :param table_name: the key of `TABLES`.
-    :param observed_at: when the service was asked.
     :param file_format: ``parquet`` or ``jsonl``.
     :param files: the files; none for a load without rows.
     :param replace_where: the rows of the table that are deleted unless the load has them.

@@ -153,7 +153,6 @@ class StoredTable:
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
         """Delete the rows that fulfil one of the conditions; return their number.
 
-        :param conditions: values by column.
         :raises WarehouseError: naming the table and the connection, never values.
         """
         return self._connected(lambda connection: self._dialect.delete(connection, conditions))
@@ -161,8 +160,6 @@ class StoredTable:
     def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
         """Change the rows that fulfil a condition; return their number.
 
-        :param where: values by column.
-        :param values: the new values by column.
         :raises WarehouseError: naming the table and the connection, never values.
         """
         return self._connected(lambda connection: self._dialect.update(connection, where, values))

@@ -107,7 +107,6 @@ class Coverage:
         """Cover days in UTC of one account; none when ``last`` lies before ``first``.
 
         :param column: the date or timestamp that decides to which day a row belongs.
-        :param last: the last day, included.
         :param only: the days that are covered; the load has no rows of the others. Default: all.
         """
         account = {"mail_conn_id": mail_conn_id}
@@ -187,10 +186,7 @@ class History:
 
     :param intervals: the declared table with the loaded table's key and ``valid_from`` as key, and ``valid_to``.
     :param readings: the declared table of readings: the columns of ``where``, the time and the number of rows.
-    :param name: the name of the table of intervals in the database.
-    :param readings_name: the name of the table of readings.
     :param where: the part of the table that is read whole, as values by column.
-    :param observed_at: the time at which reading began, with a zone.
     """
 
     intervals: Table
@@ -261,8 +257,6 @@ class RemovalRule:
     def check(self, before: int, after: int, prefix: str, unit: str = "rows") -> None:
         """Compare the number of rows before and after a load, of which both readings lack the difference.
 
-        :param prefix: beginning of the error's message.
-        :param unit: what is counted. Default: rows.
         :raises UnconfirmedError: when too many would be removed; the message names the permission.
         """
         if after:
@@ -307,11 +301,6 @@ class LoadRequest:
     """One load.
 
     :param replace_where: see :func:`airflow_provider_mail.warehouse.load.load`, also for the next four.
-    :param covers: what the rows are complete for.
-    :param mark_gone: which other rows are marked as gone.
-    :param removal: which of these rows may be removed.
-    :param expire_before: rows that were observed earlier are deleted.
-    :param lock_timeout: seconds to wait for a lock.
     :param clock: tells which rows cannot have been observed yet. Default: not checked.
     :param recorded: the rows of the load that this one records. Default: ``source``.
     :param resolved: the table's name with its schema, both as the database spells them. Default: not known.
@@ -378,8 +367,5 @@ class LoadRequest:
         )
 
     def load_values(self, loaded_at: datetime.datetime) -> tuple[Any, ...]:
-        """Return the values of the table's ``load_columns``.
-
-        :param loaded_at: when the rows are written, with a zone.
-        """
+        """Return the values of the table's ``load_columns``."""
         return self.task_run.values(self.table, loaded_at, (self.recorded or self.source).read)

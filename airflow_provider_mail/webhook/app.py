@@ -163,11 +163,7 @@ async def count_events(body: bytes) -> int:
 
 
 def asks_for(name: str, scope: Scope, token: str) -> bool:
-    """Return whether a request asks for the state of the receiver.
-
-    :param name: `HEALTH` or `ALIVE`.
-    :param token: the last segment of its path.
-    """
+    """Return whether a request asks for the state of the receiver."""
     return token == name and scope["method"] in ("GET", "HEAD")
 
 

@@ -49,7 +49,6 @@ _FAILED_SECONDS = 1
 class Cached(Generic[T]):
     """The result of a function that reads the database.
 
-    :param read: the function, called in a thread.
     :param seconds: the age at which it is called again.
     :param problem: what its failure means, for the log.
     """

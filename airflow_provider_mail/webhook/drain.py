@@ -46,7 +46,6 @@ class UnreadableEventError(WarehouseError):
 class Drained:
     """What a drain did.
 
-    :param pushes: drained pushes.
     :param events: events in them that could be read.
     :param stored: those that were new, by code; ``other`` for codes that the specification does not have.
     :param dead_letters: new dead letters, without conflicts.
@@ -207,7 +206,6 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
     Can be repeated at any time. A whole push of which only some events can be read is replaced by letters for the
     others.
 
-    :param table: name of the table of events.
     :raises WarehouseError: a table cannot be read or loaded.
     """
     tables, stored = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
@@ -226,7 +224,6 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
 def count_by_reason(hook: DbApiHook, table: str) -> Counter[str]:
     """Return the number of dead letters by reason, without the names of fields; none where there is no table.
 
-    :param table: name of the table of dead letters.
     :raises WarehouseError: the table cannot be read.
     """
     stored, counts = StoredTable(hook, DEAD_LETTERS, table), Counter[str]()

@@ -31,7 +31,6 @@ _CONFLICT = re.compile(r"conflict|concurrent|serializ|deadlock|lock timeout|4000
 class Merging(MergeSql):
     """A warehouse with MERGE, or with transactions that lock a table.
 
-    :param load_id: names the table of staged rows. Default: a new one.
     :param has_json_text: whether JSON is staged as text. Default: true.
     """
 
@@ -113,12 +112,7 @@ class Merging(MergeSql):
         self._run(cursor, *self.empty_stage())
 
     def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> LoadResult:
-        """Merge rows that another program has staged, then remove the table of staged rows.
-
-        :param count: number of rows that must be there.
-        :param observed_at: when the service was asked.
-        :param account: the rows of the account.
-        """
+        """Merge rows that another program has staged, then remove the table of staged rows."""
         try:
             self._check_stage(cursor, count)
         except WarehouseError:

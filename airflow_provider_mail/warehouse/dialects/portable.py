@@ -228,11 +228,7 @@ class Portable(Dialect):
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
     def _keys_found(self, cursor: Any, batch: Sequence[Row], row_condition: str, indexes: Sequence[int]) -> set[Row]:
-        """The keys of the rows of the table that fulfil a condition for one of these rows.
-
-        :param row_condition: the condition for one row.
-        :param indexes: positions of the condition's parameters in a row.
-        """
+        """The keys of the rows of the table that fulfil a condition for one of these rows."""
         condition = " OR ".join([row_condition] * len(batch))
         cursor.execute(
             f"SELECT {self._columns_list(self.table.key)} FROM {self.target} WHERE {condition}",

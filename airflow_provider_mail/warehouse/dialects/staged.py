@@ -32,10 +32,7 @@ _COVERAGE_STAGE = "airflow_provider_mail_loads"
 
 
 class Staged(StagedSql):
-    """A database with temporary tables and an upsert.
-
-    :param stage: name of the temporary table.
-    """
+    """A database with temporary tables and an upsert."""
 
     keeps_history = True
 
@@ -150,10 +147,7 @@ class Staged(StagedSql):
         return None
 
     def _holder(self, cursor: Any, session: int) -> str | None:
-        """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none.
-
-        :param cursor: a cursor of another connection.
-        """
+        """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none."""
         return None
 
     def _lock_message(self) -> str:
@@ -246,10 +240,7 @@ class Staged(StagedSql):
         )
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
-        """Check that the key of the table is the declared one.
-
-        :param complete: whether the table has all columns.
-        """
+        """Check that the key of the table is the declared one."""
         if not complete:
             return
         failure = None

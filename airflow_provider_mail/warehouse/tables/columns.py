@@ -62,7 +62,6 @@ def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> st
 
     :param argument: the argument that chooses the name, for errors.
     :param suffix: what its name is followed by where none is chosen.
-    :param chosen: name that the user has chosen.
     :raises WarehouseError: when it is not a valid name, or is that of ``table``.
     """
     name = chosen or derived_name(table, suffix)
@@ -77,11 +76,7 @@ def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> st
 def resource_row(
     table: Table, record: OpenResource, *, mail_conn_id: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of a table whose columns are fields of the record, between the connection and the time.
-
-    :param record: the record, with the columns' names.
-    :param observed_at: the time at which the service was asked, with a zone.
-    """
+    """Build a row of a table whose columns are fields of the record, between the connection and the time."""
     values = (getattr(record, name) for name in table.names[1:-2])
     return mail_conn_id, *values, other_fields(record, frozenset(table.names)), observed_at
 

@@ -59,11 +59,7 @@ REJECTS = Table(
 
 
 def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime) -> tuple[Any, ...]:
-    """Build a row of `REJECTS`; values that JSON does not have (dates, decimals) are kept as text.
-
-    :param import_id: the task instance, the same in every try.
-    :param rejected_at: the time at which it was rejected, with a zone.
-    """
+    """Build a row of `REJECTS`; values that JSON does not have (dates, decimals) are kept as text."""
     values = [_plain(value) for value in reject.row]
     return import_id, reject.row_number, reject.field, reject.reason, values, rejected_at
 

@@ -66,10 +66,7 @@ _LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has non
 
 
 def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
-    """Build a row of `CAMPAIGNS`.
-
-    :param observed_at: the time at which reading began, with a zone.
-    """
+    """Build a row of `CAMPAIGNS`."""
     return (
         mail_conn_id,
         *(getattr(campaign, name) or [] if name in _LISTS else getattr(campaign, name) for name in _TASK_FIELDS),
@@ -150,10 +147,7 @@ SENDERS = Table(
 
 
 def sender_row(record: Sender, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
-    """Build a row of `SENDERS`.
-
-    :param observed_at: the time at which the service was asked, with a zone.
-    """
+    """Build a row of `SENDERS`."""
     if record.sender_type is None:
         record = record.model_copy(update={"sender_type": UNKNOWN_TYPE})
     return resource_row(SENDERS, record, mail_conn_id=mail_conn_id, observed_at=observed_at)
