@@ -208,11 +208,7 @@ def _list_get(context: Context, body: Body) -> dict[str, Any]:
         context.not_found(f"list {body['listName']}")
         return {"requestId": _request_id(context), "contactList": [], "totalRecords": 0}
     rows, total = context.store.members.page(contact_list["id"], limit, offset)
-    return {
-        "requestId": _request_id(context),
-        "contactList": [to_json(row) for row in rows],
-        "totalRecords": total,
-    }
+    return {"requestId": _request_id(context), "contactList": [to_json(row) for row in rows], "totalRecords": total}
 
 
 def _request_id(context: Context) -> str:
@@ -232,10 +228,7 @@ _EMAIL = Field("email", is_text, required=True)
 
 OPERATIONS = (
     Operation(
-        "/v5/contacts/upsert",
-        (*texts("name", "email", "phoneNumber", "listName"), SANDBOX),
-        _upsert,
-        sandbox=True,
+        "/v5/contacts/upsert", (*texts("name", "email", "phoneNumber", "listName"), SANDBOX), _upsert, sandbox=True
     ),
     Operation(
         "/v5/contacts/imports",

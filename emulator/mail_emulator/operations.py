@@ -84,8 +84,7 @@ is_date = _is(
     lambda value: isinstance(value, str) and parse_date(value) is not None, "is not a date, format YYYY-MM-DD"
 )
 is_web_address = _is(
-    lambda value: isinstance(value, str) and value.startswith(("http://", "https://")),
-    "must begin http:// or https://",
+    lambda value: isinstance(value, str) and value.startswith(("http://", "https://")), "must begin http:// or https://"
 )
 
 

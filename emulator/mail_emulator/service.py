@@ -14,17 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from mail_emulator import (
-    campaign_life,
-    campaigns,
-    contacts,
-    lists,
-    oauth,
-    senders,
-    templates,
-    transactional,
-    webhooks,
-)
+from mail_emulator import campaign_life, campaigns, contacts, lists, oauth, senders, templates, transactional, webhooks
 from mail_emulator.clock import VirtualClock
 from mail_emulator.faults import Faults, Plan, too_many_requests
 from mail_emulator.journal import Entry, Journal
@@ -196,7 +186,5 @@ class Service:
         else:
             settings = self.settings
             raise ServiceError(
-                settings.bad_api_key_code,
-                "missing or invalid ApiKey",
-                http_status=settings.bad_api_key_http_status,
+                settings.bad_api_key_code, "missing or invalid ApiKey", http_status=settings.bad_api_key_http_status
             )

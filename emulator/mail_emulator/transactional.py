@@ -254,10 +254,7 @@ def _form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
     return (*BATCH, Field("messageVersions", list_of(version, limit=100), required=True))
 
 
-_OVERRIDES = (
-    *texts("subject", "content", "templateName"),
-    Field("params", is_object),
-)
+_OVERRIDES = (*texts("subject", "content", "templateName"), Field("params", is_object))
 _SHARED = (
     Field("senderMail", is_text, required=True),
     Field("replyTo", is_email),

@@ -24,7 +24,7 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older
+from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older, is_unsent
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator
@@ -275,6 +275,13 @@ def test_whose_a_campaign_is_where_clocks_are_hours_apart(
         return is_older(found(**at(sent + service * HOUR)), began + scheduler * HOUR, clock)
 
     assert (older(began + timedelta(seconds=40)), older(began - HOUR)) == (own_is_older, earlier_is_older)
+
+
+def test_a_send_time_within_a_second_may_have_passed() -> None:
+    """The service's clock is known to a second."""
+    clock = ClockAt(SOON, SOON)
+    for milliseconds, unsent in ((900, False), (1100, True)):
+        assert is_unsent(found(**at(SOON + timedelta(milliseconds=milliseconds), 1)), clock) is unsent
 
 
 def test_a_send_time_in_minutes_is_not_older_than_its_minute() -> None:

@@ -12,14 +12,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BeforeValidator,
-    JsonValue,
-    PlainSerializer,
-    StringConstraints,
-)
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, JsonValue, PlainSerializer, StringConstraints
 
 from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem
 from airflow_provider_mail.api._core.blank import is_blank

@@ -14,13 +14,7 @@ from typing import Any
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
-from airflow_provider_mail.api.campaigns import (
-    Campaign,
-    CreateCampaign,
-    MailStatus,
-    find_campaign,
-    is_scheduled,
-)
+from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign, is_scheduled
 from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
 
 MINUTE = 60.0

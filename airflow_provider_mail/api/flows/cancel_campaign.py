@@ -55,11 +55,7 @@ def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[C
 
 
 def end_campaign(
-    request: CancelCampaign,
-    *,
-    missing_ok: bool = True,
-    ignore_draft: bool = False,
-    clock: ServiceClock | None = None,
+    request: CancelCampaign, *, missing_ok: bool = True, ignore_draft: bool = False, clock: ServiceClock | None = None
 ) -> Flow[bool]:
     """Cancel a campaign whose send time is ahead; return whether there was a campaign to cancel.
 

@@ -41,13 +41,7 @@ from airflow_provider_mail.api.flows.adopt_campaign import (
     is_unsent,
 )
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
-from airflow_provider_mail.api.flows.create_once import (
-    PATIENCE,
-    CreationState,
-    create_once,
-    find_repeatedly,
-    pauses,
-)
+from airflow_provider_mail.api.flows.create_once import PATIENCE, CreationState, create_once, find_repeatedly, pauses
 
 __all__ = ["create_campaign"]
 

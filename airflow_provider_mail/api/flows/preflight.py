@@ -15,13 +15,7 @@ from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api._core.tags import tags_of
-from airflow_provider_mail.api.campaigns import (
-    Campaign,
-    CreateCampaign,
-    GetCampaigns,
-    MailStatus,
-    find_campaign,
-)
+from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, lateness

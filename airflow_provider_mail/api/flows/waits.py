@@ -217,11 +217,7 @@ class SenderWait:
     """
 
     def __init__(
-        self,
-        sender_email: str,
-        errors: PollErrorBudget | None = None,
-        *,
-        state: dict[str, Any] | None = None,
+        self, sender_email: str, errors: PollErrorBudget | None = None, *, state: dict[str, Any] | None = None
     ) -> None:
         own = state if state and state.get("sender_email") == sender_email else {}
         self._sender_email = sender_email

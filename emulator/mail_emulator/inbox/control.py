@@ -132,11 +132,7 @@ class InboxControl(Group):
         index.update(index_seconds)
         mails = Mails(context, Wanted(words(text), kind, status, mail_name))
         places = mails.newest(limit, self._place(after) if after else None)
-        return {
-            "mails": mail.summaries(context, places),
-            "total": mails.count(),
-            "unindexed": index.missing(),
-        }
+        return {"mails": mail.summaries(context, places), "total": mails.count(), "unindexed": index.missing()}
 
     @control
     def mail(self, mail_id: str) -> dict[str, Any]:
