@@ -17,11 +17,12 @@ from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, HTTPException, Request
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
+from airflow_provider_mail.plugin.grid import Cell, Column, Grid
 from airflow_provider_mail.plugin.settings import base_path
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.plugin.campaigns import Campaign
+    from airflow_provider_mail.plugin.campaign import Campaign
 
 _log = logging.getLogger(__name__)
 
@@ -67,30 +68,25 @@ def may_read_dag(user: Any, dag_id: str) -> bool:
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))
 
 
-def task_of(name: str, user: Any) -> str:
-    """Return the address of the task instance that created something; empty when its name does not show it.
+def task_named(name: str) -> Task | None:
+    """Return the task instance that created something; ``None`` when the name does not show it.
+
+    An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``.
 
     :param name: the name of a campaign or an import.
     """
-    return tasks_of([name], user).get(name, "")
+    match = _TASK_NAME.fullmatch(name)
+    return (match[1], match[2], match[3], int(match[4] or -1)) if match else None
 
 
-def tasks_of(names: Collection[str], user: Any) -> Mapping[str, str]:
-    """Return the addresses of the task instances that created campaigns or imports, by the names of those.
-
-    An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``. An address is
-    returned when Airflow has this task instance and the user may read its DAG.
-
-    :param names: the names of campaigns or imports.
-    """
+def links_to(tasks: Collection[Task], user: Any) -> Mapping[Task, str]:
+    """Return the addresses of those task instances that Airflow has and whose DAG the user may read."""
     try:
-        tasks = {name: _task(*match.groups()) for name in names if (match := _TASK_NAME.fullmatch(name))}
-        readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks.values()}}
-        existing = _existing({task for task in tasks.values() if readable[task[0]]})
+        readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks}}
+        return {task: task_address(*task) for task in _existing([task for task in tasks if readable[task[0]]])}
     except Exception as error:  # the page is shown without links
         _log.debug("No links to tasks: %s", type(error).__name__)
         return {}
-    return {name: task_address(*task) for name, task in tasks.items() if task in existing}
 
 
 def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
@@ -116,10 +112,6 @@ def platform_url(account: str, campaign: Campaign) -> str:
         return ""
 
 
-def _task(dag_id: str, task_id: str, run_id: str, map_index: str | None) -> Task:
-    return dag_id, task_id, run_id, int(map_index or -1)
-
-
 def _existing(tasks: Collection[Task]) -> Collection[Task]:
     """Those that Airflow has."""
     from airflow.models.taskinstance import TaskInstance
@@ -129,9 +121,15 @@ def _existing(tasks: Collection[Task]) -> Collection[Task]:
     if not tasks:
         return ()
     identity = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
+    wanted = list(tasks)
+    existing: set[Task] = set()
     with create_session() as session:
-        rows = session.execute(select(*identity).where(tuple_(*identity).in_(tasks)))
-        return {(row[0], row[1], row[2], row[3]) for row in rows}
+        for start in range(0, len(wanted), 200):  # a statement has room for some hundred parameters
+            condition = tuple_(*identity).in_(wanted[start : start + 200])
+            existing |= {
+                (row[0], row[1], row[2], row[3]) for row in session.execute(select(*identity).where(condition))
+            }
+    return existing
 
 
 WAITS_LIMIT = 500
@@ -162,6 +160,11 @@ class Wait:
     mail_name: str
     since: datetime.datetime
     deadline: datetime.datetime | None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over: its triggerer has not ended it."""
+        return self.deadline is not None and self.deadline < datetime.datetime.now(datetime.UTC)
 
 
 def waits(user: Any) -> Sequence[Wait]:
@@ -199,3 +202,19 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
         since=trigger.created_date,
         deadline=deadline,
     )
+
+
+def waits_table(found: Sequence[Wait]) -> Grid:
+    """Return the tasks that wait."""
+    columns = [
+        Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
+        Column("State"),
+    ]  # fmt: skip
+    rows = [
+        (
+            Cell(wait.task, href=wait.address, is_outside=True), wait.until, wait.mail_name, wait.since, wait.deadline,
+            Cell("past its time", state="failed") if wait.is_late else Cell("waits"),
+        )
+        for wait in found
+    ]  # fmt: skip
+    return Grid("waits", "Tasks that wait", columns, rows)

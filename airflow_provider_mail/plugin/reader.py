@@ -1,7 +1,8 @@
-"""Reads the tables of the page; nothing is ever written."""
+"""Reads the tables of the page, in a few threads of its own and with a time limit; nothing is ever written."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import re
@@ -12,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from airflow_provider_mail.plugin.places import SECONDS
 from airflow_provider_mail.plugin.settings import PageSettings
 from airflow_provider_mail.warehouse.connection import address, configured_hook
 from airflow_provider_mail.warehouse.dialects import dialect_of
@@ -26,6 +26,7 @@ from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.warehouse.time_limit import Reading, aread
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -188,6 +189,50 @@ def day(value: Any) -> datetime.date:
 def decoded(value: Any) -> Any:
     """Return a JSON value of a table; some drivers decode it."""
     return json.loads(value) if isinstance(value, str | bytes) else value
+
+
+PLACES = 4
+"""How many requests read at once, in each process of the API server."""
+
+SECONDS = 20.0
+"""How long a request waits for a place and for its data."""
+
+MAX_THREADS = 4 * PLACES
+"""Maximum number of threads, including abandoned ones whose driver has not returned."""
+
+
+class NoAnswer(Exception):
+    """The database does not answer in time."""
+
+
+class Places:
+    """Runs what reads the database in a few threads: Airflow's own pool of threads is not filled by one that hangs."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(PLACES)
+        self._readings: set[Reading[Any]] = set()
+
+    async def read(self, function: Callable[[], T]) -> T:
+        """Run a function that reads the database in a thread; return its result or raise its error.
+
+        When the caller is cancelled, its place becomes free.
+
+        :raises NoAnswer: there is no result within `SECONDS`.
+        """
+        try:
+            async with asyncio.timeout(SECONDS), self._free:
+                self._readings = {started for started in self._readings if not started.result.done()}
+                if len(self._readings) >= MAX_THREADS:
+                    raise TimeoutError
+                reading = Reading(function, SECONDS)
+                self._readings.add(reading)
+                return await aread(reading)
+        except TimeoutError:
+            address = next((f" ({started.address})" for started in self._readings if started.address), "")
+        raise NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
+
+
+places = Places()
 
 
 KEEP_SECONDS = 600.0

@@ -107,6 +107,10 @@ class StoredTable:
         """Spell a column in a statement."""
         return self._dialect.column(name)
 
+    def as_text(self, name: str) -> str:
+        """Return the expression for the text of a column of JSON."""
+        return f"CAST({self.column(name)} AS {self._dialect.text_cast})"
+
     def parameter(self, name: str, value: Any) -> Any:
         """Convert a value of a column to what the driver takes."""
         convert = self._dialect.parameters.get(self._table[name].type.name)

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from airflow_provider_mail._config import OPTIONS
-from airflow_provider_mail.plugin import lists, reader, views
+from airflow_provider_mail.plugin import campaigns, lists, reader, views
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX
 from tests.plugin.data import fill
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
@@ -26,6 +26,7 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
 )
 
 BASE_PATH = "/team/airflow"
+DOCUMENTATION = "https://airflow-provider-mail.example.org/"
 
 
 class Page(HTMLParser):
@@ -98,7 +99,7 @@ def forget(*, tables: bool = True) -> None:
     """Forget what the process has read, and which tables there are: the only place that knows where it does that."""
     if tables:
         reader._found.clear()
-    for remembered in (views._events, lists._lists, lists._overlaps):
+    for remembered in (views._events, campaigns._lists, lists._lists, lists._overlaps):
         remembered.clear()
 
 

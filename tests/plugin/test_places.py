@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from airflow_provider_mail.plugin.places import MAX_THREADS, PLACES, SECONDS, NoAnswer, Places
-from airflow_provider_mail.plugin.reader import KEEP_SECONDS, Reader, TtlCache
+from airflow_provider_mail.plugin.reader import (
+    KEEP_SECONDS,
+    MAX_THREADS,
+    PLACES,
+    SECONDS,
+    NoAnswer,
+    Places,
+    Reader,
+    TtlCache,
+)
 from tests.plugin.conftest import token
 from tests.support.clock import StillClock
 from tests.support.processes import PATIENCE

@@ -50,6 +50,8 @@ class Dialect(ABC):
     """The declared type of a column, by the name of the portable type."""
     parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
+    text_cast: ClassVar[str] = "VARCHAR"
+    """The type that a value is cast to for its text."""
     unix_time: ClassVar[str | None] = None
     """The expression for the seconds since 1970 by the database's clock."""
     inbox: ClassVar[type[InboxSql] | None] = None

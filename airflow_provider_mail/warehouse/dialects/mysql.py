@@ -67,6 +67,7 @@ _BOUNDED_TEXT = re.compile(r"varchar\((\d+)\)")
 class MySql(Staged):
     """Stages many rows per statement, then merges them by one INSERT ... ON DUPLICATE KEY UPDATE."""
 
+    text_cast = "CHAR"
     unix_time = "unix_timestamp(now(6))"
     types: ClassVar[Mapping[str, str]] = {
         "text": "longtext",
