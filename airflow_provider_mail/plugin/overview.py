@@ -105,9 +105,7 @@ def current(reader: Reader) -> tuple[Grid, int]:
     def rows(count: int) -> Sequence[Sequence[Any]]:
         return [_current(row) for row in reader.rows(reader.limited(statement, count))]
 
-    table = Grid(
-        "current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(CSV_ROWS)
-    )
+    table = Grid("current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(CSV_ROWS))
     return table, int(counted["found"])
 
 
