@@ -101,7 +101,7 @@ GROUPS = {
         ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional*.py"),
     ),
     "loads": Group(
-        ("warehouse/load.py", "warehouse/coverage.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
+        ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
         ("warehouse/test_load.py", "warehouse/test_gone.py", "warehouse/test_coverage.py"),
         (
             "machines/test_loading.py",

@@ -15,10 +15,7 @@ from airflow_provider_mail.webhook.inbox import Inbox
 
 
 class InboxPoller(SharedPoller[WaitSubscription]):
-    """Queries whether a push waits to be drained.
-
-    :param interval: seconds between queries.
-    """
+    """Queries whether a push waits to be drained."""
 
     def __init__(self, inbox: InboxName, interval: float) -> None:
         super().__init__(inbox, interval)
@@ -55,12 +52,7 @@ class InboxWait:
         return {"inbox": list(self._inbox), "errors": self._errors.state}
 
     def decide(self, result: bool | MailError, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a query means, given those before it.
-
-        :param result: whether a push waits, or the error of the query.
-        :param at: Unix time of the query.
-        :param offset: not used here.
-        """
+        """Decide what a query means, given those before it."""
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
         self._errors.succeeded()

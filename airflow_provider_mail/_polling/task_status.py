@@ -83,7 +83,6 @@ async def on_task_status(mail_conn_id: str, wake: Wake) -> AsyncIterator[None]:
     Does nothing where no inbox is configured.
 
     :param mail_conn_id: the connection that the token of the push belongs to.
-    :param wake: called in the event loop.
     """
     inbox = configured_inbox()
     if inbox is None:

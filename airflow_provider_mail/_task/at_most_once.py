@@ -45,11 +45,6 @@ class MailingState(BaseModel):
     """The stored state of a mailing, over all tries.
 
     :param version: of the format. A record of another version is an error: interpreting it could send mail twice.
-    :param requests: number of requests that the service accepted.
-    :param recipients: number of recipients in them.
-    :param unknown_requests: number of requests that were skipped because their outcome is unknown.
-    :param unknown_recipients: number of recipients in them.
-    :param digest: of all these requests.
     :param under_way: the digest including the request in flight; ``None`` if no request is in flight.
     """
 
@@ -67,7 +62,6 @@ class MailingState(BaseModel):
     def parse(cls, record: object) -> MailingState:
         """Parse the stored record. No record means that nothing was sent yet.
 
-        :param record: the record of an earlier try, or ``None``.
         :raises MailConflictError: the record is not of this version.
         """
         if record is None:
@@ -99,8 +93,6 @@ class Mailing:
     """One mailing of a task instance, over all its tries.
 
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
-    :param argument: the operator's argument that holds the messages, for errors.
-    :param things: what the mailing consists of, for errors.
     :param own_ids: whether the ids of the requests are generated here, so that no other mailing can have used them.
     :param state_lost: whether earlier tries may have sent requests that the stored state does not have.
     :raises MailConflictError: the stored record is not of this version.
@@ -129,7 +121,6 @@ class Mailing:
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
         """Send the chunks that were not sent yet, in order.
 
-        :param chunks: all chunks of the mailing; iterated once.
         :raises MailConflictError: an earlier try sent other chunks than these.
         :raises MailAmbiguousSendError: the outcome of a request is unknown, and ``on_ambiguous`` is ``fail``.
         :raises MailError: the service rejected a request; the requests accepted before stay recorded.

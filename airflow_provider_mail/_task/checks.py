@@ -31,17 +31,11 @@ class Argument(NamedTuple):
     optional: bool
 
     def is_left_out(self, value: Any) -> bool:
-        """Return whether a value means that the argument is not given.
-
-        :param value: a value without templates.
-        """
+        """Return whether a value means that the argument is not given."""
         return self.optional and (value is None or (value == "" and self.rule.empty_is_none))
 
     def problem(self, value: Any) -> str | None:
-        """Return what is wrong with a value.
-
-        :param value: a value without templates.
-        """
+        """Return what is wrong with a value."""
         if self.is_left_out(value):
             return None
         if value is None and self.rule.text and not self.rule.choices:
@@ -88,8 +82,6 @@ def is_empty_option(owner: type, name: str, value: Any) -> bool:
     """Whether a value is empty text for an optional argument, so that the request is built without it.
 
     Not for texts that recipients see: empty text is intended there, as with ``allow_blank``.
-
-    :param value: a value without templates.
     """
     argument = declared(owner).get(name)
     is_text = SEEN_ARGUMENTS.get(name) in ("html", "text")
@@ -108,10 +100,7 @@ def is_known(value: Any) -> bool:
 
 
 def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with each argument, beginning with its name.
-
-    :param owner: the class whose ``__init__`` declares them.
-    """
+    """Yield what is wrong with each argument, beginning with its name."""
     templated: Collection[str] = owner.template_fields  # type: ignore[attr-defined]
     for name, argument in declared(owner).items():
         if name not in values:
@@ -124,10 +113,7 @@ def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def stays_text(owner: type, name: str, template: Any) -> bool:
-    """Whether the texts that templates render in an argument must stay text, not become numbers or dates.
-
-    :param template: its value before rendering.
-    """
+    """Whether the texts that templates render in an argument must stay text, not become numbers or dates."""
     argument = declared(owner).get(name)
     if argument is None:
         return False
@@ -138,9 +124,6 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
     """Return the value of a rendered argument, and what is wrong with it (``None``: nothing).
 
     A list or dictionary that a template has rendered as text is parsed.
-
-    :param template: its value before rendering.
-    :param value: its value after rendering.
     """
     argument = declared(owner).get(name)
     if argument is None or template is None or is_known(template):
@@ -204,7 +187,6 @@ class CheckedPartial(OperatorPartial):
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
         """Make the mapped task, with Airflow's ``expand_kwargs``.
 
-        :param kwargs: dictionaries of arguments.
         :param strict: reject arguments that were passed to ``partial``.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
@@ -218,7 +200,6 @@ class CheckedPartial(OperatorPartial):
 def argument_error(problem: str, *, mapped: bool) -> Exception:
     """Return the error about arguments.
 
-    :param problem: beginning with the name of the argument.
     :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
     """
     if mapped:

@@ -15,8 +15,8 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
     from airflow_provider_mail.warehouse.manifest import DataFile, Manifest
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.rows import OnUnstorable
     from airflow_provider_mail.warehouse.table import Table
 
@@ -38,7 +38,6 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
 
     :param conn_id: the connection of a path given as text. The path may contain the connection, too:
         ``s3://aws@bucket/folder``.
-    :param argument: the operator's argument, for error messages.
     :raises AirflowFailException: when no installed package knows the path's scheme.
     """
     from airflow.sdk import ObjectStoragePath
@@ -90,7 +89,6 @@ def remove(path: ObjectStoragePath) -> bool:
 def attachment(value: Any) -> Any:
     """Return an attachment as a request takes it.
 
-    :param value: a path or an ``ObjectStoragePath``; anything else is returned unchanged.
     :raises AirflowFailException: when the path is not a file, or the file is empty or too large.
     :raises FileNotFoundError: when it does not exist; it may exist at the next try.
     """
@@ -129,22 +127,19 @@ def write_load(
 
     When anything fails, the files are removed. The files of a killed process stay, without a manifest.
 
-    :param parent: the folder in which the load's folder is created.
-    :param rows: the rows of the table, each key once.
-    :param file_format: ``parquet`` or ``jsonl``.
     :param describe: returns the further fields of the manifest; called when all rows have been read.
     :param on_unstorable: receives rows that cannot be stored. The others are written, and merging them deletes nothing
         and marks nothing as gone. Default: the first such row is an error.
     """
     from airflow_provider_mail.warehouse.files import encode_files
+    from airflow_provider_mail.warehouse.load import current_task_run
     from airflow_provider_mail.warehouse.manifest import MANIFEST, DataFile, Manifest, table_key
     from airflow_provider_mail.warehouse.rows import Source
-    from airflow_provider_mail.warehouse.task_run import TaskRun
 
     # Each try has a name of its own: a worker that is believed dead may still write.
     load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
     folder = parent / load_id
-    stamp = TaskRun.current().values(table, datetime.now(UTC))
+    stamp = current_task_run().values(table, datetime.now(UTC))
     files: list[DataFile] = []
     written: list[ObjectStoragePath] = []
     try:
@@ -175,12 +170,7 @@ def write_load(
 
 
 def conditions(covers: Coverage | None, mark_gone: MarkGone | None, replace_where: Any | None = None) -> dict[str, Any]:
-    """Return the fields of a manifest that say for which parts of the table the load is complete.
-
-    :param covers: the parts of the table for which the load is complete.
-    :param mark_gone: the windows whose other rows are gone; all rows must have been read.
-    :param replace_where: the rows that are deleted unless the load has them. Default: none.
-    """
+    """Return the fields of a manifest that say for which parts of the table the load is complete."""
     return {
         "replace_where": replace_where,
         "mark_gone": tuple(mark_gone.windows()) if mark_gone else (),

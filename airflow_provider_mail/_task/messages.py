@@ -24,9 +24,7 @@ MAX_NAMED = 20
 class MessageCheck:
     """The check of one mailing. It only counts problems, so memory use is constant.
 
-    :param common: the fields that all messages share.
     :param things: what the mailing consists of, for errors.
-    :param allow_blank: whether a message may show nothing.
     :param service_tags: returns the tags that the service fills; called only if a tag has no value.
     :param find_template: looks up a stored template; called once for each name.
     """
@@ -56,8 +54,6 @@ class MessageCheck:
     def keep(self, number: int, version: dict[str, Any]) -> dict[str, Any]:
         """Check a message; return it without the missing values of tags, so that those of all messages apply.
 
-        :param number: index of the message, from 0.
-        :param version: the message, not validated.
         :raises MailValidationError: naming a text of the message that is blank, or a template that does not exist.
         """
         self._messages += 1

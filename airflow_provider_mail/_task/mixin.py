@@ -107,7 +107,7 @@ class MailTaskMixin:
         super().__init__(**kwargs)
 
     def set_arguments(self, **arguments: Any) -> None:
-        """Set an attribute for each argument of ``__init__``; a class that checks its arguments overrides this.
+        """Set an attribute for each argument of ``__init__``, durations in seconds; a class may override it for checks.
 
         :raises ValueError: naming each argument whose value is known and wrong.
         """
@@ -115,6 +115,8 @@ class MailTaskMixin:
         for name, value in arguments.items():
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
                 value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
+            elif isinstance(value, timedelta):
+                value = value.total_seconds()
             setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
         self._arguments = tuple(arguments)
         self._written = {
@@ -143,10 +145,7 @@ class MailTaskMixin:
             raise TypeError(f"{name}: {cls.elsewhere[name]}")
 
     def argument_error(self, problem: str) -> Exception:
-        """Return the error about arguments that do not go together.
-
-        :param problem: beginning with the name of the argument.
-        """
+        """Return the error about arguments that do not go together."""
         return argument_error(problem, mapped=getattr(self, FROM_MAPPED, False))
 
     @classmethod
@@ -338,12 +337,9 @@ class MailTaskMixin:
             return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
         if (decision := self.last_look(context)) is None:
             return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
-        from airflow_provider_mail.api.flows.polling import WaitStatus
-
-        status, message = decision.status, decision.message
-        if status is WaitStatus.WAITING:
-            status, message = WaitStatus.TIMEOUT, f"the wait timed out, and no triggerer ended it: {message}"
-        event = {"status": status.value, "message": message, "result": decision.result}
+        if decision.status == "waiting":
+            decision = decision.at_deadline(", and no triggerer ended it")
+        event = {"status": decision.status.value, "message": decision.message, "result": decision.result}
         return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 
@@ -358,11 +354,6 @@ def from_file(content: Any) -> Any:
     if any(mark in content for mark in "<>{}"):
         return content
     return f"{{% include {content!r} %}}"
-
-
-def seconds_of(time: float | timedelta) -> float:
-    """Convert a duration to seconds."""
-    return time.total_seconds() if isinstance(time, timedelta) else time
 
 
 def task_instance_name(context: Context, most_bytes: int) -> str:

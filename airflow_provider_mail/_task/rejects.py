@@ -69,17 +69,11 @@ class RejectSpool:
             yield Reject(row_number=row_number, field=field, reason=reason, row=row, line=begins)
 
     def reasons(self, limit: int) -> list[tuple[str, str, int]]:
-        """Return the most frequent reasons, without values: field, reason and number of rows.
-
-        :param limit: maximum number of reasons.
-        """
+        """Return the most frequent reasons, without values: field, reason and number of rows."""
         return [(field, reason, count) for (field, reason), count in self._reasons.most_common(limit)]
 
     def summary(self, limit: int = 5) -> str:
-        """Summarize the most frequent reasons and the first row numbers, without values.
-
-        :param limit: maximum number of reasons.
-        """
+        """Summarize the most frequent reasons and the first row numbers, without values."""
         listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(limit)]
         reasons = ", ".join(listed) + (", ..." if len(self._reasons) > limit else "")
         rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
@@ -89,8 +83,6 @@ class RejectSpool:
         """Write all rows as JSON Lines; an existing file is replaced.
 
         A local file holds personal data and is readable only by its owner, regardless of the umask.
-
-        :param path: a path or URL of ``ObjectStoragePath``.
         """
         from airflow.sdk import ObjectStoragePath
 
@@ -140,13 +132,11 @@ def store_rejects(
 ) -> None:
     """Store rejected rows in a table, replacing those of an earlier try of the task.
 
-    :param table: the table; created when missing.
-    :param import_id: identifies the task instance in the table.
     :param keep_days: rows of any task that were rejected more than this many days ago are deleted in the same
         transaction. ``None``: no rows are deleted.
     """
     from airflow_provider_mail.warehouse.load import load
-    from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row
+    from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 
     now = datetime.now(UTC)
     load(
@@ -165,10 +155,7 @@ class UnstorableRecords:
 
     :param hook: the hook of the database; ``None`` for a load that writes files.
     :param reject: whether they are rejected instead of failing the load.
-    :param table: the table that stores rejected records, if any.
-    :param path: the file that stores rejected records, if any.
     :param keep_days: number of days for which the table keeps them; ``None``: without limit.
-    :param lock_timeout: seconds that the load waits for a lock.
     :param consequence: the effect of rejected records on the stored rows, for the log.
     """
 
@@ -184,8 +171,6 @@ class UnstorableRecords:
     def load(self, table: Table, name: str | TableName, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
         """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`.
 
-        :param name: the name of the table in the database, as text or parsed.
-        :param rows: in the order of the table's columns.
         :param options: further arguments of :func:`~airflow_provider_mail.warehouse.load.load`.
         """
         from airflow_provider_mail.warehouse.load import load

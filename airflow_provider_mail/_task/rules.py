@@ -69,10 +69,7 @@ class Rule:
         return self.check is _rows
 
     def problem(self, name: str, value: Any) -> str | None:
-        """Return what is wrong with a value that is given and contains no templates.
-
-        :param name: the argument.
-        """
+        """Return what is wrong with a value that is given and contains no templates."""
         if self.choices:
             return None if value in self.choices else f"{_shown(value)} is none of {', '.join(self.choices)}"
         if problem := self.check(name, value):
@@ -339,9 +336,7 @@ def number(
     """Return the rule of a number.
 
     :param least: the smallest valid number; with ``above`` the largest number that is too small.
-    :param most: the largest valid number.
     :param above: whether ``least`` itself is too small.
-    :param whole: whether it must be a whole number.
     """
 
     def check(name: str, value: Any) -> str | None:

@@ -33,10 +33,7 @@ class TaskState(Protocol):
         """Read the record; ``None`` if nothing was written."""
 
     def write(self, record: dict[str, Any]) -> None:
-        """Replace the record; it is stored when this returns.
-
-        :param record: plain JSON.
-        """
+        """Replace the record; it is stored when this returns."""
 
 
 class StoredTaskState:
@@ -44,8 +41,6 @@ class StoredTaskState:
 
     A write fails in a process whose try Airflow has replaced by another one. So a process that writes before each step
     takes no step that is unknown to the other try.
-
-    :param store: ``context["task_state_store"]``.
     """
 
     durable = True

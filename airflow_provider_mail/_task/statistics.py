@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.client import MailClient
     from airflow_provider_mail.hooks.mail import MailHook
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
 _log = logging.getLogger(__name__)
@@ -141,7 +141,6 @@ class Observation:
     attempt.
 
     :param client: the client that sends the requests, and no others meanwhile.
-    :param sql_hook: the hook of a database, if any, with whose clock the service's is compared.
     """
 
     def __init__(self, client: MailClient, sql_hook: DbApiHook | None = None) -> None:
@@ -198,9 +197,6 @@ class Statistics:
     """The statistics of a window.
 
     :param rows: returns the rows; may be called repeatedly.
-    :param covers: the parts of the table for which the rows are complete.
-    :param mark_gone: the windows whose other rows are gone.
-    :param missing_days: days that are missing in the response.
     :param read_again: reads a second time, and yields the rows that the first reading lacks; from then on, ``rows``
         has them, too.
     """
@@ -224,12 +220,10 @@ def read_campaign_stats(
     """Read the statistics of the campaigns sent in a window.
 
     :param end_day: its last day, included.
-    :param mail_name: only campaigns that the service finds by this name. Default: all.
-    :param type: only campaigns of this type. Default: all.
     """
     from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
     from airflow_provider_mail.api.flows.statistics import campaign_stats
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
 
     fields: dict[str, Any] = {"mail_name": mail_name or None, "type": type or None}
@@ -276,7 +270,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
     """
     from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
     from airflow_provider_mail.api.transactional import GetTransactionalStats
-    from airflow_provider_mail.warehouse.coverage import Coverage
+    from airflow_provider_mail.warehouse.request import Coverage
     from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row
 
     request = GetTransactionalStats(start_date=start_day, end_date=end_day)

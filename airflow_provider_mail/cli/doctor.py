@@ -29,9 +29,7 @@ class Diagnosis:
     """The outcome of one check.
 
     :param check: ``connection``, ``service``, ``port``, ``database``, ``inbox``, ``triggerer``, ``sender`` or ``list``.
-    :param subject: what was checked, such as a connection id.
     :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
-    :param message: the finding.
     :param fix: the command or setting that fixes it; empty when there is nothing to fix.
     """
 

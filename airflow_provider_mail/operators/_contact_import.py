@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in lower case, and the properties."""
@@ -97,9 +98,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Import all rows; returns the counts."""
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
-        from airflow_provider_mail._task.import_record import import_record
+        from airflow_provider_mail._task.progress import import_record
         from airflow_provider_mail._task.rejects import RejectSpool
-        from airflow_provider_mail.api.flows.import_plan import Progress
+        from airflow_provider_mail.api.flows.import_contacts import Progress
 
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
@@ -198,7 +199,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
         """Return the positions of the values that are sent, and the plan with their properties."""
         from airflow_provider_mail.api.contacts import check_mapping
-        from airflow_provider_mail.api.flows.import_plan import ImportPlan
+        from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
         self._check_delimiter(columns)
         mapping = self._mapping(columns)
@@ -301,14 +302,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         self.log.warning("%s", message)
 
     def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
+        from airflow_provider_mail._task.progress import import_counts
+
         return {
             "list_name": self.list_name,
-            "read": progress.read,
-            "accepted": progress.accepted,
-            "accepted_earlier": progress.accepted_earlier,
-            "rejected": progress.rejected,
-            "requests": progress.requests,
-            "remarks": progress.remarks,
+            **import_counts(progress),
             "sandbox": sandbox,
             **(self.reject_places() if progress.rejected else {}),
         }

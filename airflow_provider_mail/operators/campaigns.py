@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.mixin import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
+from airflow_provider_mail.version_compat import AirflowFailException, conf
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -162,9 +162,6 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
             wait_for_completion=wait_for_completion, deferrable=deferrable, poke_interval=poke_interval,
             poll_error_timeout=poll_error_timeout, timeout=timeout, cancel_on_kill=cancel_on_kill,
         )  # fmt: skip
-        self.poke_interval = seconds_of(poke_interval)
-        self.poll_error_timeout = seconds_of(poll_error_timeout)
-        self.timeout = seconds_of(timeout)
         if on_incomplete == "keep" and not (wait_for_completion or only_save):
             raise self.argument_error(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
@@ -199,7 +196,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                 context["ti"].xcom_push(key=key, value=value)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
-        if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
+        if creation.campaign is not None and creation.campaign.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
                 "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
@@ -214,9 +211,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom."""
-        from airflow_provider_mail.triggers._base import decision_of, end_wait
-
-        stats = end_wait(decision_of(event), task=self, timeout_error=AirflowException)
+        stats = self.end_deferral(event)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         self._mark_sent(context, pushed["mail_name"])

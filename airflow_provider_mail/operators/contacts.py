@@ -288,7 +288,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         return [request.model_copy(update={"email": email}) for email in spellings(request.email)]
 
     def removal(self, context: Context) -> Flow[bool]:
-        from airflow_provider_mail.api.flows.ensure import delete
+        from airflow_provider_mail.api.flows.create_once import delete
 
         existed = False
         requests = self._deletions(context)

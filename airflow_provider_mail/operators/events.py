@@ -185,7 +185,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:
         """Compare each day, and store the rows."""
         from airflow_provider_mail._task.statistics import Observation
-        from airflow_provider_mail.api.flows.statistics import transactional_stats
+        from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.load import load
         from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, difference_row
@@ -193,9 +193,10 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         records = {record.stats_date: record for record in self.hook.run(transactional_stats(request))}
-        days = [start_day + timedelta(days=number) for number in range((end_day - start_day).days + 1)]
         compared = [
-            difference for day in days for difference in self._differences(day, records.get(day), self.counted_on)
+            difference
+            for day in calendar(start_day, end_day)
+            for difference in self._differences(day, records.get(day), self.counted_on)
         ]
         rows = [
             difference_row(

@@ -61,7 +61,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     things: ClassVar[str] = "messages"
     """The argument with the content of the mailing, and the noun for its items, for errors."""
 
-    content: Any
     send_date: Any
     on_ambiguous: str
     on_unfilled_tag: OnUnfilledTag

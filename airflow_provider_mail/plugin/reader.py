@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_provider_mail.plugin.settings import PageSettings
 from airflow_provider_mail.warehouse.connection import address, configured_hook
-from airflow_provider_mail.warehouse.coverage import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import stream_rows
-from airflow_provider_mail.warehouse.stored import StoredTable
+from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import IMPORTS
-from airflow_provider_mail.warehouse.tables.rejects import REJECTS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.warehouse.time_limit import Reading, aread
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, PollResult
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 __all__ = ["MailCampaignSensor"]
@@ -82,7 +82,7 @@ class MailCampaignSensor(BaseWaitSensor):
         )  # fmt: skip
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+        from airflow_provider_mail.api.flows.waits import CampaignWait
 
         return CampaignWait(self.mail_name, errors, seen=None if errors.polled_before else False, state=state)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.wait_sender import SenderWait
+    from airflow_provider_mail.api.flows.waits import SenderWait
     from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
@@ -74,7 +74,7 @@ class MailSenderSensor(BaseWaitSensor):
         )  # fmt: skip
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> SenderWait:
-        from airflow_provider_mail.api.flows.wait_sender import SenderWait
+        from airflow_provider_mail.api.flows.waits import SenderWait
 
         return SenderWait(self.sender_email, errors, state=state)
 

@@ -14,7 +14,7 @@ from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.lineage import MailLineage, SqlTable
-from airflow_provider_mail.transfers._reading import READINGS, BaseListReader
+from airflow_provider_mail.transfers._reading import BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -144,17 +144,8 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the list and load it."""
-        from airflow_provider_mail.api.errors import MailIncompleteError
-
         tables = self.checked_table_names()
-        self.readings = 0
-        with self.mail_errors():
-            for attempt in range(1, READINGS + 1):
-                try:
-                    loaded = self._load(context)
-                    break
-                except MailIncompleteError as error:
-                    self.read_again(error, attempt)
+        loaded = self.read_completely(lambda: self._load(context))
         counts = self.counts(loaded)
         if loaded.deleted is not None and self.replace_where():
             counts["deleted"] = loaded.deleted

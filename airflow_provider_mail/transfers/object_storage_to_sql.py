@@ -90,7 +90,7 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the table."""
-        from airflow_provider_mail.warehouse.merge import create_stage
+        from airflow_provider_mail.warehouse.manifest import create_stage
 
         manifest = self.read_manifest()
         return {"stage_table": create_stage(self.sql_hook, manifest, self.table), "records": manifest.rows}
@@ -150,7 +150,7 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         """Merge the rows."""
         from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
-        from airflow_provider_mail.warehouse.merge import merge_stage
+        from airflow_provider_mail.warehouse.manifest import merge_stage
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 
         manifest, hook = self.read_manifest(), self.sql_hook

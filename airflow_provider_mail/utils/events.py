@@ -57,7 +57,7 @@ def replay_dead_letters(
     :return: how many dead letters were ``read``, how many events were ``stored``, and how many letters are ``left``.
     :raises WarehouseError: a table cannot be read or loaded.
     """
-    from airflow_provider_mail.webhook.dead_letters import replay
+    from airflow_provider_mail.webhook.drain import replay
 
     result = replay(sql_hook(sql_conn_id), table, dead_letters_table)
     return {"read": result.letters, "stored": result.drained.stored.total(), "left": result.left}

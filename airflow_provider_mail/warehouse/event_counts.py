@@ -46,8 +46,6 @@ def event_counts(
     A mail is identified by ``unique_msg_id`` and the address, since the recipients of one request may share the id. An
     event without an id counts as a mail of its own.
 
-    :param begin: the beginning of the period, with a zone.
-    :param end: its end, not included.
     :param counted_on: the time that decides whether an event is in the period.
     :param event_types: count only events of these types. Default: those without the ``guid`` of a campaign.
     :param undated: count only events of mails for which no event has the time of sending.

@@ -10,21 +10,22 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.connection import connected
-from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
 from airflow_provider_mail.warehouse.dialects import database, dialect_of
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
-from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.request import (
     FUTURE_TOLERANCE,
     LOCK_TIMEOUT,
+    Between,
     Clock,
+    Coverage,
+    History,
     LoadRequest,
     LoadResult,
+    MarkGone,
     RemovalRule,
 )
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
-from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.task_run import TaskRun
+from airflow_provider_mail.warehouse.table import Table, TableName, TaskRun
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -103,7 +104,7 @@ def load(
         lock_timeout=lock_timeout,
         clock=Clock(now) if now else None,
         history=history,
-        task_run=TaskRun.current(),
+        task_run=current_task_run(),
         connected=lambda: connected(hook),
     )
     check_database(hook)
@@ -123,6 +124,18 @@ def load(
     if isinstance(request.source.error, UnstorableError):
         request.source.error.args = (str(dialect.error(str(request.source.error))),)
     raise request.source.error or failure
+
+
+def current_task_run() -> TaskRun:
+    """Return the try of the task that this process executes."""
+    from airflow.sdk import get_current_context
+
+    try:
+        ti = get_current_context()["ti"]
+    except RuntimeError:
+        return TaskRun()
+    map_index = -1 if ti.map_index is None else ti.map_index
+    return TaskRun(ti.run_id, ti.dag_id, ti.task_id, map_index, ti.try_number)
 
 
 def check_database(hook: DbApiHook) -> None:

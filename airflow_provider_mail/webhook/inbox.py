@@ -76,7 +76,6 @@ class InboxState:
 class Inbox:
     """The table of pushes in the user's database.
 
-    :param hook: the hook of the database: SQLite or Postgres.
     :param table: name of the table, optionally with its schema.
     :raises WarehouseError: for another database, or an invalid table name.
     """
@@ -156,11 +155,7 @@ class Inbox:
             cursor.connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
-        """Store pushes in one transaction; when this returns they are durable.
-
-        :param connection: a connection from `open`.
-        :param pushes: the pushes, at least one.
-        """
+        """Store pushes in one transaction; when this returns they are durable."""
         values = [
             value
             for push in pushes
@@ -183,7 +178,6 @@ class Inbox:
         In Postgres they are locked until the end of the transaction, and other calls skip them. In SQLite they are not:
         two drains at once do the same work, which the keys of the warehouse make harmless.
 
-        :param connection: a connection from `open`.
         :param max_bytes: the largest sum of the lengths of their bodies, unless the first one is longer.
         """
         with closing(connection.cursor()) as cursor:
@@ -202,10 +196,7 @@ class Inbox:
             return self._pushes(cursor, ids)
 
     def finish(self, connection: Any, ids: Sequence[int], drained_at: datetime.datetime) -> None:
-        """Mark pushes as drained, and commit, which ends their locks.
-
-        :param connection: the connection of `take`.
-        """
+        """Mark pushes as drained, and commit, which ends their locks."""
         with self._write(connection) as cursor:
             cursor.execute(
                 f"UPDATE {self.table} SET drained_at = {self.mark} WHERE {self.sql.is_one_of}",
@@ -259,10 +250,7 @@ class Inbox:
             cursor.connection.rollback()
 
     def delete_drained(self, before: datetime.datetime) -> int:
-        """Delete pushes that were drained earlier; return their number.
-
-        :param before: a time with a zone.
-        """
+        """Delete pushes that were drained earlier; return their number."""
         with connected(self.hook) as connection, self._write(connection) as cursor:
             cursor.execute(f"DELETE FROM {self.table} WHERE drained_at < {self.mark}", [self.sql.time(before)])
             return int(cursor.rowcount)
@@ -270,7 +258,6 @@ class Inbox:
     def scan(self, connection: Any, *, after: int, max_pushes: int) -> list[StoredPush]:
         """Return pushes, drained or not, in the order of their numbers.
 
-        :param connection: a connection from `open`.
         :param after: only pushes with larger numbers.
         """
         with closing(connection.cursor()) as cursor:
@@ -285,7 +272,6 @@ class Inbox:
 
         Waits for a drain that has taken the push, and for other changes of it; they wait until the commit.
 
-        :param connection: a connection from `open`.
         :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:

@@ -24,8 +24,6 @@ class ReceiverStatus:
     """The state of receiving.
 
     :param max_bytes: bytes that may wait in it.
-    :param tokens: number of valid tokens by connection.
-    :param at: when this was read.
     """
 
     inbox: InboxState

@@ -136,10 +136,7 @@ class Tokens:
             yield cursor
 
     def newest(self, cursor: Any, mail_conn_id: str, count: int) -> set[str]:
-        """Return the digests of the newest tokens of a connection.
-
-        :param cursor: of `rotation`.
-        """
+        """Return the digests of the newest tokens of a connection."""
         query = (
             "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark} "
             # A clock that was set back must not make a former token the newest.
@@ -151,7 +148,6 @@ class Tokens:
     def retire_others(self, cursor: Any, kept: Collection[str], mail_conn_id: str, grace: timedelta) -> None:
         """Let tokens of a connection of this deployment end, and end the rotation.
 
-        :param cursor: of `rotation`.
         :param kept: digests of the tokens that do not end.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
         :raises WarehouseError: the database has ended the rotation; no token ends.
@@ -179,10 +175,7 @@ class Tokens:
 
 
 def with_token(url: str, token: str) -> str:
-    """Return a URL with another token as the last segment of its path.
-
-    :param url: the URL, which has a token.
-    """
+    """Return a URL with another token as the last segment of its path."""
     parts = urlsplit(url)
     before = parts.path.rstrip("/").rpartition("/")[0]
     return parts._replace(path=f"{before}/{token}").geturl()

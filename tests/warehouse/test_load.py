@@ -210,7 +210,7 @@ def test_only_the_dialect_of_the_database_is_imported(monkeypatch: pytest.Monkey
     for name in [name for name in sys.modules if name.startswith(package)]:
         monkeypatch.delitem(sys.modules, name)
         monkeypatch.delattr(dialects, name.removeprefix(package))
-    for module in ("load", "read", "stored"):  # what everything loads and reads with
+    for module in ("load", "read"):  # what everything loads and reads with
         monkeypatch.delitem(sys.modules, f"{warehouse_package.__name__}.{module}", raising=False)
         monkeypatch.delattr(warehouse_package, module, raising=False)
         import_module(f"{warehouse_package.__name__}.{module}")

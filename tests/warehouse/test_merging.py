@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.dialects import DIALECTS, dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.manifest import TABLES
-from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.request import Coverage, LoadRequest, MarkGone
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 from tests.support.sampling import EVERYTHING, examples

@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between, OneOf
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import Between, LoadRequest, LoadResult, OneOf, Where
 from airflow_provider_mail.warehouse.rows import batched, fits
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
@@ -98,7 +97,6 @@ class Dialect(ABC):
     def opening(cls, hook: DbApiHook, seconds: float, held: ExitStack) -> AbstractContextManager[object]:
         """Wait until the database can be opened, before a connection is opened in this context.
 
-        :param seconds: how long to wait at most.
         :param held: takes what is held as long as the connection is open.
         """
         return nullcontext()
@@ -110,10 +108,7 @@ class Dialect(ABC):
 
     @classmethod
     def limited(cls, sql: str, count: int, offset: int) -> str:
-        """Return a statement with a limit to its rows.
-
-        :param sql: the statement, with ORDER BY.
-        """
+        """Return a statement with a limit to its rows."""
         return f"{sql} LIMIT {count} OFFSET {offset}"
 
     @classmethod
@@ -123,10 +118,7 @@ class Dialect(ABC):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor for one statement that reads. If the database supports it, the statement cannot write.
-
-        :param connection: an open connection that reads nothing else.
-        """
+        """Open a cursor for one statement that reads. If the database supports it, the statement cannot write."""
         return connection.cursor()
 
     @classmethod
@@ -139,18 +131,11 @@ class Dialect(ABC):
         """Load the rows in one transaction, which is committed on success."""
 
     def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
-        """Delete the rows of the table that fulfil one of the conditions, and commit; return their number.
-
-        :param conditions: values by column.
-        """
+        """Delete the rows of the table that fulfil one of the conditions, and commit; return their number."""
         return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
 
     def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
-        """Change the rows of the table that fulfil a condition, and commit; return their number.
-
-        :param where: values by column.
-        :param values: the new values by column.
-        """
+        """Change the rows of the table that fulfil a condition, and commit; return their number."""
         assignments = ", ".join(f"{self._column(name)} = {self.hook.placeholder}" for name in values)
         parameters = [self._parameter(self.table[name], value) for name, value in values.items()]
         return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
@@ -184,10 +169,7 @@ class Dialect(ABC):
         return self._column(name)
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
-        """Return the statement that selects the rows after a value, which is its parameter, ordered by that column.
-
-        :param by: name of the column to compare and sort by.
-        """
+        """Return the statement that selects the rows after a value, which is its parameter, ordered by that column."""
         # Without LIMIT, which not every database has: the rest need not be fetched.
         order = self._column(by)
         names = self._columns_list(columns)
@@ -279,7 +261,6 @@ class Dialect(ABC):
     def _missing(self, existing: Iterable[str]) -> list[Column]:
         """The declared columns that the table lacks.
 
-        :param existing: lower-case names of the table's columns.
         :raises WarehouseError: when a column of the key is missing, which cannot be added.
         """
         names = set(existing)
@@ -439,21 +420,13 @@ class Dialect(ABC):
         return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=reported)
 
     def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
-        """Fail when rows claim to have been observed in the future: until then no load would replace them.
-
-        :param source: the tables to select from.
-        :param observed: the time of observation, as spelled there.
-        """
+        """Fail when rows claim to have been observed in the future: until then no load would replace them."""
         if self.request.clock is None or not self.table.observed:
             return
         self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
 
     def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
-        """Fail when a column of rows lies in the future.
-
-        :param source: the tables to select from.
-        :param spelled: the time, as spelled there.
-        """
+        """Fail when a column of rows lies in the future."""
         assert self.request.clock
         latest = self.request.clock.latest()
         condition_sql, values = condition
@@ -477,11 +450,7 @@ class Dialect(ABC):
         )
 
     def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
-        """Statements that correct times in the future: the table, the statement without its condition, the condition.
-
-        :param to: the time to set, as spelled in a statement.
-        :param latest: the latest time that can be true.
-        """
+        """Statements that correct times in the future: table, statement without condition, condition."""
         for name, value in ((self.table.observed, to), (self.table.gone, "NULL")):
             if name:
                 yield self.target, f"UPDATE {self.target} SET {name} = {value}", f"{name} > {latest}"

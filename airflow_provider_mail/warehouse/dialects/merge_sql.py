@@ -13,10 +13,9 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.warehouse.coverage import LOADS, OneOf, loads_beside, table_name
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LoadRequest, Where
+from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, OneOf, Where, loads_beside, table_name
 from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName
 
 if TYPE_CHECKING:
@@ -129,10 +128,7 @@ class MergeSql(Dialect):
         return ""
 
     def addition(self, name: str, column: Column) -> str:
-        """Return ALTER TABLE for a column of a later version.
-
-        :param name: the name of the table, as spelled.
-        """
+        """Return ALTER TABLE for a column of a later version."""
         return f"ALTER TABLE {name} ADD COLUMN {self._column(column.name)} {self._column_type(column)}"
 
     def tables_of_loads(self) -> Iterable[str]:
@@ -196,11 +192,7 @@ class MergeSql(Dialect):
         return condition
 
     def _same_key(self, one: str, other: str) -> str:
-        """The condition that two rows have the same key.
-
-        :param one: prefix of the one's columns.
-        :param other: prefix of the other's.
-        """
+        """The condition that two rows have the same key."""
         return " AND ".join(f"{one}{name} = {other}{name}" for name in map(self._column, self.table.key))
 
     def _part(self, alias: str) -> str:
@@ -267,10 +259,7 @@ class MergeSql(Dialect):
         )
 
     def count_merged(self, observed_at: datetime.datetime, account: Where) -> str:
-        """Count the parts that ``mail_loads`` has at a time or later; without parts, such rows of the account.
-
-        :param account: the condition for the rows of the account.
-        """
+        """Count the parts that ``mail_loads`` has at a time or later; without parts, such rows of the account."""
         source, condition = self.target, self._where(account)
         if covers := self.request.covers:
             parts = ", ".join(map(self.text, covers.parts))

@@ -12,11 +12,10 @@ from contextlib import closing, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
 from airflow_provider_mail.warehouse.errors import WarehouseError, redacted_message
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
 from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
 
@@ -32,7 +31,6 @@ _CONFLICT = re.compile(r"conflict|concurrent|serializ|deadlock|lock timeout|4000
 class Merging(MergeSql):
     """A warehouse with MERGE, or with transactions that lock a table.
 
-    :param load_id: names the table of staged rows. Default: a new one.
     :param has_json_text: whether JSON is staged as text. Default: true.
     """
 
@@ -114,12 +112,7 @@ class Merging(MergeSql):
         self._run(cursor, *self.empty_stage())
 
     def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> LoadResult:
-        """Merge rows that another program has staged, then remove the table of staged rows.
-
-        :param count: number of rows that must be there.
-        :param observed_at: when the service was asked.
-        :param account: the rows of the account.
-        """
+        """Merge rows that another program has staged, then remove the table of staged rows."""
         try:
             self._check_stage(cursor, count)
         except WarehouseError:

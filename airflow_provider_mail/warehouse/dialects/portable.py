@@ -15,7 +15,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from airflow_provider_mail.warehouse.coverage import MarkGone
 from airflow_provider_mail.warehouse.dialects import database
 from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool, comparable
@@ -27,7 +26,7 @@ from airflow_provider_mail.warehouse.errors import (
     redacted_message,
     sqlstate,
 )
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Encoder, batched, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName
 
@@ -229,11 +228,7 @@ class Portable(Dialect):
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
     def _keys_found(self, cursor: Any, batch: Sequence[Row], row_condition: str, indexes: Sequence[int]) -> set[Row]:
-        """The keys of the rows of the table that fulfil a condition for one of these rows.
-
-        :param row_condition: the condition for one row.
-        :param indexes: positions of the condition's parameters in a row.
-        """
+        """The keys of the rows of the table that fulfil a condition for one of these rows."""
         condition = " OR ".join([row_condition] * len(batch))
         cursor.execute(
             f"SELECT {self._columns_list(self.table.key)} FROM {self.target} WHERE {condition}",

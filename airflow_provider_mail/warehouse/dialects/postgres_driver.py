@@ -16,10 +16,7 @@ _MOST_UNSENT = 2**20
 
 
 class StreamCursor:
-    """Rows of a statement while the server computes the next ones: twice as fast as a server-side cursor.
-
-    :param connection: a connection of psycopg 3.
-    """
+    """Rows of a statement while the server computes the next ones: twice as fast as a server-side cursor."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -29,10 +26,7 @@ class StreamCursor:
         self.description: Any = None
 
     def execute(self, *statement: Any) -> None:
-        """Set the statement, which begins with the first fetch.
-
-        :param statement: SQL, and perhaps its parameters.
-        """
+        """Set the statement, which begins with the first fetch."""
         self._statement = statement
 
     def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
@@ -67,10 +61,7 @@ def can_stream(connection: Any) -> bool:
 
 
 def rows_as_tuples(connection: Any) -> None:
-    """Undo the cursor class of the Airflow connection (``dictcursor`` and others).
-
-    :param connection: an open connection of either driver.
-    """
+    """Undo the cursor class of the Airflow connection (``dictcursor`` and others)."""
     if hasattr(connection, "row_factory"):
         from psycopg.rows import tuple_row
 
@@ -86,10 +77,7 @@ _DAY_TIMES = (1083, 1266)
 
 
 def read_all_times(connection: Any) -> None:
-    """Let the driver return :class:`UnreadableValue` for a time that Python cannot represent, instead of failing.
-
-    :param connection: an open connection of either driver.
-    """
+    """Let the driver return :class:`UnreadableValue` for a time that Python cannot represent, instead of failing."""
     if not hasattr(connection, "row_factory"):
         from psycopg2 import extensions  # type: ignore[import-untyped]
 

@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.dialects.merge_sql import utc_literal
 from airflow_provider_mail.warehouse.dialects.merging import Merging
+from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Column, Table, literal
 
 

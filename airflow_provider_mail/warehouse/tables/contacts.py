@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.history import READ_AT, ROWS, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.request import READ_AT, ROWS, VALID_FROM, VALID_TO, History
 from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
 from airflow_provider_mail.warehouse.tables.columns import (
     CONNECTION,
@@ -71,9 +71,7 @@ LIST_READINGS = Table(
 def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.datetime) -> History:
     """Declare the history of a list.
 
-    :param name: the name of the table of intervals.
     :param where: the values of ``mail_conn_id``, ``team`` and ``list_name``.
-    :param observed_at: the time at which reading the list began, with a zone.
     """
     readings = TableName.parse(derived_name(name, "_readings"))
     return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at)
@@ -85,7 +83,6 @@ def contact_row(
     """Build a row of `CONTACTS`.
 
     :param team: the team of the list; empty without one.
-    :param observed_at: the time at which reading the list began, with a zone.
     """
     properties = contact.properties
     return (
