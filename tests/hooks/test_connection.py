@@ -14,6 +14,7 @@ import pytest
 from airflow.models import Connection
 from asgiref.sync import async_to_sync
 
+from airflow_provider_mail._config import InboxName
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
@@ -232,7 +233,7 @@ def test_a_cancelled_trigger_does_not_cancel_its_call_to_airflow(monkeypatch: py
 
         # How a thread reads a connection in the triggerer of these versions.
         monkeypatch.setattr(BaseHook, "get_connection", staticmethod(lambda conn_id: async_to_sync(call)()))
-        inbox = InboxReader(("nobody", "pushes"))
+        inbox = InboxReader(InboxName("nobody", "pushes"))
         work = MailHook("nobody").get_async_conn() if reader == "service" else inbox.aquery(Inbox.waiting)
         trigger = asyncio.create_task(work)  # type: ignore[arg-type]
         await called.wait()
