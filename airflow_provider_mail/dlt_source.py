@@ -28,6 +28,7 @@ from airflow_provider_mail._dlt_resources import (
     replaced,
 )
 from airflow_provider_mail._dlt_watermarks import DaysToRead, OnTotal, Pages, Part, Row, days_to_read, span
+from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Changes
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
@@ -217,7 +218,7 @@ class _Source:
     def contacts(self, part: Part, on_total: OnTotal) -> Pages:
         # The pager has proved that no contact is repeated.
         place = {name: part[name] for name in ("team", "list_name")}
-        request = GetListContacts(list_name=part["list_name"], page_size=1000)
+        request = compact_records(GetListContacts(list_name=part["list_name"], page_size=1000))
         return in_batches(self._pages(request, partial(contact_row, **place), on_total))
 
     def names(self, lists: Sequence[str]) -> list[str]:

@@ -189,9 +189,11 @@ class BaseContactReader(BaseListReader):
 
     def request(self) -> PagedRequest[Any]:
         """Build the request for the first page of contacts."""
+        from airflow_provider_mail.api._core.compact import compact_records
         from airflow_provider_mail.api.contacts import GetListContacts
 
-        return GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
+        team_name = self.team_name or None
+        return compact_records(GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=team_name))
 
     @cached_property
     def list_key(self) -> dict[str, str]:

@@ -62,6 +62,9 @@ LOADS = Table(
 LOADS_NAME = "mail_loads"
 
 
+Where = Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Between:
     """Values from ``low`` to ``high``, both inclusive."""
@@ -131,6 +134,19 @@ class Coverage:
             part = f"{part[: _MAX_PART_CHARACTERS - 17]} {digest}"
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
+    def windows(self, parts: Iterable[str]) -> list[Where]:
+        """Return the conditions for the rows of some parts: one for all days that follow each other.
+
+        :param parts: their names.
+        """
+        windows: list[Where] = []
+        for where in map(self.parts.__getitem__, sorted(parts)):
+            if windows and (joined := _joined(windows[-1], where)):
+                windows[-1] = joined
+            else:
+                windows.append(where)
+        return windows
+
     def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
         """Return the rows of `LOADS` for a load."""
         for part in self.parts:
@@ -176,6 +192,20 @@ def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:
     )
 
 
+def _joined(first: Where, second: Where) -> Where | None:
+    """Return the condition for the rows of two days, if the second one follows the first one."""
+    different = [name for name, values in second.items() if values != first[name]]
+    if len(different) != 1:
+        return None
+    (name,) = different
+    earlier, later = first[name], second[name]
+    if not isinstance(earlier, Between) or not isinstance(later, Between):
+        return None
+    step = {"microseconds": 1} if isinstance(later.low, datetime.datetime) else {"days": 1}
+    is_next = earlier.high + datetime.timedelta(**step) == later.low
+    return {**first, name: Between(earlier.low, later.high)} if is_next else None
+
+
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 READ_AT, ROWS = "read_at", "contacts"
 
@@ -196,8 +226,6 @@ class History:
     where: Mapping[str, Any]
     observed_at: datetime.datetime
 
-
-Where = Mapping[str, Any]
 
 MIN_ROWS_TO_COMPARE = 10
 """Below this number of rows, a fraction is not meaningful; only an empty result is checked."""

@@ -51,6 +51,7 @@ _ACCEPTED: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 
 _RANGES = {"integer": (-(2**31), 2**31 - 1), "bigint": (-(2**63), 2**63 - 1)}
 
+_decode_texts = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 
 
@@ -70,6 +71,17 @@ def utc_text(value: datetime.datetime) -> str:
     if value.tzinfo is datetime.UTC:  # as are all times that this package makes
         return value.isoformat(" ")[:-6]
     return utc(value).isoformat(" ")
+
+
+def utc_texts(values: Sequence[datetime.datetime]) -> Sequence[str]:
+    """Format many times as :func:`utc_text` formats one.
+
+    :raises ValueError: for a datetime without a zone.
+    """
+    if {value.tzinfo for value in values} == {datetime.UTC}:
+        # The encoder needs a fifth of the time. It writes 2026-03-01T12:30:00Z.
+        return _decode_texts(_encode(values).replace(b"T", b" ").replace(b"Z", b""))
+    return [*map(utc_text, values)]
 
 
 def aware(value: datetime.datetime) -> datetime.datetime:
@@ -347,9 +359,21 @@ class Source:
 
         :raises RowsFailed: when getting or encoding a row failed.
         """
+        for _, columns in self.rows_and_columns(encoder):
+            yield columns
+
+    def rows_and_columns(self, encoder: Encoder) -> Iterator[tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]]:
+        """Yield rows, some hundreds at a time, each time with their encoded columns.
+
+        :raises RowsFailed: when getting or encoding a row failed.
+        """
+
+        def encode(number: int, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]:
+            return rows, encoder.columns(number, rows)
+
         try:
-            for _, columns in self.batches(_BATCH_ROWS, encoder, encoder.columns):
-                yield columns
+            for _, encoded in self.batches(_BATCH_ROWS, encoder, encode):
+                yield encoded
         except GeneratorExit:
             raise
         except BaseException as error:

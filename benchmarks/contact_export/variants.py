@@ -28,6 +28,7 @@ TABLE = "mail_contacts"
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
+    "airflow_provider_mail.api._core.compact",
     "airflow_provider_mail.api.flows.concurrent_pages",
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",

@@ -222,7 +222,11 @@ WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
 _MISSING = (None, "", 0, "0")
 
 
-def _from_epoch_millis(value: Any) -> datetime | None:
+def epoch_millis(value: Any) -> datetime | None:
+    """Parse milliseconds since 1970, which may be missing: absent, empty or 0 is ``None``.
+
+    :raises ValueError: they are not a time.
+    """
     if value in _MISSING:
         return None
     if isinstance(value, datetime):
@@ -254,7 +258,7 @@ def service_time(value: Any) -> datetime | None:
     return None if value in _MISSING else time_from_text(value)
 
 
-EpochMillis = Annotated[datetime | None, BeforeValidator(_from_epoch_millis)]
+EpochMillis = Annotated[datetime | None, BeforeValidator(epoch_millis)]
 """Milliseconds since 1970 on the wire, an aware datetime here; absent, empty or 0 is ``None``."""
 
 ServiceTime = Annotated[datetime | None, BeforeValidator(service_time)]

@@ -11,16 +11,13 @@ Neither operation has pages, so an incomplete response must be detected:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from typing import Any
 
-import msgspec
-from msgspec import Meta
-
+from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api._core.responses import exact_number
 from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResponse, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
@@ -43,7 +40,7 @@ def campaign_stats(request: GetCampaignStats, *, compact: bool = False) -> Flow[
     :raises MailAnswerError: a campaign was not sent in the window, or has two send times.
     """
     if compact:
-        request = _GetCompactStats(**dict(request))
+        request = compact_records(request)
     records = yield from _whole(request, _Names(request))
     return list(records.values())
 
@@ -124,11 +121,6 @@ def _named(request: GetCampaignStats) -> Flow[RecordsByName]:
 def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> RecordsByName:
     """Return the records of a response by campaign, or raise if one is outside the requested window."""
     records = response.mail_stats_list or []
-    if records and isinstance(records[0], _CompactStats):
-        # Their send dates were checked when they were decoded.
-        compact = {record.mail_name: record for record in records}
-        if len(compact) == len(records):
-            return compact
     by_name: RecordsByName = {}
     # The specification does not show the time zone of calendar days; no zone differs from UTC by a full day.
     first, last = request.start_date.toordinal() - 1, request.end_date.toordinal() + 1
@@ -153,96 +145,6 @@ def _merge(request: GetCampaignStats, by_name: RecordsByName, more: RecordsByNam
                 f"{request.path}: two records of one mailName have different mailSendDates", operation=request.path
             )
         by_name[name] = record
-
-
-def _compact_send_date(record: Any) -> datetime | None:
-    return datetime.fromtimestamp(record.mail_send_millis / 1000, UTC) if record.mail_send_millis else None
-
-
-# Narrower than CampaignStats, which decodes all other values.
-_Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
-_EPOCH, _DAY_MILLIS = date(1970, 1, 1).toordinal(), 86_400_000
-
-
-def _compact_counts(record: type[CampaignStats]) -> list[tuple[Any, ...]]:
-    """Declare the counts; a count that the model does not require may be absent."""
-    counts = {name: field for name, field in record.model_fields.items() if name not in ("mail_name", "mail_send_date")}
-    return [(name, _Count) if field.is_required() else (name, _Count | None, None) for name, field in counts.items()]
-
-
-_OTHER_FIELDS = " other fields of this record "
-"""The name of ``other_fields`` in a response: one that no service uses, so that only `_with_other_fields` sets it."""
-
-_CompactStats: Any = msgspec.defstruct(
-    "CompactStats",
-    [
-        ("mail_name", str),
-        ("mail_send_millis", _Millis | None, msgspec.field(name="mailSendDate")),
-        *_compact_counts(CampaignStats),
-        ("other_fields", Any, msgspec.field(name=_OTHER_FIELDS, default=None)),
-    ],
-    rename="camel",
-    gc=False,
-    frozen=True,
-    kw_only=True,
-    namespace={"mail_send_date": property(_compact_send_date)},
-)
-# Without unknown fields: decoded in one step.
-_DocumentedStats: Any = msgspec.defstruct(
-    "DocumentedStats", [], bases=(_CompactStats,), gc=False, frozen=True, forbid_unknown_fields=True
-)
-
-
-def _decoder(record: Any) -> Callable[[bytes | bytearray], Any]:
-    fields: list[Any] = [
-        ("code", int),
-        ("total_records", int | None, None),
-        ("mail_stats_list", list[record] | None, None),
-    ]
-    return msgspec.json.Decoder(msgspec.defstruct("CompactResponse", fields, rename="camel")).decode
-
-
-_decode_compact, _decode_open = _decoder(_DocumentedStats), _decoder(msgspec.Raw)
-
-
-def _decoded(body: bytes | bytearray) -> Any:
-    try:
-        return _decode_compact(body)
-    except msgspec.ValidationError:  # The records have undocumented fields, or are invalid.
-        response = _decode_open(body)
-        response.mail_stats_list = [_with_other_fields(record) for record in response.mail_stats_list or ()]
-        return response
-
-
-_decode_record = msgspec.json.Decoder(_CompactStats).decode
-_decode_fields = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
-_KNOWN_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(_CompactStats))
-
-
-def _with_other_fields(text: msgspec.Raw) -> Any:
-    record = _decode_record(text)
-    other_fields = {name: value for name, value in _decode_fields(text).items() if name not in _KNOWN_FIELDS}
-    msgspec.structs.force_setattr(record, "other_fields", other_fields or None)
-    return record
-
-
-class _GetCompactStats(GetCampaignStats):
-    """The same operation. Records of the documented form are decoded in one step, all others by the model."""
-
-    def decode(self, body: bytes | bytearray) -> CampaignStatsResponse | None:
-        try:
-            decoded = _decoded(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        first = (self.start_date.toordinal() - 1 - _EPOCH) * _DAY_MILLIS
-        end = (self.end_date.toordinal() + 2 - _EPOCH) * _DAY_MILLIS
-        records = decoded.mail_stats_list or ()
-        if decoded.code != 200 or not all(first <= (record.mail_send_millis or first) < end for record in records):
-            return None  # CampaignStats or the check of the window reports the error.
-        return CampaignStatsResponse.model_construct(
-            mail_stats_list=decoded.mail_stats_list, total_records=decoded.total_records
-        )
 
 
 class _Names:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.lock_watch import LockWatch, pause
-from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
+from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text, utc_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
 if TYPE_CHECKING:
@@ -274,7 +274,8 @@ class DuckDb(Staged):
 
     def _texts(self) -> Iterator[str]:
         """The rows, column by column, some hundreds of kilobytes at a time."""
-        encoded = self.request.source.encoded(Encoder(self.table, each(_CONVERTERS)))
+        encoder = Encoder(self.table, {**each(_CONVERTERS), "timestamp": utc_texts})
+        encoded = self.request.source.encoded(encoder)
         for rows in chunks(encoded, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):
             numbers = range(self._staged_count, self._staged_count + len(rows))
             self._staged_count += len(rows)

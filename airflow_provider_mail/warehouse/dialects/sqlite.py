@@ -14,7 +14,7 @@ from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.inbox import InboxSql
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.lock_watch import LockWatch
-from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
+from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text, utc_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 from airflow_provider_mail.warehouse.time_limit import current_reading
 
@@ -176,7 +176,7 @@ class Sqlite(Staged):
         on_conflict = "IGNORE" if self.table.insert_only else "REPLACE"
         cursor.executemany(
             f"INSERT OR {on_conflict} INTO {self.stage_name} VALUES ({', '.join('?' for _ in self.table.columns)})",
-            self.request.source.encoded(Encoder(self.table, each(_CONVERTERS))),
+            self.request.source.encoded(Encoder(self.table, {**each(_CONVERTERS), "timestamp": utc_texts})),
         )
         cursor.execute("COMMIT")
 

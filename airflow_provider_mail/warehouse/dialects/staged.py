@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
@@ -299,12 +300,12 @@ class Staged(StagedSql):
         self._delete_expired(cursor)
         recorded = self._record_history(cursor)
         before = self._count_removable(cursor)
-        late_parts = self._late_parts(cursor)
-        if late_parts and self.coverage:
+        late = self._late(cursor)
+        if late and self.coverage:
             self.coverage._reject_future_rows(cursor)
-        dropped = sum(self._drop(cursor, part) for part in late_parts)
-        deleted = self._delete_stale(cursor, late_parts)
-        gone = self._mark_gone(cursor, late_parts)
+        dropped = self._drop(cursor, late) if late else 0
+        deleted = self._delete_stale(cursor, late)
+        gone = self._mark_gone(cursor, late)
         counts = self._write(cursor)
         self._check_removal(cursor, before)
         if counts.outdated:
@@ -369,31 +370,32 @@ class Staged(StagedSql):
         if self.history:
             yield from self.history.corrections(to, latest)
 
-    def _late_parts(self, cursor: Any) -> list[str]:
-        """The parts of ``covers`` that another load has read later than this one."""
-        if not self.coverage:
+    def _late(self, cursor: Any) -> list[Where]:
+        """The conditions for the parts of ``covers`` that another load has read later than this one."""
+        if not self.coverage or not self.request.covers:
             return []
         cursor.execute(f"SELECT s.part FROM {self.coverage._joined()} WHERE NOT {self.coverage._is_newer('s')}")
-        return [part for (part,) in cursor.fetchall()]
+        return self.request.covers.windows(part for (part,) in cursor.fetchall())
 
-    def _drop(self, cursor: Any, part: str) -> int:
-        """Delete the staged rows of a part; return their number."""
-        condition, values = self._part_condition(part)
+    def _drop(self, cursor: Any, late: Sequence[Where]) -> int:
+        """Delete the staged rows that fulfil one of the conditions; return their number."""
+        conditions, parameters = zip(*(self._condition("covers", where) for where in late), strict=True)
+        condition, values = " OR ".join(f"({condition})" for condition in conditions), [*chain(*parameters)]
         cursor.execute(f"SELECT count(*) FROM {self._staged} AS s WHERE {condition}", values)
         (count,) = cursor.fetchone()
         cursor.execute(f"DELETE FROM {self.stage_name} WHERE {condition}", values)
         return int(count)
 
-    def _delete_stale(self, cursor: Any, late_parts: Sequence[str]) -> int:
+    def _delete_stale(self, cursor: Any, late: Sequence[Where]) -> int:
         if not self.request.replace_where or self.request.source.rejected:
             return 0
         latest = self._observed_at(cursor) if self.table.observed else None
         self._reject_future_existing(cursor, self._window("t."))
-        condition, values = self._stale(self._window("t."), late_parts, latest)
+        condition, values = self._stale(self._window("t."), late, latest)
         cursor.execute(self._delete_stale_sql(condition), values)
         return self._affected(cursor)
 
-    def _mark_gone(self, cursor: Any, late_parts: Sequence[str]) -> int | None:
+    def _mark_gone(self, cursor: Any, late: Sequence[Where]) -> int | None:
         if not (mark_gone := self.request.mark_gone):
             return None
         gone = str(self.table.gone)
@@ -401,21 +403,21 @@ class Staged(StagedSql):
         count = 0
         for window in () if self.request.source.rejected else mark_gone.windows():
             self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
-            for part in self._windows_to_mark(cursor, mark_gone, window, late_parts):
-                condition, values = self._stale(self._condition("mark_gone", part, "t."), late_parts, at)
+            for part in self._windows_to_mark(cursor, mark_gone, window, late):
+                condition, values = self._stale(self._condition("mark_gone", part, "t."), late, at)
                 marking = self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}")
                 cursor.execute(marking, [at, *self._load_values(), *values])
                 count += self._affected(cursor)
         return count
 
     def _windows_to_mark(
-        self, cursor: Any, mark_gone: MarkGone, window: Where, late_parts: Sequence[str]
+        self, cursor: Any, mark_gone: MarkGone, window: Where, late: Sequence[Where]
     ) -> Iterable[Where]:
         if not mark_gone.exists:
             return [window]
         gone = str(self.table.gone)
         at = self._parameter(self.table[gone], mark_gone.observed_at)
-        condition, values = self._stale(self._condition("mark_gone", {**window, gone: None}, "t."), late_parts, at)
+        condition, values = self._stale(self._condition("mark_gone", {**window, gone: None}, "t."), late, at)
         cursor.execute(self._select_stale_sql(f"t.{self._column(self.table.key[-1])}", condition), values)
         return self._narrowed(window, cursor.fetchall())
 

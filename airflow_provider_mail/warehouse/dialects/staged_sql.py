@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
-from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.request import LoadRequest, Where
 from airflow_provider_mail.warehouse.table import Column
 
 if TYPE_CHECKING:
@@ -125,17 +125,19 @@ class StagedSql(Dialect):
 
         The values of ``load_columns`` are parameters, before those of the condition.
         """
-        names, key = self._columns_list(self.table.stored_names), self._columns_list(self.table.key)
         action = "NOTHING"
         if self.table.updated:
             updated = (*self.table.updated, *self.table.load_names)
             assignments = ", ".join(f"{name} = excluded.{name}" for name in updated)
             action = f"UPDATE SET {assignments} WHERE {self._is_newer('excluded')}"
+        key = self._columns_list(self.table.key)
+        return f"{self._insert(source)} WHERE {condition} {self._ordered()} ON CONFLICT ({key}) DO {action}"
+
+    def _insert(self, source: str) -> str:
+        """Insert from ``source``; the values of ``load_columns`` are parameters."""
         selected = f"{self._columns_list(self.table.names, 's.')}{self._load_marks()}"
-        return (
-            f"INSERT INTO {self.target} AS t ({names}) SELECT {selected} FROM {source} WHERE {condition} "
-            f"{self._ordered()} ON CONFLICT ({key}) DO {action}"
-        )
+        names = self._columns_list(self.table.stored_names)
+        return f"INSERT INTO {self.target} AS t ({names}) SELECT {selected} FROM {source}"
 
     def _ordered(self, alias: str = "s.") -> str:
         """The order in which all loads write, so that two of them queue instead of deadlocking."""
@@ -154,27 +156,22 @@ class StagedSql(Dialect):
         """Select from rows of the table that fulfil the condition and were not staged."""
         return f"SELECT {selected} FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
 
-    def _stale(self, window: Condition, late_parts: Sequence[str], latest: Any) -> Condition:
+    def _stale(self, window: Condition, late: Sequence[Where], latest: Any) -> Condition:
         """The condition for rows in a window that are stale unless they were staged.
 
-        :param late_parts: parts that another load has read later; they are left out.
+        :param late: the conditions for what another load has read later, which is left out.
         :param latest: the time of this load. Rows that were observed later are not stale; without a time, there is
             nothing to compare with.
         """
         condition, values = window
-        for part in late_parts:
-            excluded, excluded_values = self._part_condition(part, "t.")
+        for where in late:
+            excluded, excluded_values = self._condition("covers", where, "t.")
             condition += f" AND NOT coalesce({excluded}, false)"
             values += excluded_values
         if latest is not None:
             condition += f" AND coalesce({self._last_observed('t.')} <= {self.hook.placeholder}, true)"
             values.append(latest)
         return condition, values
-
-    def _part_condition(self, part: str, alias: str = "") -> Condition:
-        """The rows of one part of ``covers``."""
-        assert self.request.covers
-        return self._condition("covers", self.request.covers.parts[part], alias)
 
     def _is_staged(self) -> str:
         return f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self._same_key()})"
