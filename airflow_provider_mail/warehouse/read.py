@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
-from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.request import LoadRequest, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
 
@@ -151,6 +151,16 @@ class StoredTable:
         """
         sql = f"SELECT {columns} FROM {self.spelled} WHERE {condition}"
         with stream_rows(self._hook, sql) as (_, batches):
+            for batch in batches:
+                yield from batch
+
+    def rows(self, columns: Sequence[str], where: Where) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows that have the given values. Read them all before the next statement.
+
+        :param columns: names of the columns.
+        :param where: by column, a value, ``None``, `Between` or `OneOf`.
+        """
+        with stream_rows(self._hook, *self._dialect.select_where(columns, where)) as (_, batches):
             for batch in batches:
                 yield from batch
 

@@ -245,6 +245,7 @@ class LoadResult:
     :param inserted_by: the inserted rows by their value of `Table.counted_by`.
     :param joined: rows of ``history`` that the reading before this one does not have; ``None`` without a new reading.
     :param left: rows of the reading before this one that this one does not have.
+    :param existing: keys of given rows that the table had before, if its rows are never updated.
     """
 
     rows: int
@@ -257,6 +258,7 @@ class LoadResult:
     inserted_by: Mapping[Any, int] | None = None
     joined: int | None = None
     left: int | None = None
+    existing: Collection[tuple[Any, ...]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def removed(self) -> int:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_mail.warehouse.read import StoredTable
+from airflow_provider_mail.warehouse.request import OneOf
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
 
 if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import StoredPush
 
+Key = tuple[str, str]
+"""The identity of an event in the table: the account and the digest."""
+
 CONFLICT = "an event with the same identity and other fields was stored before"
 """The reason of a dead letter that can be read, but not stored beside an event with the same identity."""
 
-_MAX_IDS = 1000
+_MAX_IDS = 800
 """Events of one query."""
 
 
@@ -34,13 +39,21 @@ class Seen(NamedTuple):
         return cls(row[0], row[1], row[-2], row[-1])
 
 
-def conflicts(stored: StoredTable, pushes: Sequence[StoredPush], seen: Sequence[Seen]) -> Iterator[DeadLetter]:
+def conflicts(
+    stored: StoredTable, pushes: Sequence[StoredPush], seen: Sequence[Seen], existing: Collection[Key] | None
+) -> Iterator[DeadLetter]:
     """Yield a dead letter for each event that was not stored because one with its identity has other fields.
 
     :param seen: their events, in the same order, after they were loaded.
+    :param existing: identities that were stored before; ``None`` if they are unknown.
     """
     pushes_by_id = {push.id: push for push in pushes}
-    for part in _chunks(list(_duplicates(stored, seen))):
+    if existing is None:
+        duplicates = [*_duplicates(stored, seen)]
+    else:
+        counts = Counter(event[:2] for event in seen)
+        duplicates = [event for event in seen if event[:2] in existing or counts[event[:2]] > 1]
+    for part in _chunks(duplicates):
         stored_raw = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _rows(stored, part, "raw")}
         positions = {(event.push_id, event.position) for event in part}
         for push_id in dict.fromkeys(event.push_id for event in part):
@@ -60,11 +73,9 @@ def _duplicates(stored: StoredTable, seen: Sequence[Seen]) -> Iterator[Seen]:
 
 
 def _rows(stored: StoredTable, part: Sequence[Seen], *columns: str) -> Iterator[tuple[Any, ...]]:
-    names = ", ".join(map(stored.column, ("mail_conn_id", "event_id", *columns)))
-    ids = ", ".join(
-        f"'{event_id}'" for event_id in {event.event_id for event in part}
-    )  # digests, in hexadecimal digits
-    yield from map(tuple, stored.select(names, f"{stored.column('event_id')} IN ({ids})"))
+    conn_ids, event_ids = ({event[index] for event in part} for index in (0, 1))
+    where = {"mail_conn_id": OneOf([*conn_ids]), "event_id": OneOf([*event_ids])}
+    yield from stored.rows(("mail_conn_id", "event_id", *columns), where)
 
 
 def _chunks(seen: Sequence[Seen]) -> Iterator[Sequence[Seen]]:

@@ -9,7 +9,7 @@ After a fix, `replay` reads the dead letters again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.conflicts import CONFLICT, Seen, conflicts
+from airflow_provider_mail.webhook.conflicts import CONFLICT, Key, Seen, conflicts
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter, read_push
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Drained:
     :param dead_letters: new dead letters, without conflicts.
     :param conflicts: new dead letters of events that have the identity of a stored one, and other fields.
     :param reasons: those by reason, without the names of fields.
+    :param existing: of one batch, the identities that were stored before; ``None`` if they are unknown.
     """
 
     pushes: int = 0
@@ -59,6 +60,7 @@ class Drained:
     dead_letters: int = 0
     conflicts: int = 0
     reasons: Counter[str] = field(default_factory=Counter, compare=False)
+    existing: Collection[Key] | None = field(default=None, compare=False, repr=False)
 
     @property
     def duplicates(self) -> int:
@@ -109,7 +111,7 @@ class EventTables:
             add(DeadLetter(origin, values["push_index"], reason, json_text(values["raw"])))
 
         loaded = load(self.hook, EVENTS, self.events, rows, on_unstorable=on_unstorable)
-        drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0))
+        drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0), existing=loaded.existing)
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
         return self.keep(letters, drained)
@@ -171,7 +173,7 @@ def _store(pushes: Sequence[StoredPush], tables: EventTables, dead_letters: bool
     stored = tables.store(rows(), letters, reject)
     if stored.duplicates:
         events = StoredTable(tables.hook, EVENTS, tables.events)
-        tables.keep(list(conflicts(events, pushes, seen)), stored)
+        tables.keep(list(conflicts(events, pushes, seen, stored.existing)), stored)
     stored.pushes = len(pushes)
     return stored
 

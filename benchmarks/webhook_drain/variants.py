@@ -140,7 +140,7 @@ def _table() -> tuple[Any, str, tuple[str, ...]]:
 
     hook = imported("events_db", *LAZILY_IMPORTED)
     load(hook, EVENTS, "mail_events", ())
-    return hook, "mail_events", EVENTS.names
+    return hook, "mail_events", EVENTS.stored_names
 
 
 def _rows(body: bytes, decode: Callable[[bytes], list[dict[str, str]]] = json.loads) -> Iterator[tuple[Any, ...]]:
@@ -150,7 +150,7 @@ def _rows(body: bytes, decode: Callable[[bytes], list[dict[str, str]]] = json.lo
             event["TriggeredDateTimeV2"], event["SubmitDateTimeV2"], event["Email"], event["EventType"],
             event["SenderEmail"], event["SentMailListName"], event["UniqueMsgID"], event["Guid"], event["MailName"],
             event["ReceiveServer"], event["IP"], event["Platform"], event["BrowserType"], json.dumps(event),
-            "2026-03-01T12:00:00Z", 1, index,
+            "2026-03-01T12:00:00Z", 1, index, "2026-03-01T13:00:00Z", "manual",
         )  # fmt: skip
 
 

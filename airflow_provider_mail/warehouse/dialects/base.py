@@ -175,6 +175,11 @@ class Dialect(ABC):
         names = self._columns_list(columns)
         return f"SELECT {names} FROM {self.target} WHERE {order} > {self.hook.placeholder} ORDER BY {order}"
 
+    def select_where(self, columns: Iterable[str], where: Where) -> Condition:
+        """Return the statement that selects the rows with the given values, with its parameters."""
+        condition, values = self._condition("where", where, spell=self._as_parameter)
+        return f"SELECT {self._columns_list(columns)} FROM {self.target} WHERE {condition}", values
+
     def _begin(self, connection: Any) -> None:
         """Configure the connection."""
         if self.hook.supports_autocommit:
@@ -409,15 +414,18 @@ class Dialect(ABC):
             self._missing_names |= names
         return [{**window, self.table.key[-1]: OneOf(batch)} for batch in batched(sorted(names), _MAX_NAMES)]
 
-    def _insert_result(self, inserted_by: Mapping[Any, int]) -> LoadResult:
+    def _insert_result(
+        self, inserted_by: Mapping[Any, int], existing: Collection[tuple[Any, ...]] | None = None
+    ) -> LoadResult:
         """The result of a load that updates nothing.
 
         :param inserted_by: the inserted rows by their value of `Table.counted_by`, or all by ``None``.
+        :param existing: keys that the table had before. Default: unknown.
         """
         source, inserted = self.request.source, sum(inserted_by.values())
         unchanged = source.read - source.rejected - inserted
         reported = inserted_by if self.table.counted_by else None
-        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=reported)
+        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=reported, existing=existing)
 
     def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
         """Fail when rows claim to have been observed in the future: until then no load would replace them."""

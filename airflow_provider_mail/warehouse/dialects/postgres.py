@@ -6,7 +6,7 @@ import datetime
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields
@@ -343,28 +343,28 @@ class Postgres(Staged):
         collated = {name: ' COLLATE "C"' for name in self.table.key if self.table[name].type.name == "text"}
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
 
-    def _insert_new(self, cursor: Any) -> dict[Any, int]:
+    def _insert_new(self, cursor: Any) -> tuple[dict[Any, int], set[tuple[Any, ...]]]:
         keys = sorted(self._lines)
-        existing = self._existing(cursor, keys) if keys else frozenset()
-        new = [self._lines[key] for number, key in enumerate(keys, 1) if number not in existing]
+        existing = self._existing(cursor, keys) if keys else set()
+        new = [self._lines[key] for key in keys if key not in existing]
         if new:
             end = f"{self._load_line()}\n"
             blocks = ("".join([f"{line}{end}" for line, _ in block]) for block in batched(new, _BLOCK_LINES))
             columns = self._columns_list(self.table.stored_names)
             copy_blocks(cursor, f"COPY {self.target} ({columns}) FROM STDIN", blocks)
-        return Counter(counted for _, counted in new)
+        return Counter(counted for _, counted in new), existing
 
-    def _existing(self, cursor: Any, keys: Sequence[tuple[Any, ...]]) -> Collection[int]:
-        """Return the positions of the keys that the table has, from 1."""
+    def _existing(self, cursor: Any, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+        """Return those of the keys that the table has."""
         # Without statistics on the parameters, Postgres might read the whole table instead of its index.
         cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
         arrays = ", ".join(f"%s::{self._column_type(self.table[name])}[]" for name in self.table.key)
+        numbered = f"unnest({arrays}) WITH ORDINALITY AS s ({self._columns_list(self.table.key)}, number)"
         cursor.execute(
-            f"SELECT s.number FROM unnest({arrays}) WITH ORDINALITY AS s ({self._columns_list(self.table.key)}, number) "
-            f"JOIN {self.target} AS t ON {self._same_key()}",
+            f"SELECT s.number FROM {numbered} JOIN {self.target} AS t ON {self._same_key()}",
             [list(values) for values in zip(*keys, strict=True)],
         )
-        return {number for (number,) in cursor.fetchall()}
+        return {keys[number - 1] for (number,) in cursor.fetchall()}
 
     def _load_line(self) -> str:
         """The values of ``load_columns`` as the rest of a line in the text format of COPY."""

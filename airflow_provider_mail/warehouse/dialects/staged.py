@@ -296,7 +296,7 @@ class Staged(StagedSql):
     def merge(self, cursor: Any) -> LoadResult:
         """Merge the staged rows into the table."""
         if self.table.insert_only:
-            return self._insert_result(self._insert_new(cursor))
+            return self._insert_result(*self._insert_new(cursor))
         self._delete_expired(cursor)
         recorded = self._record_history(cursor)
         before = self._count_removable(cursor)
@@ -330,13 +330,18 @@ class Staged(StagedSql):
             return None
         return self.history.merge(cursor)
 
-    def _insert_new(self, cursor: Any) -> dict[Any, int]:
-        """Insert the staged rows whose keys are new; count them by `Table.counted_by`, or else all by ``None``."""
+    def _insert_new(self, cursor: Any) -> tuple[dict[Any, int], set[tuple[Any, ...]]]:
+        """Insert the staged rows whose keys are new.
+
+        :return: their number by `Table.counted_by`, or else by ``None``, and the keys that exist.
+        """
         source, is_new = self._joined(), f"NOT {self._exists()}"
+        cursor.execute(f"SELECT {self._columns_list(self.table.key, 's.')} FROM {source} WHERE {self._exists()}")
+        existing = {*map(tuple, cursor.fetchall())}
         cursor.execute(f"SELECT {self._counted_by('s.')}, count(*) FROM {source} WHERE {is_new} GROUP BY 1")
         inserted_by = dict(cursor.fetchall())
         cursor.execute(self._upsert(source, is_new), self._load_values())
-        return inserted_by
+        return inserted_by, existing
 
     def _counted_by(self, alias: str = "") -> str:
         name = self.table.counted_by
