@@ -57,7 +57,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator)
         data. Default: ``mail_events``. (templated)
     :param dead_letters_table: the table of events that cannot be read, in the same database; created if it does not
         exist. It contains personal data. Default: ``mail_dead_letters``. (templated)
-    :param batch_size: the maximum number of pushes in one transaction, which is also limited to 16 MiB. Default: 1,000.
+    :param batch_size: the maximum number of pushes in one transaction, which is also limited to 4 MiB. Default: 1,000.
     :param max_pushes: the maximum number of pushes that one run drains. Default: all.
     :param on_unstorable: what to do with an event that cannot be read or stored: ``reject`` it to the dead letters; or
         ``fail`` the task, naming push, position and reason, and leave its batch in the inbox. Default: ``reject``.

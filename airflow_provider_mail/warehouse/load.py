@@ -67,7 +67,8 @@ def load(
     The table is created when missing and gets the declared columns that it lacks; no column is ever narrowed or
     dropped. Of several rows with the same key the last one is loaded, or the first one into a table whose rows are
     never updated. A row never replaces one that was observed later.
-    When anything fails, the table is unchanged. Memory does not grow with the number of rows.
+    When anything fails, the table is unchanged. Memory does not grow with the number of rows, except in Postgres for
+    tables whose rows are never updated.
 
     :param name: its name in the database, optionally with its schema.
     :param rows: tuples in the order of the table's columns. Exceptions of their iterator are raised unchanged.
@@ -113,7 +114,7 @@ def load(
     dialect = dialect_of(hook)(hook, request)
     dialect.check_conditions()
     try:
-        with _infrequent_gc(), connected(hook) as connection:
+        with infrequent_gc(), connected(hook) as connection:
             return dialect.load(connection)
     except WarehouseError:
         raise
@@ -177,7 +178,7 @@ _gc_before = 0
 
 
 @contextmanager
-def _infrequent_gc() -> Iterator[None]:
+def infrequent_gc() -> Iterator[None]:
     """Run the garbage collector less often during loads.
 
     The many small objects of a load trigger hundreds of collections, and those that traverse all of Airflow's objects

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from airflow_provider_mail.warehouse.read import StoredTable
 from airflow_provider_mail.warehouse.request import OneOf
 from airflow_provider_mail.warehouse.rows import json_text
-from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
-
-if TYPE_CHECKING:
-    from airflow_provider_mail.webhook.inbox import StoredPush
+from airflow_provider_mail.warehouse.tables.events import EVENTS
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row
 
 Key = tuple[str, str]
 """The identity of an event in the table: the account and the digest."""
@@ -25,61 +22,49 @@ _MAX_IDS = 800
 """Events of one query."""
 
 
-class Seen(NamedTuple):
-    """An event that was loaded: stored, or a duplicate of a stored one."""
-
-    mail_conn_id: str
-    event_id: str
-    push_id: int
-    position: int
-
-    @classmethod
-    def of(cls, row: Row) -> Seen:
-        """Return what is kept of a row of `EVENTS`."""
-        return cls(row[0], row[1], row[-2], row[-1])
+_RAW = EVENTS.names.index("raw")
+_PLACE = EVENTS.names.index("push_id")
+"""The first of two columns."""
 
 
-def conflicts(
-    stored: StoredTable, pushes: Sequence[StoredPush], seen: Sequence[Seen], existing: Collection[Key] | None
-) -> Iterator[DeadLetter]:
+def conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Key] | None) -> Iterator[DeadLetter]:
     """Yield a dead letter for each event that was not stored because one with its identity has other fields.
 
-    :param seen: their events, in the same order, after they were loaded.
+    :param rows: rows of `EVENTS`, in the same order, after they were loaded.
     :param existing: identities that were stored before; ``None`` if they are unknown.
     """
-    pushes_by_id = {push.id: push for push in pushes}
-    if existing is None:
-        duplicates = [*_duplicates(stored, seen)]
-    else:
-        counts = Counter(event[:2] for event in seen)
-        duplicates = [event for event in seen if event[:2] in existing or counts[event[:2]] > 1]
-    for part in _chunks(duplicates):
-        stored_raw = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _rows(stored, part, "raw")}
-        positions = {(event.push_id, event.position) for event in part}
-        for push_id in dict.fromkeys(event.push_id for event in part):
-            push = pushes_by_id[push_id]
-            origin = Origin(push.mail_conn_id, push.received_at, push.id)
-            for row in read_push(push.body, origin, lambda letter: None):
-                own, raw = Seen.of(row), row[-4]
-                if (push_id, own.position) in positions and stored_raw.get(own[:2], raw) != raw:
-                    yield DeadLetter(origin, own.position, CONFLICT, json_text(raw))
+    candidates = _not_stored(stored, rows) if existing is None else _known_or_different(rows, existing)
+    for part in _chunks([*candidates]):
+        stored_raw = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _select(stored, part, "raw")}
+        for row in part:
+            if stored_raw.get(row[:2], row[_RAW]) != row[_RAW]:
+                conn_id, received_at, push_id, index = row[0], *row[_RAW + 1 :]
+                yield DeadLetter(Origin(conn_id, received_at, push_id), index, CONFLICT, json_text(row[_RAW]))
 
 
-def _duplicates(stored: StoredTable, seen: Sequence[Seen]) -> Iterator[Seen]:
+def _known_or_different(rows: Sequence[Row], existing: Collection[Key]) -> Iterator[Row]:
+    """Those whose identity was stored before, or that differ from the first row with their identity."""
+    first: dict[Key, Row] = {}
+    for row in rows:
+        if row[:2] in existing or first.setdefault(row[:2], row)[_RAW] != row[_RAW]:
+            yield row
+
+
+def _not_stored(stored: StoredTable, rows: Sequence[Row]) -> Iterator[Row]:
     """Those in whose place the table has another event with the same identity."""
-    for part in _chunks(seen):
-        places = {row[:2]: row[2:] for row in _rows(stored, part, "push_id", "push_index")}
-        yield from (event for event in part if places.get(event[:2], event[2:]) != event[2:])
+    for part in _chunks(rows):
+        places = {row[:2]: row[2:] for row in _select(stored, part, "push_id", "push_index")}
+        yield from (row for row in part if places.get(row[:2], row[_PLACE:]) != row[_PLACE:])
 
 
-def _rows(stored: StoredTable, part: Sequence[Seen], *columns: str) -> Iterator[tuple[Any, ...]]:
-    conn_ids, event_ids = ({event[index] for event in part} for index in (0, 1))
+def _select(stored: StoredTable, part: Sequence[Row], *columns: str) -> Iterator[tuple[Any, ...]]:
+    conn_ids, event_ids = ({row[index] for row in part} for index in (0, 1))
     where = {"mail_conn_id": OneOf([*conn_ids]), "event_id": OneOf([*event_ids])}
     yield from stored.rows(("mail_conn_id", "event_id", *columns), where)
 
 
-def _chunks(seen: Sequence[Seen]) -> Iterator[Sequence[Seen]]:
-    yield from (seen[start : start + _MAX_IDS] for start in range(0, len(seen), _MAX_IDS))
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    yield from (rows[start : start + _MAX_IDS] for start in range(0, len(rows), _MAX_IDS))
 
 
 def _decoded(raw: Any) -> Any:

@@ -8,20 +8,21 @@ After a fix, `replay` reads the dead letters again.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.load import infrequent_gc, load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.conflicts import CONFLICT, Key, Seen, conflicts
+from airflow_provider_mail.webhook.conflicts import CONFLICT, Key, conflicts
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter, read_push
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.webhook.inbox import Inbox, StoredPush
 
-BATCH_BYTES = 16 * 2**20
-"""Bytes of pushes in a batch, which bound its memory."""
+BATCH_BYTES = 4 * 2**20
+"""Bytes of pushes in a batch, which bound its memory; two batches are in memory at once."""
 
 OTHER = "other"
 """What events with codes that the specification does not have are counted as: a pushed code may be any text."""
@@ -138,43 +139,63 @@ def drain(
 ) -> Drained:
     """Move pushes from the inbox into the tables until none is left.
 
-    :param batch_size: the largest number of pushes in one transaction; at most 16 MiB of them, too.
+    :param batch_size: the largest number of pushes in one transaction; at most 4 MiB of them, too.
     :param max_pushes: stop after this number of pushes. Default: no limit.
     :param dead_letters: whether what cannot be read becomes a dead letter; otherwise it is an error.
     :param on_batch: called after each batch with the counts so far. Default: nothing is called.
     :raises UnreadableEventError: an event cannot be read; its batch stays in the inbox.
     :raises WarehouseError: the tables cannot be loaded; the batch stays in the inbox.
     """
-    total = Drained()
-    with closing(inbox.open()) as connection:
-        while max_pushes is None or total.pushes < max_pushes:
-            size = batch_size if max_pushes is None else min(batch_size, max_pushes - total.pushes)
-            if not (pushes := inbox.take(connection, max_pushes=size, max_bytes=BATCH_BYTES)):
-                break
-            total += _store(pushes, tables, dead_letters)
-            inbox.finish(connection, [push.id for push in pushes], datetime.now(UTC))
+    total, taken = Drained(), 0
+    with infrequent_gc(), ExitStack() as stack:
+        # Where taken pushes are locked, the next ones are taken and read while the database stores these.
+        unused = deque(stack.enter_context(closing(inbox.open())) for _ in range(2 if inbox.sql.skip_locked else 1))
+        reader = stack.enter_context(ThreadPoolExecutor(1, "mail-drain"))
+        batches = deque[_Batch]()
+        while True:
+            while unused and (max_pushes is None or taken < max_pushes):
+                size = batch_size if max_pushes is None else min(batch_size, max_pushes - taken)
+                if not (pushes := inbox.take(unused[0], max_pushes=size, max_bytes=BATCH_BYTES)):
+                    break
+                taken += len(pushes)
+                batches.append(_Batch(unused.popleft(), pushes, reader.submit(_read, pushes, dead_letters)))
+            if not batches:
+                return total
+            batch = batches.popleft()
+            total += _store(batch, tables, dead_letters)
+            inbox.finish(batch.connection, [push.id for push in batch.pushes], datetime.now(UTC))
+            unused.append(batch.connection)
             if on_batch:
                 on_batch(total)
-    return total
 
 
-def _store(pushes: Sequence[StoredPush], tables: EventTables, dead_letters: bool) -> Drained:
+@dataclass(frozen=True)
+class _Batch:
+    """Pushes that were taken by a connection, and their events, which a thread reads."""
+
+    connection: Any
+    pushes: Sequence[StoredPush]
+    events: Future[tuple[list[Row], list[DeadLetter]]]
+
+
+def _read(pushes: Sequence[StoredPush], dead_letters: bool) -> tuple[list[Row], list[DeadLetter]]:
     letters: list[DeadLetter] = []
     reject = letters.append if dead_letters else _fail
+    rows = [
+        row
+        for push in pushes
+        for row in read_push(push.body, Origin(push.mail_conn_id, push.received_at, push.id), reject)
+    ]
+    return rows, letters
 
-    seen: list[Seen] = []
 
-    def rows() -> Iterator[Row]:
-        for push in pushes:
-            for row in read_push(push.body, Origin(push.mail_conn_id, push.received_at, push.id), reject):
-                seen.append(Seen.of(row))
-                yield row
-
-    stored = tables.store(rows(), letters, reject)
+def _store(batch: _Batch, tables: EventTables, dead_letters: bool) -> Drained:
+    rows, letters = batch.events.result()
+    stored = tables.store(iter(rows), letters, letters.append if dead_letters else _fail)
     if stored.duplicates:
         events = StoredTable(tables.hook, EVENTS, tables.events)
-        tables.keep(list(conflicts(events, pushes, seen, stored.existing)), stored)
-    stored.pushes = len(pushes)
+        tables.keep(list(conflicts(events, rows, stored.existing)), stored)
+    stored.pushes = len(batch.pushes)
     return stored
 
 

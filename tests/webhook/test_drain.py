@@ -140,8 +140,8 @@ def test_a_drain_stops_at_its_limit_and_reports_its_progress(embedded: Drains) -
     assert (total.pushes, reported) == (7, [3, 6, 7])
     assert embedded.drain().pushes == 3
     assert embedded.drain() == Drained()
-    # A batch has at most 16 MiB.
-    embedded.receive(*(Push(b"[" + b" " * 6 * 2**20 + b"]", NOON, "mail_default", False) for _ in range(3)))
+    # A batch has at most 4 MiB.
+    embedded.receive(*(Push(b"[" + b" " * 3 * 2**19 + b"]", NOON, "mail_default", False) for _ in range(3)))
     reported.clear()
     embedded.drain(on_batch=lambda so_far: reported.append(so_far.pushes))
     assert reported == [2, 3]

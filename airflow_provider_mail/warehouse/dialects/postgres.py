@@ -25,9 +25,9 @@ from airflow_provider_mail.warehouse.dialects.postgres_driver import (
     rows_as_tuples,
 )
 from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.dialects.staged_sql import Comparison, Counts
+from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Comparison, Counts
 from airflow_provider_mail.warehouse.errors import sqlstate
-from airflow_provider_mail.warehouse.request import Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName
 from airflow_provider_mail.warehouse.time_limit import current_reading
@@ -64,6 +64,12 @@ def _timestamps(values: Sequence[datetime.datetime]) -> Sequence[str]:
     if {value.tzinfo for value in values} == _UTC:  # as are all times that this package makes
         return _decode_texts(_encode(values))
     return [*map(str, map(aware, values))]
+
+
+def _array(values: Sequence[Any]) -> list[Any] | str:
+    """An array as a parameter: as a text, unless it has to be escaped, since psycopg spells value by value."""
+    text = _encode(values).decode()
+    return [*values] if "\\" in text else f"{{{text[1:-1]}}}"
 
 
 _CONVERTERS: Mapping[str, Convert] = {
@@ -148,6 +154,10 @@ class Postgres(Staged):
         "timestamp": ("timestamp with time zone",),
         "json": ("jsonb",),
     }
+
+    def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
+        super().__init__(hook, request, stage)
+        self._lines: dict[tuple[Any, ...], tuple[str, Any]] = {}
 
     @classmethod
     def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
@@ -265,12 +275,17 @@ class Postgres(Staged):
         # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
+    def load(self, connection: Any) -> LoadResult:
+        try:
+            return super().load(connection)
+        finally:
+            self._lines.clear()  # a load has reference cycles, which would keep them until a collection
+
     def _conflicts(self, error: BaseException) -> bool:
         # Another program may have inserted the row after the check for it.
         return super()._conflicts(error) or (self.table.insert_only and sqlstate(error) == _UNIQUE_VIOLATION)
 
     def _create_stage(self, cursor: Any) -> None:
-        self._lines: dict[tuple[Any, ...], tuple[str, Any]] = {}
         if not self.table.insert_only:
             columns = self._staged_columns()
             cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {columns}) ON COMMIT DROP")
@@ -362,7 +377,7 @@ class Postgres(Staged):
         numbered = f"unnest({arrays}) WITH ORDINALITY AS s ({self._columns_list(self.table.key)}, number)"
         cursor.execute(
             f"SELECT s.number FROM {numbered} JOIN {self.target} AS t ON {self._same_key()}",
-            [list(values) for values in zip(*keys, strict=True)],
+            [*map(_array, zip(*keys, strict=True))],
         )
         return {keys[number - 1] for (number,) in cursor.fetchall()}
 
