@@ -134,9 +134,20 @@ def test_a_list_that_changes_hides_no_record(count: int, cap: int, changes: Move
     assert len(result) == len(set(result))
 
 
-@given(st.integers(1, 60), st.integers(3, 12), st.lists(st.integers(0, 100), max_size=12))
-def test_a_second_reading_has_what_the_first_missed(count: int, cap: int, leaving: list[int]) -> None:
-    """Between two pages one leaves and another joins at the end, so that the total stays."""
+@given(
+    st.integers(1, 60), st.integers(3, 12), st.lists(st.integers(0, 100), max_size=12), st.sampled_from([7, 500_000])
+)
+def test_a_second_reading_has_what_the_first_missed(count: int, cap: int, leaving: list[int], hashes: int) -> None:
+    """Between two pages one leaves and another joins at the end, so that the total stays.
+
+    :param hashes: so many records are remembered in a set.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pagination, "_MAX_HASHES", hashes)
+        check_second_reading(count, cap, leaving)
+
+
+def check_second_reading(count: int, cap: int, leaving: list[int]) -> None:
     listing = Listing(names(count), cap=cap, moves=[[(place, False), (-1, True)] for place in leaving])
     pager: Pager[Any] = Pager(api.GetLists())
     first = set(records(pager, listing))

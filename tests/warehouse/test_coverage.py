@@ -45,6 +45,18 @@ def test_days_of_an_account() -> None:
     assert not Coverage.days(THINGS["day"], NEXT, DAY, **made).parts
 
 
+@pytest.mark.parametrize("column", ["sold_at", "day"])
+def test_days_that_follow_each_other_are_one_window(column: str) -> None:
+    last = DAY + datetime.timedelta(days=9)
+    days = Coverage.days(THINGS[column], DAY, last, mail_conn_id="m", observed_at=NOON)
+    parts = [*days.parts]
+    assert days.windows(reversed(parts)) == [days.whole]
+    one, other = ({**days.parts[parts[first]]} for first in (1, 5))
+    other[column] = Between(other[column].low, days.parts[parts[7]][column].high)
+    assert days.windows([parts[1], *parts[5:8]]) == [one, other]
+    assert days.windows([]) == []
+
+
 def test_a_load_is_recorded_under_its_table_and_account() -> None:
     days = Coverage.days(THINGS["day"], DAY, NEXT, mail_conn_id="m", observed_at=NOON)
     for name, table in (("crm.THINGS", "things"), ('crm."Things"', "Things")):

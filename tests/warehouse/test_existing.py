@@ -156,6 +156,13 @@ def test_a_table_without_the_key(native: Warehouse) -> None:
         native.load(THINGS, never, "heap")
 
 
+def test_a_table_without_the_key_that_lacks_columns(postgres: Warehouse) -> None:
+    postgres.execute("CREATE TABLE things (account varchar(50) NOT NULL, number bigint NOT NULL)")
+    with pytest.raises(WarehouseError, match=r"no primary key or unique index on \(account, number\)"):
+        postgres.load(THINGS, [thing(THINGS, 1), thing(THINGS, 1)])
+    assert postgres.query("SELECT * FROM things") == []
+
+
 def test_another_table_or_none(warehouse: Warehouse) -> None:
     warehouse.execute("CREATE TABLE things (id INTEGER)")
     with pytest.raises(WarehouseError, match="no column account, which is part of the key; another `table`"):

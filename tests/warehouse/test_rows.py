@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.warehouse.rows import Encoder, RowsFailed, Source, each, json_text, text_problem, utc_text
+from airflow_provider_mail.warehouse.rows import (
+    Encoder,
+    RowsFailed,
+    Source,
+    each,
+    json_text,
+    text_problem,
+    utc_text,
+    utc_texts,
+)
 from tests.warehouse.tables import NOON, THINGS, thing
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -66,6 +75,14 @@ def test_together_is_what_it_is_one_by_one(rows: list[tuple[Any, ...]], null: An
     source = Source(iter(rows))
     assert list(source.encoded(Encoder(THINGS, each(CONVERTS), null))) == [tuple(map(one, kinds, row)) for row in rows]
     assert source.read == len(rows)
+
+
+@given(
+    st.lists(st.datetimes(timezones=st.sampled_from([datetime.UTC, datetime.timezone(datetime.timedelta(hours=2))])))
+)
+def test_times_are_formatted_together_as_one_by_one(times: list[datetime.datetime]) -> None:
+    times = [time for time in times if time.year > 1]  # at +02:00, the year 1 begins before it does in UTC
+    assert [*utc_texts(times)] == [*map(utc_text, times)]
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,21 @@ def test_a_drain_stops_at_its_limit_and_reports_its_progress(embedded: Drains) -
     assert reported == [2, 3]
 
 
+def test_the_next_pushes_are_taken_before_these_are_drained(together: Drains) -> None:
+    """Where a drain can lock them; another one skips those."""
+    together.receive(*(push(event(number)) for number in range(4)))
+    others: list[int] = []
+
+    def drain_too(drained: Drained) -> None:
+        if not others:
+            others.append(together.drain().pushes)
+
+    total = together.drain(batch_size=1, on_batch=drain_too)
+    locked = 1 if together.warehouse.is_postgres else 0
+    assert (total.pushes, others) == (1 + locked, [3 - locked])
+    assert len(together.events()) == 4
+
+
 def test_a_failure_after_the_load_repeats_the_batch_without_a_trace(
     embedded: Drains, monkeypatch: pytest.MonkeyPatch
 ) -> None:

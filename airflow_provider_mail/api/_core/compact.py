@@ -8,9 +8,8 @@ values is left to the model, which reads more forms and reports what is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import cache
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from pydantic import BaseModel, BeforeValidator
@@ -20,7 +19,6 @@ from airflow_provider_mail.api._core.fields import epoch_millis, service_time
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, OpenResource
 from airflow_provider_mail.api._core.responses import exact_number
 
-R = TypeVar("R", bound=MailResponse)
 Request = TypeVar("Request", bound=MailRequest[Any])
 
 _TIMES: dict[Any, Any] = {service_time: str | None, epoch_millis: int | None}
@@ -37,24 +35,25 @@ def compact_records(request: Request) -> Request:
 
     :param request: a request whose response has a list of records.
     """
-    return _compact_class(type(request)).model_construct(request.model_fields_set, **dict(request))
+    compact: Request = _compact_class(type(request)).model_construct(request.model_fields_set, **dict(request))
+    return compact
 
 
 @cache
-def _compact_class(request_class: type[Request]) -> type[Request]:
+def _compact_class(request_class: Any) -> Any:
     decode_response = _ResponseDecoder(request_class.response)
 
-    class Compact(request_class):  # type: ignore[misc, valid-type]
+    class Compact(request_class):  # type: ignore[misc]
         def decode(self, body: bytes | bytearray) -> Any:
             return decode_response(body)
 
     return Compact
 
 
-class _ResponseDecoder(Generic[R]):
+class _ResponseDecoder:
     """Decodes the body of a response; returns ``None`` for what is left to the model."""
 
-    def __init__(self, response: type[R]) -> None:
+    def __init__(self, response: type[MailResponse]) -> None:
         self._response = response
         models = {name: _record_model(field.annotation) for name, field in response.model_fields.items()}
         ((self._records, model),) = ((name, model) for name, model in models.items() if model)
@@ -74,7 +73,7 @@ class _ResponseDecoder(Generic[R]):
         struct = msgspec.defstruct("CompactResponse", [("code", int), *fields, *others], kw_only=True)
         return msgspec.json.Decoder(struct).decode
 
-    def __call__(self, body: bytes | bytearray) -> R | None:
+    def __call__(self, body: bytes | bytearray) -> MailResponse | None:
         try:
             response = self._decoded(body)
             self._record.parse_times(getattr(response, self._records) or ())
@@ -121,7 +120,8 @@ class _RecordDecoder:
 
         :raises ValueError: the model reads one of these as one that it declares.
         """
-        record, fields = self._decode(text), _decode_fields(text)
+        record: Any = self._decode(text)
+        fields = _decode_fields(text)
         if not self._python_names.isdisjoint(fields):
             raise ValueError("a field has its name in Python")
         record.other_fields = {name: value for name, value in fields.items() if name not in self._known} or None
@@ -147,7 +147,7 @@ def _fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, Any]]:
         yield name, _TIMES[parse] if parse else field.annotation, msgspec.field(name=field.alias, **default)
 
 
-def _parser(field: FieldInfo) -> Callable[[Any], datetime | None] | None:
+def _parser(field: FieldInfo) -> Any:
     """Return what parses a time, of a field that is one."""
     for validator in field.metadata:
         assert isinstance(validator, BeforeValidator), f"{validator}: only the model checks this"
