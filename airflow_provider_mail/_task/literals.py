@@ -60,11 +60,14 @@ BOUNDS = {
     "chunk_size": Bounds(1),
     "edge_hours": Bounds(most=24),
     "keep_days": Bounds(above=True),
+    "keep_lists": Bounds(1),
+    "limit": Bounds(1),
     "lock_timeout": Bounds(1),
     "max_attachment_bytes": Bounds(1),
     "max_content_bytes": Bounds(1),
     "max_growth": Bounds(above=True),
     "max_in_flight": Bounds(1),
+    "max_rows": Bounds(1),
     "max_pushes": Bounds(1),
     "max_recipients": Bounds(1),
     "max_reject_fraction": Bounds(most=1),
@@ -311,6 +314,15 @@ def _any(name: str, value: Any) -> str | None:
     return None
 
 
+def _audience(name: str, value: Any) -> str | None:
+    results = [value] if isinstance(value, Mapping) else value
+    if isinstance(results, str | bytes) or not isinstance(results, Iterable):
+        return f"the result of a task that imports contacts is needed, such as {name}=task.output, not text"
+    if isinstance(results, Sequence) and not all(isinstance(result, Mapping) for result in results):
+        return f"the whole result of a task that imports contacts is needed, such as {name}=task.output"
+    return None
+
+
 class Kind(NamedTuple):
     """The values that arguments of a type accept.
 
@@ -330,6 +342,7 @@ class Kind(NamedTuple):
 KINDS = {
     "Collection[str]": Kind(_list_of_texts, text=True, text_inside=True, container=True),
     "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]": Kind(_rows, text_inside=True),
+    "Mapping[str, Any] | Sequence[Mapping[str, Any]]": Kind(_audience, text_inside=True, container=True),
     "Mapping[str, Any]": Kind(_mapping, text_inside=True, container=True),
     "Mapping[str, bool]": Kind(_mapping, container=True),
     "Mapping[str, str]": Kind(_mapping_of_texts, text_inside=True, container=True),

@@ -18,20 +18,29 @@ from airflow_provider_mail._task.arguments import (
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.audience import Audience
+    from airflow_provider_mail._task.audience_rows import Rows
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.recipients import Spellings
     from airflow_provider_mail._task.rejected_rows import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_plan import ImportCheckpoint, ImportPlan, Progress
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in lower case, and the properties."""
 
 UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only"]
 """Whether an import creates contacts, updates existing ones, or both."""
+
+AudienceMode: TypeAlias = Literal["add", "exact"]
+"""Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
+
+Suppress: TypeAlias = Literal["events"]
+"""Whom an import leaves out: people whose events say so."""
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""
@@ -69,10 +78,23 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     rejects_path: str | None
     on_empty: OnEmpty
     resume: bool
+    audience: AudienceMode
+    keep_lists: int
+    limit: int | None
+    max_rows: int | None
+    suppress: Suppress | None
+    suppress_sql: str | None
+    suppress_table: str | None
+    suppress_conn_id: str | None
+    dry_run: bool
+    sql_conn_id: str | None = None
+    """The connection whose database has the tables of the arguments above, where no other one is given."""
     _interrupt: Interrupt | None = None
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        from airflow_provider_mail._task.literals import is_known
+
         super().check_arguments(arguments, mapped=mapped)
         columns = arguments.get("columns")
         # `ImportPlan` checks more, but importing it would slow down the parsing of DAG files.
@@ -81,6 +103,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             isinstance(name, str) and "{" not in name for name in properties
         ):
             raise argument_error("columns: neither email nor phoneNumber is among the properties", mapped=mapped)
+        known = {name: value for name, value in arguments.items() if is_known(value)}
+        if problem := audience_problem(known, has_database="sql_conn_id" in arguments):
+            raise argument_error(problem, mapped=mapped)
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:
@@ -94,26 +119,42 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if self.rejects_path:
             spool.write(self.rejects_path)
 
+    def audience_hook(self, argument: str) -> DbApiHook:
+        """Return the hook of a database with tables about people.
+
+        :param argument: names the connection. Default: that of the source.
+        """
+        from airflow_provider_mail._task.sql import sql_hook
+
+        conn_id = getattr(self, argument) or self.sql_conn_id
+        assert conn_id, "check_arguments has checked it"
+        return sql_hook(conn_id)
+
     def reject_places(self) -> dict[str, str]:
         """Return where the rejected rows are stored, for XCom."""
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Import all rows; returns the counts."""
+        from airflow_provider_mail._task.audience import audience_of
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.import_record import import_record
         from airflow_provider_mail._task.rejected_rows import RejectSpool
         from airflow_provider_mail.api.flows.import_plan import Progress
 
+        if problem := audience_problem(vars(self), has_database=self.sql_conn_id is not None):
+            raise AirflowFailException(problem)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
-        checkpoint = import_checkpoint(context, self.log)
+        # A list that is made anew gets all rows.
+        checkpoint = import_checkpoint(context, self.log) if self.audience == "add" else None
         with self.mail_errors(), RejectSpool() as spool:
-            sandbox = self.sandbox_mode or self.hook.config.sandbox
+            audience = audience_of(self, context, progress)
+            sandbox = audience.sandbox
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
                     with self.source(context) as source:
-                        self._import(source, spool, progress, checkpoint if self.resume else None, context)
+                        self._import(source, spool, audience, checkpoint if self.resume else None, context)
                 except BaseException:
                     self._rescue_rejects(spool, import_id)
                     raise
@@ -124,13 +165,14 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                     checkpoint.clear()
                 if not progress.read:
                     self._on_nothing()
-        return self._result(progress, sandbox)
+                lists = audience.finish()
+        return self._result(progress, audience.list_name, sandbox) | lists
 
     def _import(
         self,
         source: Source,
         spool: RejectSpool,
-        progress: Progress,
+        audience: Audience,
         checkpoint: StoredImportCheckpoint | None,
         context: Context,
     ) -> None:
@@ -139,8 +181,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
-        self._interrupt = Interrupt()
-        positions, plan = self._plan(source.columns)
+        self._interrupt, progress = Interrupt(), audience.progress
+        positions, plan = self._plan(source.columns, audience.list_name)
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
         import_progress = ImportProgress(self, context, source.total)
@@ -148,7 +190,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         spellings = Spellings()
         if "email" in plan.properties:
             rows = spellings.watch(rows, plan.properties.index("email"))
-        try:
+
+        def send(rows: Rows, plan: ImportPlan, memory: ImportCheckpoint | None = checkpoint) -> None:
             import_contacts(
                 self.hook.get_conn(),
                 rows,
@@ -156,9 +199,12 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 on_reject=spool.add,
                 on_progress=import_progress,
                 progress=progress,
-                memory=checkpoint,
+                memory=memory,
                 interrupt=self._interrupt,
             )
+
+        try:
+            audience.import_rows(rows, plan, send, spool.add)
             self._warn_of_spellings(spellings)
         except BaseException:
             self.log.error(
@@ -199,7 +245,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         except Exception:
             self.log.exception("%s rejected rows could not be stored", spool.count)
 
-    def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
+    def _plan(self, columns: Sequence[str], list_name: str | None) -> tuple[list[int], ImportPlan]:
         """Return the positions of the values that are sent, and the plan with their properties."""
         from airflow_provider_mail.api.contacts import check_mapping
         from airflow_provider_mail.api.flows.import_plan import ImportPlan
@@ -217,7 +263,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return [columns.index(column) for column in mapping], ImportPlan(
             properties=tuple(mapping.values()),
             update_mode=self._mode(),
-            list_name=self.list_name,
+            list_name=list_name,
             list_description=self.list_description,
             chunk_size=self.chunk_size,
             max_in_flight=self.max_in_flight,
@@ -304,9 +350,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             )
         self.log.warning("%s", message)
 
-    def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
+    def _result(self, progress: Progress, list_name: str | None, sandbox: bool) -> dict[str, Any]:
         return {
-            "list_name": self.list_name,
+            "list_name": list_name,
             "read": progress.read,
             "accepted": progress.accepted,
             "accepted_earlier": progress.accepted_earlier,
@@ -335,3 +381,21 @@ def _pick(
         return WrongWidth.of(row if len(row) != len(positions) else [*row, None], problem)
 
     return (FileBatch([picked(row) for row in batch], getattr(batch, "lines", ())) for batch in batches)
+
+
+def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:
+    """Return why the arguments of an audience do not go together; ``None`` if they do.
+
+    :param arguments: by name; not all need to be given.
+    :param has_database: whether the source is a database.
+    """
+    exact = arguments.get("audience") == "exact"
+    if exact and arguments.get("list_name", ...) is None:
+        return "list_name: needed by audience='exact': the lists of the runs are named after it"
+    if exact and arguments.get("update_mode", "create_and_update") in ("create_only", "update_only"):
+        return "update_mode: audience='exact' needs 'create_and_update': the others may leave people off the list"
+    names = ("suppress", "suppress_sql", "suppress_table")
+    needs_database = next((name for name in names if arguments.get(name) is not None), None)
+    if needs_database and not has_database and arguments.get("suppress_conn_id", ...) is None:
+        return f"suppress_conn_id: needed by {needs_database}: the connection of the database"
+    return None

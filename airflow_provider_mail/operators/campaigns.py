@@ -65,8 +65,10 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
     :param only_save: save a draft and send nothing. Default: false.
-    :param send_list_names: the target lists; required unless ``only_save``. One name may be given as text, and a
-        template such as ``"{{ params.lists }}"`` may render to a list. (templated)
+    :param audience: whom it is sent to: the result of a task that imports contacts, or of a mapped one, as in
+        ``audience=task.output``. Lists that are named besides are added. Default: none. (templated)
+    :param send_list_names: the target lists; this or ``audience`` is required unless ``only_save``. One name may be
+        given as text, and a template such as ``"{{ params.lists }}"`` may render to a list. (templated)
     :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
     :param reply_to: the address for replies. Default: ``sender_mail``. (templated)
     :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
@@ -122,6 +124,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
         only_save: bool = False,
+        audience: Templated[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,

@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_mail._task.arguments import OnEmpty, Templated
-from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
+from airflow_provider_mail.operators._contact_import import (
+    PROPERTIES,
+    AudienceMode,
+    BaseContactImportOperator,
+    Source,
+    Suppress,
+    UpdateMode,
+)
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -30,7 +37,8 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
     did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
-    message, which is logged as a warning), ``sandbox`` and the places of the rejected rows; never rows or addresses.
+    message, which is logged as a warning), ``sandbox``, ``send_list_names`` and ``repel_list_names`` (for a campaign),
+    ``suppressed`` and the places of the rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -72,6 +80,23 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
     :param resume: let a retried task skip chunks of unchanged rows that were accepted less than a day ago. If false,
         every try sends everything. Default: true.
+    :param audience: ``add``: the contacts are added to ``list_name``, and campaigns reach everybody on it; ``exact``:
+        campaigns reach exactly the people whom the source returned and the service accepted. For that, every try fills
+        a list of its own, whose name begins with ``list_name``: give the result to ``MailCreateCampaignOperator`` as
+        ``audience``. Default: ``add``. (templated)
+    :param keep_lists: the number of runs whose lists ``audience="exact"`` keeps, this one included. Older ones are
+        deleted an hour or more after they were made, unless a campaign that is not finished names them. Default: 2.
+    :param limit: the number of rows to read from the source, to try something out. Default: all.
+    :param max_rows: the number of rows above which the task fails before the first request, unless the DAG run has the
+        parameter ``pass_brakes``. Default: none.
+    :param suppress: ``events`` leaves out people who unsubscribed, complained, were dropped, or bounced three times
+        since the last delivery, according to the table of events. Default: nobody. (templated)
+    :param suppress_sql: a query whose first column has the addresses of people to leave out. Default: none. (templated)
+    :param suppress_table: the table of events, with ``suppress``: default ``mail_events``; without it, a table whose
+        column ``email`` has the addresses of people to leave out. Default: none. (templated)
+    :param suppress_conn_id: the connection to the database of ``suppress``, ``suppress_sql`` and ``suppress_table``.
+        Default: none. (templated)
+    :param dry_run: read and check the rows, log counts and masked examples, and send nothing. Default: false.
     """
 
     path: str | ObjectStoragePath
@@ -105,6 +130,15 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
         resume: bool = True,
+        audience: Templated[AudienceMode] = "add",
+        keep_lists: int = 2,
+        limit: int | None = None,
+        max_rows: int | None = None,
+        suppress: Templated[Suppress] | None = None,
+        suppress_sql: Templated[str] | None = None,
+        suppress_table: Templated[str] | None = None,
+        suppress_conn_id: Templated[str] | None = None,
+        dry_run: bool = False,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

@@ -110,7 +110,8 @@ def test_text_files_of_every_compression(
 
     assert contacts(emulator) == EVERYBODY
     counts = {"read": 4, "accepted": 4, "accepted_earlier": 0, "rejected": 0, "requests": 1, "remarks": 0}
-    assert result == {"list_name": "all", **counts, "sandbox": False}
+    lists = {"send_list_names": ["all"], "repel_list_names": []}
+    assert result == {"list_name": "all", **counts, "sandbox": False, **lists}
 
 
 @pytest.mark.parametrize(
