@@ -223,6 +223,10 @@ def audience_list(task: Any, context: Context) -> AudienceList:
 
 def audience_of(task: Any, context: Context, progress: Progress) -> Audience:
     """Return the audience that the arguments of a task ask for."""
+    if task.changes_only:
+        from airflow_provider_mail._task.audience_changes import TrackedAudience
+
+        return TrackedAudience(task, context, progress)
     if task.audience == "exact":
         return RunAudience(task, context, progress)
     return Audience(task, context, progress)

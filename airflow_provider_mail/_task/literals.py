@@ -59,6 +59,7 @@ BOUNDS = {
     "batch_size": Bounds(1),
     "chunk_size": Bounds(1),
     "edge_hours": Bounds(most=24),
+    "full_every": Bounds(above=True),
     "keep_days": Bounds(above=True),
     "keep_lists": Bounds(1),
     "limit": Bounds(1),

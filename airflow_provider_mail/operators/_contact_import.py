@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
@@ -38,6 +39,9 @@ UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only
 
 AudienceMode: TypeAlias = Literal["add", "exact"]
 """Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
+
+OnRemoved: TypeAlias = Literal["exclude", "ignore", "delete_contact"]
+"""What to do about people whom the source no longer returns."""
 
 Suppress: TypeAlias = Literal["events"]
 """Whom an import leaves out: people whose events say so."""
@@ -87,9 +91,19 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     suppress_table: str | None
     suppress_conn_id: str | None
     dry_run: bool
+    changes_only: bool
+    state_conn_id: str | None
+    state_table: str
+    state_path: str | None
+    full_every: float | timedelta | None
+    on_removed: OnRemoved | None
+    max_change_fraction: float | None
+    max_removed_fraction: float | None
+    log_table: str | None
     sql_conn_id: str | None = None
     """The connection whose database has the tables of the arguments above, where no other one is given."""
     _interrupt: Interrupt | None = None
+    _killed = False
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
@@ -146,8 +160,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             raise AirflowFailException(problem)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
-        # A list that is made anew gets all rows.
-        checkpoint = import_checkpoint(context, self.log) if self.audience == "add" else None
+        # A list that is made anew gets all rows, and a state says more than a checkpoint.
+        plain = self.audience == "add" and not self.changes_only
+        checkpoint = import_checkpoint(context, self.log) if plain else None
         with self.mail_errors(), RejectSpool() as spool:
             audience = audience_of(self, context, progress)
             sandbox = audience.sandbox
@@ -178,10 +193,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     ) -> None:
         from airflow_provider_mail._task.import_progress import ImportProgress
         from airflow_provider_mail._task.recipients import Spellings
-        from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
-        self._interrupt, progress = Interrupt(), audience.progress
+        progress = audience.progress
         positions, plan = self._plan(source.columns, audience.list_name)
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
@@ -200,7 +214,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 on_progress=import_progress,
                 progress=progress,
                 memory=memory,
-                interrupt=self._interrupt,
+                interrupt=self.new_interrupt(),
             )
 
         try:
@@ -231,8 +245,18 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if not spellings.complete:
             self.log.warning("Too many addresses are not in small letters to compare the spelling of all.")
 
+    def new_interrupt(self) -> Interrupt:
+        """Return what ends the requests of one import when the task is killed."""
+        from airflow_provider_mail.api._core.interrupt import Interrupt
+
+        self._interrupt = Interrupt()
+        if self._killed:
+            self._interrupt.stop()
+        return self._interrupt
+
     def on_kill(self) -> None:
         """End the import: nothing more is sent, and running requests get two seconds."""
+        self._killed = True
         if self._interrupt is not None:
             self._interrupt.stop()
 
@@ -398,4 +422,26 @@ def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str
     needs_database = next((name for name in names if arguments.get(name) is not None), None)
     if needs_database and not has_database and arguments.get("suppress_conn_id", ...) is None:
         return f"suppress_conn_id: needed by {needs_database}: the connection of the database"
+    return _state_problem(arguments, has_database=has_database)
+
+
+def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:
+    """Return why the arguments of a state do not go together."""
+    if arguments.get("changes_only") is False:
+        names = ("full_every", "on_removed", "max_change_fraction", "max_removed_fraction", "log_table", "state_path")
+        useless = next((name for name in names if arguments.get(name) is not None), None)
+        return useless and f"{useless}: needs changes_only=True: without a state, nothing is compared"
+    if not arguments.get("changes_only"):
+        return None
+    if not has_database and all(arguments.get(name, ...) is None for name in ("state_conn_id", "state_path")):
+        return "state_conn_id or state_path: needed by changes_only: where the state is"
+    if arguments.get("limit") is not None:
+        return "limit: not with changes_only: people behind the limit would count as having left; use dry_run"
+    on_removed = arguments.get("on_removed")
+    if arguments.get("audience") == "exact" and on_removed == "ignore":
+        return "on_removed: 'ignore' would leave people on an audience that is to be exact"
+    if arguments.get("audience") == "add" and on_removed == "exclude":
+        return "on_removed: 'exclude' needs audience='exact': nobody is excluded from a list that others use"
+    if on_removed == "delete_contact" and arguments.get("max_removed_fraction", ...) is None:
+        return "max_removed_fraction: needed by on_removed='delete_contact': how many may be deleted in one run"
     return None

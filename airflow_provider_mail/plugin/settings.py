@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_provider_mail._task.audience_key import AUDIENCE_OPTIONS
 from airflow_provider_mail._task.import_record import IMPORT_OPTIONS
 from airflow_provider_mail._task.name_prefix import NAME_OPTIONS
 from airflow_provider_mail.webhook.settings import OPTIONS, SECTION, setting
@@ -99,7 +100,7 @@ def base_path() -> str:
 
 def config() -> dict[str, Any]:
     """Return the section for the provider information."""
-    declared = {**NAME_OPTIONS, **OPTIONS, **IMPORT_OPTIONS, **PAGE_OPTIONS}
+    declared = {**NAME_OPTIONS, **AUDIENCE_OPTIONS, **OPTIONS, **IMPORT_OPTIONS, **PAGE_OPTIONS}
     options = {name: {"version_added": "0.1.0", **option} for name, option in declared.items()}
     description = "Default names, events that the email service pushes, the counts of imports, and Airflow's page."
     return {SECTION: {"description": description, "options": options}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_mail._task.arguments import OnEmpty, Templated
@@ -11,6 +12,7 @@ from airflow_provider_mail.operators._contact_import import (
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
+    OnRemoved,
     Source,
     Suppress,
     UpdateMode,
@@ -38,7 +40,8 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
     did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
     message, which is logged as a warning), ``sandbox``, ``send_list_names`` and ``repel_list_names`` (for a campaign),
-    ``suppressed`` and the places of the rejected rows; never rows or addresses.
+    ``suppressed``, with ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and the places of the
+    rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -97,6 +100,27 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     :param suppress_conn_id: the connection to the database of ``suppress``, ``suppress_sql`` and ``suppress_table``.
         Default: none. (templated)
     :param dry_run: read and check the rows, log counts and masked examples, and send nothing. Default: false.
+    :param changes_only: send only rows that are new or whose mapped values changed since the service accepted them. It
+        needs a state, which has keyed digests and encrypted addresses; the secret is ``[mail] audience_key``, or
+        Airflow's Fernet key. A state that is missing, or another one's, or does not fit the list, is not used:
+        everybody is sent, with a warning. Default: false.
+    :param state_conn_id: the connection of the database for the state. Default: none. (templated)
+    :param state_table: the table of audiences; its members are in a table whose name ends with ``_members``. Both are
+        created when missing. Default: ``mail_audiences``. (templated)
+    :param state_path: a folder for the state instead of a database: a path or URL as Airflow's ``ObjectStoragePath``
+        takes it. Default: none. (templated)
+    :param full_every: the time after which everybody is sent again, to a new list: seconds or a timedelta. That repairs
+        what others changed at the service. Default: never.
+    :param on_removed: what to do about people whom the source no longer returns: ``exclude`` puts them on an exclusion
+        list, which campaigns to ``audience`` use; ``ignore`` forgets them; ``delete_contact`` deletes their contacts
+        permanently, and needs ``max_removed_fraction``. Default: ``exclude`` for an exact audience, else ``ignore``.
+    :param max_change_fraction: the largest share of the audience, before this run, that may join, change or leave; not
+        applied below ten people. Default: any.
+    :param max_removed_fraction: the largest share of the audience that may leave, from 0 to 1. When this, or one of the
+        two limits above, is exceeded, the task fails before the first request, unless the DAG run has the parameter
+        ``pass_brakes``. An empty source removes nobody. Default: any.
+    :param log_table: a table in the database of the state for a row per run; the changes of each person are in a table
+        whose name ends with ``_changes``. Both are created when missing. Default: none. (templated)
     """
 
     path: str | ObjectStoragePath
@@ -139,6 +163,15 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         suppress_table: Templated[str] | None = None,
         suppress_conn_id: Templated[str] | None = None,
         dry_run: bool = False,
+        changes_only: bool = False,
+        state_conn_id: Templated[str] | None = None,
+        state_table: Templated[str] = "mail_audiences",
+        state_path: Templated[str] | None = None,
+        full_every: float | timedelta | None = None,
+        on_removed: OnRemoved | None = None,
+        max_change_fraction: float | None = None,
+        max_removed_fraction: float | None = None,
+        log_table: Templated[str] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)

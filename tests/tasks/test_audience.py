@@ -48,9 +48,9 @@ def created(audience: Any, mail_name: str | None = "spring", **arguments: Any) -
     return MailCreateCampaignOperator(audience=audience, **given | arguments)
 
 
-def done(operator: Any, run_id: str = "first") -> dict[str, Any]:
-    tries = Tries()
-    tries._ti.run_id = run_id
+def done(operator: Any, run_id: str = "first", **params: Any) -> dict[str, Any]:
+    tries = Tries(params=params)
+    tries.run_id = run_id
     result: dict[str, Any] = tries.run(operator)
     return result
 
