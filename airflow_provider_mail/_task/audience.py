@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +24,7 @@ from airflow_provider_mail.api.flows.audience import AudienceList, delete_old_li
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_mail.api.flows.import_contacts import SelectedRows
     from airflow_provider_mail.api.flows.import_plan import ImportCheckpoint, ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
@@ -34,8 +35,11 @@ DEFAULT_EVENTS = "mail_events"
 class Send(Protocol):
     """Imports rows for a task, and reports progress and rejected rows as it does."""
 
-    def __call__(self, rows: Rows, plan: ImportPlan, checkpoint: ImportCheckpoint | None = None) -> None:
-        """Import rows."""
+    def __call__(self, rows: Rows, plan: ImportPlan, memory: ImportCheckpoint | None = ...) -> None:
+        """Import rows.
+
+        :param memory: the checkpoint. Default: that of the task.
+        """
 
 
 class Audience:
@@ -67,8 +71,8 @@ class Audience:
             send(rows, plan)
             return
         selected = self.selected(rows, plan)
-        if self.task.dry_run:
-            self._count(selected, plan, on_reject)
+        if self.task.is_dry_run:
+            self._only_check(selected, plan, on_reject)
             return
         if self.task.max_rows is None:
             send(selected, plan)
@@ -85,22 +89,24 @@ class Audience:
         """Whether all rows of the source are imported as they are read."""
         task = self.task
         selects = (task.limit, task.max_rows, task.suppress, task.suppress_sql, task.suppress_table)
-        return not task.dry_run and all(value is None for value in selects)
+        return not task.is_dry_run and all(value is None for value in selects)
 
     def finish(self) -> dict[str, Any]:
         """Complete the audience after all rows were accepted or rejected, and return its values for XCom."""
         return {
             **self.lists(),
             **({"suppressed": self._selection.suppressed} if self._selection else {}),
-            **({"dry_run": True} if self.task.dry_run else {}),
+            **({"dry_run": True} if self.task.is_dry_run else {}),
         }
 
     def lists(self) -> dict[str, list[str]]:
         """Return the lists that a campaign to this audience needs."""
-        name = None if self.task.dry_run else self.list_name
+        name = None if self.task.is_dry_run else self.list_name
         return {"send_list_names": [name] if name else [], "repel_list_names": []}
 
-    def selected(self, rows: Rows, plan: ImportPlan, on_suppressed: Callable[[str], object] = bool) -> Rows:
+    def selected(
+        self, rows: Rows, plan: ImportPlan, on_suppressed: Callable[[str], object] = bool
+    ) -> Iterator[SelectedRows]:
         """Return the rows that are not left out, with their numbers in the source."""
         task = self.task
         self._selection = Selection(
@@ -125,11 +131,11 @@ class Audience:
         task.log.info("%s addresses must be left out.", f"{len(suppressed):,}")
         return suppressed
 
-    def fill(self, spool: RowSpool, rows: Rows) -> None:
+    def fill(self, spool: RowSpool, rows: Iterable[SelectedRows]) -> None:
         """Read all rows, and fail before the first request when there are too many."""
         most = self.task.max_rows
         for batch in rows:
-            spool.add(batch)  # type: ignore[arg-type]
+            spool.add(batch)
             if most is not None and self.progress.read > most:
                 self.brake("max_rows", f"there are more than {most:,} rows")
 
@@ -142,7 +148,7 @@ class Audience:
             raise brake_error(argument, numbers)
         self.task.log.warning("%s: %s; it passes, as the parameter %s says.", argument, numbers, PASS_BRAKES)
 
-    def _count(self, rows: Rows, plan: ImportPlan, on_reject: Callable[[Reject], None]) -> None:
+    def _only_check(self, rows: Iterable[SelectedRows], plan: ImportPlan, on_reject: Callable[[Reject], None]) -> None:
         """Check the rows as an import does, and send nothing."""
         from dataclasses import replace
 
@@ -153,7 +159,7 @@ class Audience:
         for batch in rows:
             checked = checker.check(batch, 1)
             for reject in checked.rejects:
-                on_reject(replace(reject, row_number=batch.numbers[reject.row_number - 1]))  # type: ignore[attr-defined]
+                on_reject(replace(reject, row_number=batch.numbers[reject.row_number - 1]))
             self.progress.rejected += len(checked.rejects)
             keys = map(identity.key, batch[: MAX_EXAMPLES - len(examples)])
             examples += [masked(key) for key in keys if key]
@@ -177,7 +183,7 @@ class RunAudience(Audience):
         return str(self.new_list)
 
     def finish(self) -> dict[str, Any]:
-        if not (self.task.dry_run or self.sandbox):
+        if not (self.task.is_dry_run or self.sandbox):
             self.create_if_empty()
             self.delete_old({self.list_name})
         return super().finish()

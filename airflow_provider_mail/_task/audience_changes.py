@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.audience_state import Member
+    from airflow_provider_mail.api.flows.import_contacts import SelectedRows
     from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
@@ -63,7 +64,7 @@ class TrackedAudience(RunAudience):
         super().__init__(task, context, progress)
         self._exact = task.audience == "exact"
         self._mapped = self.new_list.part is not None
-        self._writes = not (task.dry_run or self.sandbox)
+        self._writes = not (task.is_dry_run or self.sandbox)
         ti = context["ti"]
         part = "" if self.new_list.part is None else f"/{self.new_list.part}"
         self._header = Header.new(f"{_prefix()}{ti.dag_id}/{ti.task_id}{part}")
@@ -109,7 +110,7 @@ class TrackedAudience(RunAudience):
         return {**super(RunAudience, self).finish(), **self.counts, "size": self.size}
 
     def lists(self) -> dict[str, list[str]]:
-        if self.task.dry_run:
+        if self.task.is_dry_run:
             return {"send_list_names": [], "repel_list_names": []}
         repelled = self._header.repel_list_name if self._exact and not self._new_list else ""
         return {
@@ -216,7 +217,7 @@ class TrackedAudience(RunAudience):
         suppressed: list[str] = []
         selected = self.selected(rows, self._plan, on_suppressed=lambda key: suppressed.append(self._key.person(key)))
         compared = self._compared(selected, suppressed, keep_all=everybody or (self._exact and self._mapped))
-        if everybody and not self._index.stored and self.task.max_rows is None and not self.task.dry_run:
+        if everybody and not self._index.stored and self.task.max_rows is None and not self.task.is_dry_run:
             # There is nothing to compare with, so rows are sent as they are read.
             self._send_everybody(compared, send)
             return
@@ -227,7 +228,7 @@ class TrackedAudience(RunAudience):
                 self._keep_all()
                 return
             self._check_brakes()
-            if self.task.dry_run:
+            if self.task.is_dry_run:
                 self._log_dry_run(spool)
             elif everybody or (self._mapped and self._exact and self._somebody_moved()):
                 self._reason = self._reason or "somebody left or came back, in this range of the key"
@@ -237,7 +238,9 @@ class TrackedAudience(RunAudience):
         finally:
             spool.close()
 
-    def _compared(self, rows: Rows, suppressed: list[str], *, keep_all: bool) -> Iterator[AudienceRows]:
+    def _compared(
+        self, rows: Iterable[SelectedRows], suppressed: list[str], *, keep_all: bool
+    ) -> Iterator[AudienceRows]:
         """Yield the rows that are new or whose values changed, or all, with what the state stores of them."""
         identity, key = self._identity, self._key
         counts = dict.fromkeys((UNCHANGED, JOINED, RETURNED, CHANGED), 0)
@@ -262,7 +265,7 @@ class TrackedAudience(RunAudience):
                 persons,
                 contents,
                 contents,
-                operations,  # type: ignore[attr-defined]
+                operations,
             )
             if len(places) < len(operations):
                 selected = selected.pick(places)
@@ -356,7 +359,7 @@ class TrackedAudience(RunAudience):
             generation=generation,
             send_list_name=self.list_name or "",
             repel_list_name="",
-            members=NO_MEMBERS if doubtful else self._count(generation),
+            members=NO_MEMBERS if doubtful else self._count_stored(generation),
             full_at=int(time.time()),
         )
         if old:
@@ -383,12 +386,12 @@ class TrackedAudience(RunAudience):
             return
         self._remove()
         store.write(generation, self._after_sending())
-        self._header = store.update(self._header, members=self._count(generation))
+        self._header = store.update(self._header, members=self._count_stored(generation))
         self.task.log.info(
             "Audience: %s joined, %s changed, %s left.", *(f"{self.counts[name]:,}" for name in self.counts)
         )
 
-    def _count(self, generation: str) -> int:
+    def _count_stored(self, generation: str) -> int:
         """Return the number of members that the state has, of all kinds, and note how many are in the audience."""
         counts = self._store.counts(generation)
         self.size = counts.get(MEMBER, 0)

@@ -60,7 +60,8 @@ class AudienceRows(SelectedRows):
             *([column[place] for place in places] for column in columns),
         )
 
-    def __add__(self, other: Any) -> AudienceRows:
+    def followed_by(self, other: AudienceRows) -> AudienceRows:
+        """Return these rows and others."""
         return AudienceRows(
             [*self, *other],
             [*self.numbers, *other.numbers],
@@ -78,7 +79,7 @@ def packed(batches: Iterable[AudienceRows], size: int) -> Iterator[AudienceRows]
     for batch in batches:
         places = [place for place, operation in enumerate(batch.operations) if operation]
         changed = batch if len(places) == len(batch) else batch.pick(places)
-        rest = changed if rest is None else rest + changed
+        rest = rest.followed_by(changed) if rest else changed
         while len(rest) >= size:
             yield rest if len(rest) == size else rest.pick(range(size))
             rest = rest.pick(range(size, len(rest)))

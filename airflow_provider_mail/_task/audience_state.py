@@ -135,7 +135,7 @@ class SqlStateStore:
         condition = f"{self._members.column('generation')} = {self._hook.placeholder}"
         sql = f"SELECT {columns} FROM {self._members.spelled} WHERE {condition}"
         with stream_rows(self._hook, sql, [generation]) as (_, batches):
-            yield from batches  # type: ignore[misc]
+            yield from batches
 
     def counts(self, generation: str) -> dict[str, int]:
         membership, spelled = self._members.column("membership"), self._members.column("generation")

@@ -62,6 +62,18 @@ class Source(NamedTuple):
     total: int | None
 
 
+class DryRun:
+    """The argument ``dry_run``, beside the method of that name with which Airflow renders a task for people to see."""
+
+    NAME = "_dry_run"
+
+    def __get__(self, operator: Any, owner: type) -> Any:
+        return BaseOperator.dry_run if operator is None else BaseOperator.dry_run.__get__(operator)
+
+    def __set__(self, operator: Any, value: bool) -> None:
+        vars(operator)[self.NAME] = value
+
+
 class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     """Import contacts; a subclass defines the source of the rows.
 
@@ -90,7 +102,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     suppress_sql: str | None
     suppress_table: str | None
     suppress_conn_id: str | None
-    dry_run: bool
     changes_only: bool
     state_conn_id: str | None
     state_table: str
@@ -100,8 +111,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     max_change_fraction: float | None
     max_removed_fraction: float | None
     log_table: str | None
-    sql_conn_id: str | None = None
-    """The connection whose database has the tables of the arguments above, where no other one is given."""
+    dry_run = DryRun()
     _interrupt: Interrupt | None = None
     _killed = False
 
@@ -140,9 +150,12 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         """
         from airflow_provider_mail._task.sql import sql_hook
 
-        conn_id = getattr(self, argument) or self.sql_conn_id
-        assert conn_id, "check_arguments has checked it"
-        return sql_hook(conn_id)
+        return sql_hook(getattr(self, argument) or vars(self)["sql_conn_id"])
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether nothing is sent."""
+        return bool(vars(self)[DryRun.NAME])
 
     def reject_places(self) -> dict[str, str]:
         """Return where the rejected rows are stored, for XCom."""
@@ -156,7 +169,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.rejected_rows import RejectSpool
         from airflow_provider_mail.api.flows.import_plan import Progress
 
-        if problem := audience_problem(vars(self), has_database=self.sql_conn_id is not None):
+        if problem := audience_problem(vars(self), has_database="sql_conn_id" in vars(self)):
             raise AirflowFailException(problem)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
