@@ -55,6 +55,8 @@ class Audience:
         self.progress = progress
         self.sandbox = bool(task.sandbox_mode or task.hook.config.sandbox)
         self._selection: Selection | None = None
+        self.braked = ""
+        """Which brake stopped the run, or was let pass; empty if none did."""
 
     @property
     def list_name(self) -> str | None:
@@ -144,6 +146,7 @@ class Audience:
 
         :raises AirflowFailException: with the numbers, and what to do.
         """
+        self.braked = f"{argument}: {numbers}"
         if not (self.context.get("params") or {}).get(PASS_BRAKES):
             raise brake_error(argument, numbers)
         self.task.log.warning("%s: %s; it passes, as the parameter %s says.", argument, numbers, PASS_BRAKES)
@@ -225,14 +228,3 @@ def audience_list(task: Any, context: Context) -> AudienceList:
         part=None if ti.map_index in (None, -1) else ti.map_index,
         prefix=name_prefix(),
     )
-
-
-def audience_of(task: Any, context: Context, progress: Progress) -> Audience:
-    """Return the audience that the arguments of a task ask for."""
-    if task.changes_only:
-        from airflow_provider_mail._task.audience_changes import TrackedAudience
-
-        return TrackedAudience(task, context, progress)
-    if task.audience == "exact":
-        return RunAudience(task, context, progress)
-    return Audience(task, context, progress)

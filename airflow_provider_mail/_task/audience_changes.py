@@ -89,12 +89,15 @@ class TrackedAudience(RunAudience):
         self._settings = self._key.settings(self._header.audience_id, plan, self.task.hook.config, mode)
         self._store = self._open()
         self._index = AudienceIndex()
+        started, state = time.monotonic(), "failed"
         try:
             self._claim()
             try:
                 self._import(rows, send)
+                state = "success"
             finally:
                 self._release()
+                self._log(state, time.monotonic() - started)
         except StateChangedError:
             raise AirflowException(
                 f"another run has changed the state of this audience in {self._store.name}. The next try reads it again"
@@ -209,6 +212,36 @@ class TrackedAudience(RunAudience):
                 self._header = self._store.update(self._header, claimed_by="")
             except StateChangedError:
                 self.task.log.warning("Another run has changed the state of this audience meanwhile.")
+
+    def _log(self, state: str, seconds: float) -> None:
+        """Store the log of this run, if the user wants one."""
+        from airflow_provider_mail._task.arguments import task_instance_name
+        from airflow_provider_mail._task.audience_log import log_run
+
+        task = self.task
+        if not task.log_table or not self._writes:
+            return
+        values = {
+            "import_id": task_instance_name(self.context, 250),
+            "audience": self._header.audience,
+            "mail_conn_id": task.mail_conn_id,
+            "send_list_name": self.list_name or "",
+            "repel_list_name": (self.lists()["repel_list_names"] or [None])[0],
+            "state": state,
+            "everybody": bool(self._reason),
+            "reason": self.braked or self._reason or None,
+            "size": self.size or 0,
+            "rows_read": self.progress.read,
+            "joined": self.counts["joined"],
+            "changed": self.counts["changed"],
+            "left_count": self.counts["left"],
+            "suppressed": self._selection.suppressed if self._selection else 0,
+            "rejected": self.progress.rejected,
+            "requests": self.progress.requests,
+            "seconds": seconds,
+        }
+        changes = self._index.changes() if state == "success" else ()
+        log_run(task.audience_hook("state_conn_id"), task.log_table, values, changes, task.log)
 
     # --- the run ---
 

@@ -96,9 +96,10 @@ class FileStateStore:
         for path in self._files(generation):
             remove(path)
 
-    def delete(self) -> None:
-        """Delete the row of the audience: the next run sends everybody."""
+    def delete(self, header: Header) -> None:
+        """Delete an audience: its next run sends everybody."""
         remove(self._folder / _HEADER)
+        self.drop(header.generation)
 
     def _files(self, generation: str) -> list[Any]:
         folder = self._folder
@@ -109,6 +110,16 @@ class FileStateStore:
 
     def _put(self, header: Header) -> None:
         put(self._folder / _HEADER, json.dumps(asdict(header), indent=1).encode())
+
+
+def audiences_in(path: str) -> list[Header]:
+    """Return the rows of all audiences in a folder."""
+    folder = storage_path(path, None, "state_path")
+    if not folder.fs.exists(folder.path):
+        return []
+    names = [str(name).rstrip("/").rpartition("/")[2] for name in folder.fs.ls(folder.path, detail=False)]
+    headers = (FileStateStore(path, name).read() for name in sorted(names))
+    return [header for header in headers if header is not None]
 
 
 def _write(file: IO[bytes], members: Iterable[Member]) -> None:

@@ -330,3 +330,4 @@ class AudienceIndex:
             """
         )
         yield from self._select("SELECT person, 'suppressed' FROM suppressed")
+        yield from self._select("SELECT person, 'left' FROM removed")

@@ -149,5 +149,11 @@ class SqlStateStore:
 
         load(self._hook, MEMBERS, self._members_table, ((generation, *member) for member in members))
 
+    def delete(self, header: Header) -> None:
+        """Delete an audience: its next run sends everybody."""
+        self._audiences.delete([{"audience_id": header.audience_id}])
+        if header.generation:
+            self.drop(header.generation)
+
     def drop(self, generation: str) -> None:
         self._members.delete([{"generation": generation}])

@@ -143,6 +143,16 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if self.rejects_path:
             spool.write(self.rejects_path)
 
+    def _audience(self, context: Context, progress: Progress) -> Audience:
+        """Return the audience that the arguments ask for."""
+        from airflow_provider_mail._task.audience import Audience, RunAudience
+
+        if self.changes_only:
+            from airflow_provider_mail._task.audience_changes import TrackedAudience
+
+            return TrackedAudience(self, context, progress)
+        return RunAudience(self, context, progress) if self.audience == "exact" else Audience(self, context, progress)
+
     def audience_hook(self, argument: str) -> DbApiHook:
         """Return the hook of a database with tables about people.
 
@@ -163,7 +173,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Import all rows; returns the counts."""
-        from airflow_provider_mail._task.audience import audience_of
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.import_record import import_record
         from airflow_provider_mail._task.rejected_rows import RejectSpool
@@ -177,7 +186,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         plain = self.audience == "add" and not self.changes_only
         checkpoint = import_checkpoint(context, self.log) if plain else None
         with self.mail_errors(), RejectSpool() as spool:
-            audience = audience_of(self, context, progress)
+            audience = self._audience(context, progress)
             sandbox = audience.sandbox
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
@@ -448,6 +457,8 @@ def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str |
         return None
     if not has_database and all(arguments.get(name, ...) is None for name in ("state_conn_id", "state_path")):
         return "state_conn_id or state_path: needed by changes_only: where the state is"
+    if arguments.get("log_table") is not None and not has_database and arguments.get("state_conn_id", ...) is None:
+        return "state_conn_id: needed by log_table: the connection of the database"
     if arguments.get("limit") is not None:
         return "limit: not with changes_only: people behind the limit would count as having left; use dry_run"
     on_removed = arguments.get("on_removed")

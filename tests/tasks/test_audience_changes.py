@@ -337,3 +337,22 @@ def test_the_state_beside_the_source(
         assert [result["size"], len(mailed(emulator, str(number)))] == [sizes[-1], sizes[-1]]
         if number < 2:
             crm.execute(changes[number])
+
+
+def test_a_log_of_runs_and_changes(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    arguments = {"state_conn_id": "warehouse", "log_table": "runs", "max_removed_fraction": 0.5}
+    for number, people in enumerate((NAMES, [*NAMES[1:], "eva"])):
+        done(imported(*people, **arguments), str(number))
+    with pytest.raises(AirflowFailException):
+        done(imported("eva", **arguments), "2")
+    columns = "state, everybody, reason, size, rows_read, joined, changed, left_count, requests"
+    assert warehouse.query(f"SELECT {columns} FROM runs ORDER BY finished_at, import_id") == [
+        ("success", 1, "there is no state yet", 20, 20, 20, 0, 0, 1),
+        ("success", 0, None, 20, 20, 1, 0, 1, 2),
+        ("failed", 0, "max_removed_fraction: 19 of 20 people would leave the audience, more than 0.5 of them",
+         0, 1, 0, 0, 19, 0),
+    ]  # fmt: skip
+    counted = "SELECT import_id, operation, COUNT(*) FROM runs_changes GROUP BY import_id, operation ORDER BY 1, 2"
+    assert [(run_id[-1], *rest) for run_id, *rest in warehouse.query(counted)] == [
+        ("0", "joined", 20), ("1", "joined", 1), ("1", "left", 1),
+    ]  # fmt: skip
