@@ -59,11 +59,10 @@ if TYPE_CHECKING:
         MailValidationError,
     )
     from airflow_provider_mail.api.events import EventCode, MailEvent, parse_push
-    from airflow_provider_mail.api.flows.audience import AudienceList, delete_old_lists, without_time
     from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
     from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
     from airflow_provider_mail.api.flows.create_campaign import create_campaign
-    from airflow_provider_mail.api.flows.import_contacts import SelectedRows, import_contacts
+    from airflow_provider_mail.api.flows.import_contacts import import_contacts
     from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
     from airflow_provider_mail.api.flows.validate_rows import Reject
@@ -99,11 +98,10 @@ _NAMES = {
         "MailSandboxError MailServerError MailServiceError MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
-    "flows.audience": "AudienceList delete_old_lists without_time",
     "flows.cancel_campaign": "cancel_campaign",
     "flows.configure_webhook": "configure_webhook",
     "flows.create_campaign": "create_campaign",
-    "flows.import_contacts": "SelectedRows import_contacts",
+    "flows.import_contacts": "import_contacts",
     "flows.import_plan": "ImportPlan Progress",
     "flows.statistics": "campaign_stats transactional_stats",
     "flows.validate_rows": "Reject",
@@ -121,7 +119,6 @@ __all__ = [
     "AddTemplate",
     "AsyncMailClient",
     "Attachment",
-    "AudienceList",
     "Campaign",
     "CampaignStats",
     "CancelCampaign",
@@ -180,7 +177,6 @@ __all__ = [
     "Reject",
     "RetryRule",
     "SaveWebhook",
-    "SelectedRows",
     "SendBatch",
     "SendMail",
     "Sender",
@@ -195,7 +191,6 @@ __all__ = [
     "cancel_campaign",
     "configure_webhook",
     "create_campaign",
-    "delete_old_lists",
     "find_campaign",
     "find_list",
     "find_sender",
@@ -203,7 +198,6 @@ __all__ = [
     "import_contacts",
     "parse_push",
     "transactional_stats",
-    "without_time",
 ]
 
 # End of what is generated.

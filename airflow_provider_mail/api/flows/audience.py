@@ -20,8 +20,6 @@ from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus, latest
 from airflow_provider_mail.api.flows.ensure import delete
 from airflow_provider_mail.api.lists import DeleteList, GetLists
 
-__all__ = ["AudienceList", "delete_old_lists", "without_time"]
-
 MAX_LIST_NAME_BYTES = 200
 """The specification shows no limit for the name of a list; this is that of a campaign."""
 

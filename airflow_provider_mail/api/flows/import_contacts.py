@@ -22,7 +22,7 @@ from airflow_provider_mail.api.flows.import_plan import ImportCheckpoint, Import
 from airflow_provider_mail.api.flows.upload_chunks import ChunkResult, ChunkUploader
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row, RowChecker
 
-__all__ = ["SelectedRows", "import_contacts"]
+__all__ = ["import_contacts"]
 
 
 class SelectedRows(list[Row]):
