@@ -24,8 +24,8 @@ from airflow_provider_mail.api.flows.audience import AudienceList, delete_old_li
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import SelectedRows
-    from airflow_provider_mail.api.flows.import_plan import ImportCheckpoint, ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
 DEFAULT_EVENTS = "mail_events"
@@ -193,7 +193,7 @@ class RunAudience(Audience):
 
     def create_if_empty(self) -> None:
         """Create the list if no row was accepted: an import creates it otherwise, and a campaign needs it."""
-        from airflow_provider_mail.api.flows.ensure import create
+        from airflow_provider_mail.api.flows.create_once import create
         from airflow_provider_mail.api.lists import AddList
 
         if not self.progress.accepted:
@@ -217,7 +217,7 @@ class RunAudience(Audience):
 
 def audience_list(task: Any, context: Context) -> AudienceList:
     """Return the name of a new list of this try."""
-    from airflow_provider_mail._task.name_prefix import name_prefix
+    from airflow_provider_mail._config import name_prefix
 
     ti = context["ti"]
     return AudienceList.of(

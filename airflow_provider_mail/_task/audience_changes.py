@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.audience_state import Member
-    from airflow_provider_mail.api.flows.import_contacts import SelectedRows
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
 MIN_MEMBERS_TO_COMPARE = 10
@@ -181,10 +180,8 @@ class TrackedAudience(RunAudience):
         if self._index.count(LEFT, LEAVING) > self._index.count(MEMBER):
             return f"{_DUE}: more people have left than are there"
         every = self.task.full_every
-        if every is not None:
-            seconds = every.total_seconds() if isinstance(every, timedelta) else every
-            if time.time() - header.full_at >= seconds:
-                return f"{_DUE} (full_every)"
+        if every is not None and time.time() - header.full_at >= every:
+            return f"{_DUE} (full_every)"
         return ""
 
     def _list_differs(self, list_name: str) -> str:
@@ -215,8 +212,8 @@ class TrackedAudience(RunAudience):
 
     def _log(self, state: str, seconds: float) -> None:
         """Store the log of this run, if the user wants one."""
-        from airflow_provider_mail._task.arguments import task_instance_name
         from airflow_provider_mail._task.audience_log import log_run
+        from airflow_provider_mail._task.mixin import task_instance_name
 
         task = self.task
         if not task.log_table or not self._writes:
@@ -226,7 +223,7 @@ class TrackedAudience(RunAudience):
             "audience": self._header.audience,
             "mail_conn_id": task.mail_conn_id,
             "send_list_name": self.list_name or "",
-            "repel_list_name": (self.lists()["repel_list_names"] or [None])[0],
+            "repel_list_name": next(iter(self.lists()["repel_list_names"]), None),
             "state": state,
             "everybody": bool(self._reason),
             "reason": self.braked or self._reason or None,
@@ -475,9 +472,8 @@ class TrackedAudience(RunAudience):
 
         :raises AirflowException: when the service does not accept somebody.
         """
-        from airflow_provider_mail.api.flows.ensure import create
-        from airflow_provider_mail.api.flows.import_contacts import batches, import_contacts
-        from airflow_provider_mail.api.flows.import_plan import Progress
+        from airflow_provider_mail.api.flows.create_once import create
+        from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
         from airflow_provider_mail.api.lists import AddList
 
         properties = tuple(self._plan.properties[place] for place in self._identifying_places)
@@ -509,7 +505,7 @@ class TrackedAudience(RunAudience):
     def _delete_contacts(self) -> None:
         """Delete the contacts of people whom the source no longer returns, not those whose rows are left out."""
         from airflow_provider_mail.api.contacts import DeleteContact
-        from airflow_provider_mail.api.flows.ensure import delete
+        from airflow_provider_mail.api.flows.create_once import delete
 
         place = self._identifying_places
         assert self._plan.properties[place[0]] == "email"
@@ -528,7 +524,7 @@ def _chained(*parts: Iterable[Member]) -> Iterator[Member]:
 
 
 def _prefix() -> str:
-    from airflow_provider_mail._task.name_prefix import name_prefix
+    from airflow_provider_mail._config import name_prefix
 
     return name_prefix()
 

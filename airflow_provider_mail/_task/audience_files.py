@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.audience_index import GONE, LEAVING, LEFT, MEMBER, AudienceIndex
 from airflow_provider_mail._task.audience_state import Header, StateChangedError
-from airflow_provider_mail._task.object_storage import OBJECT_STORES, put, remove, storage_path
+from airflow_provider_mail._task.files import OBJECT_STORES, put, remove, storage_path
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.audience_state import Member

@@ -2,8 +2,6 @@
 
 The state has a keyed digest of each person and of the values that were accepted, and the values that take a person off
 the audience, encrypted. So whoever reads the state without the key learns nobody's address, and cannot try addresses.
-
-The provider information imports this module: keep it cheap.
 """
 
 from __future__ import annotations
@@ -14,23 +12,11 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.webhook.settings import setting
+from airflow_provider_mail._config import setting
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan
-
-AUDIENCE_OPTIONS: dict[str, dict[str, Any]] = {
-    "audience_key": {
-        "description": "The secret from which the state of audiences (``changes_only``) is hidden, the same on all "
-        "workers. Empty: Airflow's ``[core] fernet_key``. With another one, the next run of each audience sends "
-        "everybody.",
-        "type": "string",
-        "default": "",
-        "sensitive": True,
-        "example": None,
-    },
-}
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
 PERSON_BYTES = 16
 CONTENT_BYTES = 8
@@ -62,7 +48,7 @@ class AudienceKey:
 
         # With several Fernet keys, the first one is the current one.
         fernet_key = str(conf.get("core", "fernet_key", fallback="") or "").partition(",")[0]
-        secret = setting("audience_key", AUDIENCE_OPTIONS) or fernet_key
+        secret = setting("audience_key") or fernet_key
         if not secret:
             raise AirflowFailException(
                 "changes_only: there is no secret to hide people in the state; set [mail] audience_key on every worker "

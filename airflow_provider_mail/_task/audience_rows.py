@@ -14,7 +14,7 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-    from airflow_provider_mail.api.flows.import_plan import Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress
 
 Rows = Iterable[Sequence[Sequence[Any]]]
 
@@ -89,8 +89,7 @@ def suppressed_addresses(hook: DbApiHook, *, events: str | None, sql: str | None
     :param table: a table with a column ``email``.
     :raises WarehouseError: when a query fails; never with values.
     """
-    from airflow_provider_mail.warehouse.read import stream_rows
-    from airflow_provider_mail.warehouse.stored import StoredTable
+    from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
     from airflow_provider_mail.warehouse.tables.events import EVENTS
 
     queries = [SUPPRESSING_EVENTS.format(table=StoredTable(hook, EVENTS, events).spelled)] if events else []

@@ -88,7 +88,7 @@ class SqlStateStore:
 
     def __init__(self, hook: DbApiHook, table: str, audience_id: str) -> None:
         from airflow_provider_mail._task.sql import check_tables
-        from airflow_provider_mail.warehouse.stored import StoredTable
+        from airflow_provider_mail.warehouse.read import StoredTable
         from airflow_provider_mail.warehouse.tables.audiences import AUDIENCES, MEMBERS
         from airflow_provider_mail.warehouse.tables.columns import derived_name
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from airflow_provider_mail._task.arguments import OnEmpty, Templated
+from airflow_provider_mail._task.mixin import OnEmpty, Templated
+from airflow_provider_mail._task.rules import choice
 from airflow_provider_mail.operators._contact_import import (
+    AUDIENCE_FIELDS,
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
@@ -123,6 +125,12 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         whose name ends with ``_changes``. Both are created when missing. Default: none. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "path", "object_storage_conn_id", "file_format", "compression", "encoding", "delimiter",
+        "column_names", "list_name", "list_description", "columns", "update_mode", "null_value", "rejects_path",
+        *AUDIENCE_FIELDS,
+    )  # fmt: skip
+    own_rules: ClassVar = {"file_format": choice("csv", "jsonl", "parquet")}
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
     file_format: str | None
@@ -175,11 +183,23 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, compression=compression, encoding=encoding, delimiter=delimiter,
+            column_names=column_names, list_name=list_name, list_description=list_description, columns=columns,
+            update_mode=update_mode, chunk_size=chunk_size, max_in_flight=max_in_flight, null_value=null_value,
+            max_reject_fraction=max_reject_fraction, rejects_path=rejects_path, on_empty=on_empty,
+            sandbox_mode=sandbox_mode, resume=resume,
+            audience=audience, keep_lists=keep_lists, limit=limit, max_rows=max_rows,
+            suppress=suppress, suppress_sql=suppress_sql, suppress_table=suppress_table,
+            suppress_conn_id=suppress_conn_id, dry_run=dry_run, changes_only=changes_only, state_conn_id=state_conn_id,
+            state_table=state_table, state_path=state_path, full_every=full_every, on_removed=on_removed,
+            max_change_fraction=max_change_fraction, max_removed_fraction=max_removed_fraction, log_table=log_table,
+        )  # fmt: skip
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 
         path = storage_path(self.path, self.object_storage_conn_id, "path")

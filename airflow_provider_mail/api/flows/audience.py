@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus, latest
-from airflow_provider_mail.api.flows.ensure import delete
+from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
+from airflow_provider_mail.api.flows.create_once import delete
 from airflow_provider_mail.api.lists import DeleteList, GetLists
 
 MAX_LIST_NAME_BYTES = 200
@@ -153,7 +153,7 @@ def lists_in_use(clock: ServiceClock) -> Flow[set[str]]:
     while pager.next_request is not None:
         for campaign in (yield from next_page(pager)):
             finished = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
-            if not finished or campaign.send_time_is_ahead(latest(clock)):
+            if not finished or campaign.send_time_is_ahead(clock.latest()):
                 names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
     return names
 
