@@ -490,17 +490,18 @@ class TrackedAudience(RunAudience):
                 interrupt=self.task.new_interrupt(),
             )
         except ValueError as error:
-            self._header = self._store.update(self._header, settings="")
-            raise AirflowException(f"the state is damaged ({error}): the next try sends everybody") from None
+            raise self._give_up(f"the state is damaged: {error}") from None
         self.progress.requests += progress.requests
         if rejected:
-            raise AirflowException(
-                f"{len(rejected)} people who left could not be excluded ({rejected[0].reason}): no campaign may be "
-                "sent to this audience"
-            )
+            raise self._give_up(f"{len(rejected)} people who left cannot be excluded: {rejected[0].reason}")
         if not progress.accepted:
             self.task.hook.run(create(AddList(list_name=list_name)))
         self.task.log.info("%s people were added to exclusion list %r.", f"{progress.accepted:,}", list_name)
+
+    def _give_up(self, reason: str) -> AirflowException:
+        """Distrust the state from now on, and return the error of this try."""
+        self._header = self._store.update(self._header, settings="")
+        return AirflowException(f"{reason}. The next try sends everybody, to a new list")
 
     def _delete_contacts(self) -> None:
         """Delete the contacts of people whom the source no longer returns, not those whose rows are left out."""
