@@ -61,7 +61,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
             and audience is None
             and (lists is None or (isinstance(lists, str | list | tuple) and not lists))
         ):
-            problem = "send_list_names or audience: required unless only_save is true; name at least one list"
+            problem = "send_list_names: required unless only_save is true; name at least one list, or give an audience"
             raise argument_error(problem, mapped=mapped)
 
     def request(self, context: Context) -> CreateCampaign:

@@ -1,9 +1,10 @@
 """The main job, in a real Airflow on embedded SQLite, with the email service emulated on this machine: ``make demo``.
 
 Makes a database of 100,000 customers, starts the emulator and all of Airflow's components, and runs the DAG of
-``mail_campaign.py``, twice: between the runs a customer unsubscribes, and is not mailed again. Then shows the statistics
-table: when the campaigns have just gone out, and as ``mail_daily_statistics.py`` restates them on the next two (emulated)
-days. At the end, it shows the events that the service pushed, also those of the mails of ``mail_transactional.py``.
+``mail_campaign.py``, twice: between the runs a customer unsubscribes, and is not mailed again. Then shows the
+statistics table: when the campaigns have just gone out, and as ``mail_daily_statistics.py`` restates them on the next
+two (emulated) days. At the end, it shows the events that the service pushed, also those of the mails of
+``mail_transactional.py``.
 """
 
 from __future__ import annotations
