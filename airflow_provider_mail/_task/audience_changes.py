@@ -112,6 +112,9 @@ class TrackedAudience(RunAudience):
 
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
         self._identity, self._plan = Identity(plan.properties), plan
+        properties = plan.properties
+        # With the name: an import without one would reset it.
+        self._identifying = [properties.index(name) for name in ("email", "phoneNumber", "name") if name in properties]
         mode = f"{self.task.audience}/{self.task.on_removed}/{self.task.list_name}"
         self._settings = self._key.settings(self._header.audience_id, plan, self.task.hook.config, mode)
         self._decide()
@@ -314,19 +317,12 @@ class TrackedAudience(RunAudience):
             )
             if len(places) < len(operations):
                 selected = selected.pick(places)
-            selected.sealed = key.seal(map(self._identifying, selected))
+            selected.sealed = key.seal(
+                [row[place] if place < len(row) else None for place in self._identifying] for row in selected
+            )
             yield selected
         if suppressed:
             self._index.suppress(suppressed)
-
-    def _identifying(self, row: Any) -> list[Any]:
-        """Return the values with which the person is excluded: an import without a name would reset it."""
-        return [row[place] if place < len(row) else None for place in self._identifying_places]
-
-    @property
-    def _identifying_places(self) -> list[int]:
-        properties = self._plan.properties
-        return [properties.index(name) for name in ("email", "phoneNumber", "name") if name in properties]
 
     def _keep_all(self) -> None:
         """Remove nobody: the source may be empty by mistake. A campaign reaches nobody, whom it returned."""
@@ -487,7 +483,7 @@ class TrackedAudience(RunAudience):
         from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
         from airflow_provider_mail.api.lists import AddList
 
-        properties = tuple(self._plan.properties[place] for place in self._identifying_places)
+        properties = tuple(self._plan.properties[place] for place in self._identifying)
         plan = replace(self._plan, properties=properties, list_name=list_name, list_description="Left the audience")
         rejected: list[Reject] = []
         rows = (self._key.unseal(member[2]) for member in members)
@@ -519,8 +515,7 @@ class TrackedAudience(RunAudience):
         from airflow_provider_mail.api.contacts import DeleteContact
         from airflow_provider_mail.api.flows.create_once import delete
 
-        place = self._identifying_places
-        assert self._plan.properties[place[0]] == "email"
+        assert self._plan.properties[self._identifying[0]] == "email"
         deleted = 0
         for member in self._index.absent(MEMBER, LEAVING, suppressed=False):
             if email := self._key.unseal(member[2])[0]:
