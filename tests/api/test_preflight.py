@@ -51,6 +51,7 @@ def sender(domain: str) -> dict[str, str]:
 
 UNVERIFIED = "is not verified: check its DNS entries for SPF, DMARC"
 NO_LIST = "there is no list"
+NO_WORD = "no word for unsubscribing was found; if yours is another, set unsubscribe_pattern"
 COUNT, NEWS = "42 contacts in the target lists", {"compare_with": "news"}
 FILE = {"attachment": {"file_name": "a.txt", "file_data": "QUJDRA=="}}
 
