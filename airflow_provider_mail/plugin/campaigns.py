@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -56,6 +56,7 @@ STATES: Mapping[str, tuple[int, str]] = {
 }
 """Status of a send task, and when it is to be sent, by the name of the state; the other campaigns are sent."""
 
+_accounts: TtlCache[Sequence[str]] = TtlCache()
 _lists: TtlCache[Sequence[str]] = TtlCache()
 
 
@@ -87,9 +88,9 @@ class Filter:
         """The query of the address; what is not asked for is left out."""
         names = {"list_name": "list", "first": "from", "last": "to"}
         return {
-            names.get(field.name, field.name): getattr(self, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
+            names.get(part.name, part.name): getattr(self, part.name)
+            for part in fields(self)
+            if getattr(self, part.name) != part.default
         }
 
     @property
@@ -107,7 +108,7 @@ class Found:
     """One page of campaigns.
 
     :param total: how many there are on all pages.
-    :param accounts: the connections of all accounts with a campaign that matches.
+    :param accounts: the connections of all accounts.
     :param lists: the lists that the filter offers.
     """
 
@@ -129,34 +130,29 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Found:
     :param zone: the zone in which its days begin.
     """
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
-    joined, conditions, parameters = _filtered(reader, wanted, zone)
-    matching = f"FROM ({source(reader)}) AS a{joined}{_where(conditions)}"
-    sums = ", ".join(f"SUM({name}) AS {name}" for name in COUNTS)
-    counted = reader.rows(
-        f"SELECT mail_conn_id, COUNT(*) AS found, {sums} {matching} GROUP BY mail_conn_id", parameters
-    )
-    accounts = sorted({str(row["mail_conn_id"]) for row in counted} | set(filter(None, [wanted.account])))
-    if wanted.account:
-        counted = [row for row in counted if row["mail_conn_id"] == wanted.account]
-        matching = f"FROM ({source(reader)}) AS a{joined}{_where([*conditions, 'mail_conn_id = ?'])}"
-        parameters = [*parameters, wanted.account]
+    accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
+    has_accounts = len(accounts) > 1 and not wanted.account
+    matching = _matching(reader, wanted, zone)
     expression, direction = SORTS[wanted.sort]
-    names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
     order = f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, mail_name, mail_conn_id"
-    statement = f"SELECT {names} {matching} ORDER BY {order}"
+    names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
 
-    def rows(count: int, offset: int = 0) -> Sequence[Sequence[Any]]:
-        found = reader.rows(reader.limited(statement, count, offset), parameters)
-        return _with_tasks(reader, found, len(accounts) > 1 and not wanted.account)
+    def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
+        statement = f"SELECT {names}{totals} {matching.sql} ORDER BY {order}"
+        return reader.rows(reader.limited(statement, count, offset), matching.parameters)
 
-    total = sum(int(row["found"]) for row in counted)
+    # With the page, so that the statement is run once.
+    totals = "".join(f", SUM({name}) OVER () AS total_{name}" for name in COUNTS) + ", COUNT(*) OVER () AS total"
+    found = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE, totals)
+    counted = found[:1] or (read(1, 0, totals) if wanted.page > 1 else [])
+    total = int(counted[0]["total"]) if counted else 0
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        rows(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE),
-        _total(counted, total) if total > 1 else (),
-        lambda: rows(CSV_ROWS),
+        _with_tasks(reader, found, has_accounts),
+        _total(counted[0], total) if total > 1 else (),
+        lambda: _with_tasks(reader, read(CSV_ROWS), has_accounts),
     )
     return Found(table, total, accounts, lists(reader), wanted)
 
@@ -168,62 +164,96 @@ def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
     return Column(label, kind, sort=wanted.address(sort=name, page=1), sorted=direction if name == wanted.sort else "")
 
 
-def _total(counted: Sequence[Row], total: int) -> Sequence[Any]:
-    sent, opens, clicks, bounces, unsubscribed = (sum(int(row[name] or 0) for row in counted) for name in COUNTS)
+def _total(row: Row, total: int) -> Sequence[Any]:
+    """The last row of the table, from the totals in another one."""
+    sent, opens, clicks, bounces, unsubscribed = (int(row[f"total_{name}"] or 0) for name in COUNTS)
     rates = (rate(opens, sent), rate(clicks, sent), rate(clicks, opens), rate(bounces, sent), rate(unsubscribed, sent))
     return (f"All {total:,}", "", "", "", "", sent, *rates)
 
 
-def _where(conditions: Sequence[str]) -> str:
-    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+@dataclass
+class _Matching:
+    """What follows SELECT for the campaigns that match a filter.
 
+    :param joins: joins behind the statement for all campaigns.
+    :param in_joins: their parameters.
+    :param in_conditions: the parameters of the conditions, which come behind them.
+    """
 
-def _filtered(reader: Reader, wanted: Filter, zone: ZoneInfo) -> tuple[str, Sequence[str], Sequence[Any]]:
-    """The joins and the conditions of a filter, with the parameters of both; the account is left out."""
-    joins, conditions = [], []
-    in_joins: list[Any] = []
-    in_conditions: list[Any] = []
-    has_tasks = reader.has("campaigns")
+    reader: Reader
+    joins: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
+    in_joins: list[Any] = field(default_factory=list)
+    in_conditions: list[Any] = field(default_factory=list)
 
-    def tasks(name: str, condition: str, parameters: Sequence[Any], kind: str = "") -> None:
-        """Join the names of the campaigns whose task fulfills a condition."""
-        joins.append(
+    @property
+    def sql(self) -> str:
+        where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+        return f"FROM ({source(self.reader)}) AS a{''.join(self.joins)}{where}"
+
+    @property
+    def parameters(self) -> Sequence[Any]:
+        return [*self.in_joins, *self.in_conditions]
+
+    def where(self, condition: str, *parameters: Any) -> None:
+        self.conditions.append(condition)
+        self.in_conditions.extend(parameters)
+
+    def join_tasks(self, name: str, condition: str, *parameters: Any, kind: str = "") -> None:
+        """Join the names of the campaigns whose send task fulfills a condition.
+
+        :param name: the name of the join, different for each.
+        """
+        self.joins.append(
             f" {kind}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
-            f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
+            f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
             f"ON {name}_account = mail_conn_id AND {name}_name = mail_name"
         )
-        in_joins.extend(parameters)
+        self.in_joins.extend(parameters)
 
+
+def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> _Matching:
+    matching = _Matching(reader)
     if wanted.q:
-        pattern = f"%{_escaped(wanted.q.lower())}%"
-        of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
-        if has_tasks:
-            tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", [pattern], "LEFT ")
-            of_name = f"({of_name} OR subjects_name IS NOT NULL)"
-        conditions.append(of_name)
-        in_conditions.append(pattern)
-    if wanted.list_name and has_tasks:
-        # Databases write other letters than those of ASCII as they are, or as JSON escapes them.
-        texts = {json.dumps(wanted.list_name, ensure_ascii=ascii_only) for ascii_only in (False, True)}
-        text = reader["campaigns"].as_text("rcpt_list_names")
-        either = " OR ".join(f"{text} LIKE ? ESCAPE '!'" for _ in texts)
-        tasks("sent_lists", f"({either})", [f"%{_escaped(text)}%" for text in sorted(texts)])
-    if wanted.state in STATES and has_tasks:
+        _by_text(matching, wanted.q)
+    if reader.has("campaigns"):
+        _by_task(matching, wanted)
+    elif wanted.list_name or wanted.state in STATES:
+        matching.where("1 = 0")
+    if wanted.first:
+        matching.where("sent_at >= ?", start_of_day(reader, wanted.first, zone))
+    if wanted.last:
+        matching.where("sent_at < ?", start_of_day(reader, wanted.last + datetime.timedelta(days=1), zone))
+    if wanted.account:
+        matching.where("mail_conn_id = ?", wanted.account)
+    return matching
+
+
+def _by_text(matching: _Matching, text: str) -> None:
+    pattern = f"%{_escaped(text.lower())}%"
+    of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
+    if matching.reader.has("campaigns"):
+        matching.join_tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", pattern, kind="LEFT ")
+        of_name = f"({of_name} OR subjects_name IS NOT NULL)"
+    matching.where(of_name, pattern)
+
+
+def _by_task(matching: _Matching, wanted: Filter) -> None:
+    """List and state, which only send tasks have."""
+    if wanted.list_name:
+        # Databases write letters beyond ASCII as they are, or as JSON escapes them.
+        names = sorted({json.dumps(wanted.list_name, ensure_ascii=is_ascii) for is_ascii in (False, True)})
+        lists_as_text = matching.reader["campaigns"].as_text("rcpt_list_names")
+        condition = " OR ".join(f"{lists_as_text} LIKE ? ESCAPE '!'" for _ in names)
+        matching.join_tasks("sent_lists", f"({condition})", *(f"%{_escaped(name)}%" for name in names))
+    if wanted.state in STATES:
         status, when = STATES[wanted.state]
-        tasks("states", "mail_status = ?", [status])
+        matching.join_tasks("states", "mail_status = ?", status)
         if when:
-            conditions.append(when)
-            in_conditions.append(_time(reader, datetime.datetime.now(datetime.UTC)))
-    elif wanted.state and has_tasks:
-        tasks("states", "mail_status IN (-1, 1, 4)", [], "LEFT ")
-        conditions.append("states_name IS NULL")
-    for day, days, comparison in ((wanted.first, 0, ">="), (wanted.last, 1, "<")):
-        if day:
-            conditions.append(f"sent_at {comparison} ?")
-            in_conditions.append(start_of_day(reader, day + datetime.timedelta(days), zone))
-    if not has_tasks and (wanted.list_name or wanted.state in STATES):
-        conditions.append("1 = 0")
-    return "".join(joins), conditions, [*in_joins, *in_conditions]
+            matching.where(when, _time(matching.reader, datetime.datetime.now(datetime.UTC)))
+    elif wanted.state == "sent":
+        matching.join_tasks("states", "mail_status IN (-1, 1, 4)", kind="LEFT ")
+        matching.where("states_name IS NULL")
 
 
 def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:
@@ -312,6 +342,19 @@ def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Seq
         ):
             tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
     return tasks
+
+
+def _known_accounts(reader: Reader) -> Sequence[str]:
+    """The accounts of all campaigns, as they were at most ten minutes ago."""
+
+    def read() -> Sequence[str]:
+        return [
+            str(row["mail_conn_id"])
+            for row in reader.rows(f"SELECT DISTINCT mail_conn_id FROM ({source(reader)}) AS a")
+        ]
+
+    tables = [reader.identity(what) for what in ("campaign_stats", "campaigns") if reader.has(what)]
+    return _accounts.get(tuple(tables), read)
 
 
 def lists(reader: Reader) -> Sequence[str]:
