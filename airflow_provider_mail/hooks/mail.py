@@ -58,6 +58,8 @@ class MailHook(BaseHook):
 
     :param mail_conn_id: the connection, of type ``mail``; read at first use. Default: ``mail_default``.
     :param logger_name: the name of the hook's logger. Default: derived from the class.
+    :param before_request: called before each HTTP request; a ``MailError`` that it raises prevents the request.
+        Default: nothing is called.
     """
 
     conn_name_attr = "mail_conn_id"
@@ -65,9 +67,16 @@ class MailHook(BaseHook):
     conn_type = CONN_TYPE
     hook_name = HOOK_NAME
 
-    def __init__(self, mail_conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:
+    def __init__(
+        self,
+        mail_conn_id: str = default_conn_name,
+        *,
+        logger_name: str | None = None,
+        before_request: OnRequest | None = None,
+    ) -> None:
         super().__init__(logger_name=logger_name)
         self.mail_conn_id = mail_conn_id
+        self._before_request = before_request
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -156,10 +165,18 @@ class MailHook(BaseHook):
         return AsyncMailClient(config, on_request=on_request)
 
     def _on_request(self) -> OnRequest | None:
-        """Return the function that counts each request; ``None`` if Airflow does not send metrics."""
+        """Return what is called before each request: the check of this hook, and the count if Airflow sends metrics."""
         from airflow_provider_mail._metrics import prepare
 
-        return self._count_request if prepare() else None
+        check, count = self._before_request, self._count_request if prepare() else None
+        if check is None or count is None:
+            return check or count
+
+        def check_and_count(request: RequestAttempt) -> None:
+            check(request)
+            count(request)
+
+        return check_and_count
 
     def _count_request(self, request: RequestAttempt) -> None:
         """Add a request to Airflow's metrics."""

@@ -103,13 +103,17 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.import_record import import_record
         from airflow_provider_mail._task.rejected_rows import RejectSpool
+        from airflow_provider_mail.api.contacts import ImportContacts
         from airflow_provider_mail.api.flows.import_plan import Progress
+        from airflow_provider_mail.hold import HoldCheck
 
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
         checkpoint = import_checkpoint(context, self.log)
         with self.mail_errors(), RejectSpool() as spool:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
+            if not sandbox:
+                HoldCheck()(ImportContacts.path)
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
                     with self.source(context) as source:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -32,7 +33,7 @@ CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
-class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
+class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampaignOperator):
     """Create a campaign to contact lists, exactly once, regardless of the number of tries.
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first. A campaign of

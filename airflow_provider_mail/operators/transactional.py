@@ -18,6 +18,7 @@ from airflow_provider_mail._task.arguments import (
     task_instance_name,
     unwrap,
 )
+from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class MailSendOperator(BaseSendOperator):
         return nullcontext([Chunk.of(0, request, recipients=len(to))])
 
 
-class BaseSendBatchOperator(BaseSendOperator):
+class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     """Send many personalized messages, at most once each; a subclass defines the source of the messages."""
 
     values_from: ClassVar[str] = "correct the tag or the params of the messages, give a default in mail_params"

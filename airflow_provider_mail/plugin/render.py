@@ -9,9 +9,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from airflow_provider_mail.hold import RELEASE, stored_hold
 from airflow_provider_mail.plugin import charts
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path
 
@@ -51,6 +53,15 @@ def _address(path: str, **query: object) -> str:
     return f"{path}?{urlencode({name: str(value) for name, value in query.items() if value not in ('', None)})}"
 
 
+def _hold() -> str:
+    """What every page says while mass mail is held; empty otherwise."""
+    try:
+        hold = stored_hold()
+    except SQLAlchemyError:
+        return "It is not known whether mass mail is held: Airflow's database cannot be read."
+    return f"All mass mail is held, {hold}. To go on, {RELEASE}." if hold else ""
+
+
 def _version() -> str:
     digest = hashlib.sha256()
     for name in STATIC_FILES:
@@ -66,7 +77,7 @@ _environment = Environment(
     lstrip_blocks=True,
 )
 _environment.filters |= {"number": _number, "percent": _percent, "time": _time}
-_environment.globals |= {"address": _address, "charts": charts, "menu": MENU, "version": _version()}
+_environment.globals |= {"address": _address, "charts": charts, "hold": _hold, "menu": MENU, "version": _version()}
 
 
 def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:

@@ -75,7 +75,7 @@ class RequestAttempt(NamedTuple):
 
 
 OnRequest: TypeAlias = Callable[[RequestAttempt], None]
-"""Called before each HTTP request; must not raise or block."""
+"""Called before each HTTP request; must not block. A `MailError` that it raises prevents the request."""
 
 Steps: TypeAlias = Generator[Call | Pause | Concurrent | MailRequest[Any], Any, R]
 
