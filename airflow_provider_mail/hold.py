@@ -139,9 +139,7 @@ def set_hold(*, set_by: str, reason: str = "") -> Hold:
     hold = Hold(set_by=set_by, set_at=datetime.now(UTC).isoformat(timespec="seconds"), reason=reason)
     _variable().set(VARIABLE, json.dumps(asdict(hold)), description="Mass mail is held while this Variable exists")
     if current_hold() is None:
-        raise MailError(
-            f"the Variable {VARIABLE!r} was not stored: nothing is held. Set it in Airflow's user interface"
-        )
+        raise MailError(f"the Variable {VARIABLE!r} was not stored: nothing is held. Set it in Airflow's interface")
     return hold
 
 
@@ -155,8 +153,8 @@ def release_hold() -> Hold | None:
         _variable().delete(VARIABLE)
         if current_hold() is not None:
             raise MailError(
-                f"the Variable {VARIABLE!r} is still set: delete it in Airflow's user interface, and in the environment "
-                f"of workers and API servers (AIRFLOW_VAR_{VARIABLE.upper()})"
+                f"the Variable {VARIABLE!r} is still set: delete it in Airflow's interface, and in the environment of "
+                f"workers and API servers (AIRFLOW_VAR_{VARIABLE.upper()})"
             )
     return hold
 

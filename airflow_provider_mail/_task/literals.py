@@ -17,6 +17,8 @@ from functools import cache
 from math import inf
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+from airflow_provider_mail.send_window import SendWindow
+
 PACKAGE = "airflow_provider_mail."
 
 LIMITS = {
@@ -307,6 +309,12 @@ def _sequence_or_mapping(name: str, value: Any) -> str | None:
     return None if isinstance(value, Mapping) else _list(name, value)
 
 
+def _send_window(name: str, value: Any) -> str | None:
+    return (
+        None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(timezone='Europe/Berlin')"
+    )
+
+
 def _any(name: str, value: Any) -> str | None:
     return None
 
@@ -339,6 +347,7 @@ KINDS = {
     # The values do not stay text: the database may need numbers.
     "Sequence[Any] | Mapping[str, Any]": Kind(_sequence_or_mapping, container=True),
     "Sequence[int]": Kind(_list_of_numbers, container=True),
+    "SendWindow": Kind(_send_window),
     "Sequence[str]": Kind(_list_of_texts, text=True, text_inside=True, container=True),
     "bool": Kind(_flag),
     "datetime": Kind(_any),

@@ -85,8 +85,8 @@ class MailClient(_Client[httpx.Client]):
 
     :param config: the client's settings.
     :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
-        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the request.
-        Default: nothing is called.
+        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the
+        request. Default: nothing is called.
     """
 
     def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
@@ -202,8 +202,8 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
 
     :param config: the client's settings.
     :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
-        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the request.
-        Default: nothing is called.
+        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the
+        request. Default: nothing is called.
     """
 
     def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:

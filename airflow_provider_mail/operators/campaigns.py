@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
+    from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
 
@@ -65,6 +66,9 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
+    :param send_window: the hours and days at which it may go out, see
+        :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
+        and no try sends after that opening has closed. Default: at any time.
     :param only_save: save a draft and send nothing. Default: false.
     :param send_list_names: the target lists; required unless ``only_save``. One name may be given as text, and a
         template such as ``"{{ params.lists }}"`` may render to a list. (templated)
@@ -107,6 +111,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
 
     operator_extra_links = (MailCampaignLink(),)
 
+    send_date: Any
     on_incomplete: OnIncomplete
     send_again: bool
     wait_for_completion: bool
@@ -122,6 +127,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         content: Templated[str] | None = None,
         allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
+        send_window: SendWindow | None = None,
         only_save: bool = False,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
@@ -169,6 +175,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
 
         with self.mail_errors():
             request = self.request(context)
+            request = request.model_copy(update={"send_date": self.fit_window(request.send_date, context)})
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             creation = self._create(request, sandbox, context)
         if creation.incomplete:
@@ -235,7 +242,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
             on_incomplete=self.on_incomplete,
             memory=state,
             clock=self.hook.get_conn().service_clock,
-            allow_past_send_date=self.allow_past_send_date,
+            # Within the window, a campaign that is created later than planned is sent at once.
+            allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
             not_older_than=self.not_older_than(context),
         )
         try:

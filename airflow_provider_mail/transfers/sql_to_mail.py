@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
 
@@ -207,6 +208,9 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         ``params``); those of a row take precedence, unless they are missing or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
+    :param send_window: the hours and days at which it may go out, see
+        :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
+        and no try sends after that opening has closed. Default: at any time.
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
@@ -262,6 +266,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         mail_params: Templated[Mapping[str, Any]] | None = None,
         reply_to: Templated[str] | None = None,
         send_date: Templated[datetime] | None = None,
+        send_window: SendWindow | None = None,
         category: Templated[str] | None = None,
         campaign: Templated[str] | None = None,
         track_open: bool = False,

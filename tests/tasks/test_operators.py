@@ -79,7 +79,7 @@ UNTEMPLATED = {
     "max_pushes", "max_reject_fraction", "max_removed_fraction", "min_interval", "mode", "on_change",
     "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unfilled_tag", "on_unstorable", "only_save", "page_size",
     "poke_interval", "poll_error_timeout", "replace", "resume", "retention_days", "rows_per_file", "sandbox_mode",
-    "send_again", "snapshots", "stable_checks", "timeout", "tolerance", "tolerance_fraction", "track_click",
+    "send_again", "send_window", "snapshots", "stable_checks", "timeout", "tolerance", "tolerance_fraction", "track_click",
     "track_open", "trans_callback_url_extra_update_mode", "versions_per_request", "wait_for_completion",
 }
 """What is not a value of the service or of a database: a template does not decide how a task works."""
