@@ -71,6 +71,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_mail.sensors.campaigns",
                     "airflow_provider_mail.sensors.events",
+                    "airflow_provider_mail.sensors.gate",
                     "airflow_provider_mail.sensors.senders",
                     "airflow_provider_mail.sensors.stats",
                 ],

@@ -60,17 +60,22 @@ class Bounds(NamedTuple):
 BOUNDS = {
     "batch_size": Bounds(1),
     "chunk_size": Bounds(1),
+    "confidence": Bounds(0.5, 0.999_999),
     "edge_hours": Bounds(most=24),
     "keep_days": Bounds(above=True),
     "lock_timeout": Bounds(1),
     "max_attachment_bytes": Bounds(1),
     "max_content_bytes": Bounds(1),
     "max_growth": Bounds(above=True),
+    "max_hard_bounce": Bounds(most=1),
     "max_in_flight": Bounds(1),
     "max_pushes": Bounds(1),
     "max_recipients": Bounds(1),
     "max_reject_fraction": Bounds(most=1),
     "max_removed_fraction": Bounds(most=1),
+    "max_soft_bounce": Bounds(most=1),
+    "max_spam": Bounds(most=1),
+    "max_unsubscribe": Bounds(most=1),
     "page_size": Bounds(1, 1000),
     "poke_interval": Bounds(above=True),
     "rows_per_file": Bounds(1),
@@ -310,9 +315,7 @@ def _sequence_or_mapping(name: str, value: Any) -> str | None:
 
 
 def _send_window(name: str, value: Any) -> str | None:
-    return (
-        None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(timezone='Europe/Berlin')"
-    )
+    return None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(end='17:00')"
 
 
 def _any(name: str, value: Any) -> str | None:

@@ -58,8 +58,8 @@ class SendGuardMixin(MailTaskMixin):
             return
         if self._closes is not None and self.hook.get_conn().service_clock.now() >= self._closes:
             raise MailValidationError(
-                f"send_window: closed at {self._closes:%Y-%m-%dT%H:%M:%SZ}: this request was not sent. To send it in the "
-                "next opening, clear the task",
+                f"send_window: closed at {self._closes:%Y-%m-%dT%H:%M:%SZ}: this request was not sent. To send it in "
+                "the next opening, clear the task",
                 operation=request.operation,
             )
         self._check_hold(request.operation)

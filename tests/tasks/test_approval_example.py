@@ -33,17 +33,19 @@ def newsletter(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase, 
 class Person:
     """A user who looks every minute for a question, and responds to it as the user interface does."""
 
-    def __init__(self, clock: Clock, choice: str) -> None:
+    def __init__(self, clock: Clock, choice: str, dag_id: str = "mail_approval", task_id: str = "approve") -> None:
         self.asked: list[dict[str, Any]] = []
+        self._dag_id, self._task_id = dag_id, task_id
         self._clock, self._choice = clock, choice
         clock.after(60, self._look)
 
     def _look(self) -> None:
-        path = "/dags/mail_approval/dagRuns/~/hitlDetails?response_received=false"
+        path = f"/dags/{self._dag_id}/dagRuns/~/hitlDetails?response_received=false"
         for question in airflow_api().request("GET", path).json()["hitl_details"]:
             task = question["task_instance"]
             if task["state"] != "running":  # else it is about to wait, and does not yet
-                where = f"/dags/mail_approval/dagRuns/{task['dag_run_id']}/taskInstances/approve/-1/hitlDetails"
+                run = f"/dags/{self._dag_id}/dagRuns/{task['dag_run_id']}"
+                where = f"{run}/taskInstances/{self._task_id}/-1/hitlDetails"
                 airflow_api().request("PATCH", where, json={"chosen_options": [self._choice], "params_input": {}})
                 self.asked.append(question)
         if not self.asked:

@@ -47,6 +47,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "MailSenderSensor": {"sender_email": "new.example.com"},
     "MailSendOperator": {
         "sender_mail": "news@example.com", "to": "ada@example.com", "subject": "a", "content": "<p></p>"},
+    "MailStatsGateOperator": {"mail_name": "a", "max_hard_bounce": 0.02},
     "MailStatsSettledSensor": {"mail_name": "a"},
     "ObjectStorageToMailContactsOperator": {"path": "file:///people.csv"},
     "SqlToMailBatchOperator": {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
@@ -79,8 +80,8 @@ UNTEMPLATED = {
     "max_pushes", "max_reject_fraction", "max_removed_fraction", "min_interval", "mode", "on_change",
     "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unfilled_tag", "on_unstorable", "only_save", "page_size",
     "poke_interval", "poll_error_timeout", "replace", "resume", "retention_days", "rows_per_file", "sandbox_mode",
-    "send_again", "send_window", "snapshots", "stable_checks", "timeout", "tolerance", "tolerance_fraction", "track_click",
-    "track_open", "trans_callback_url_extra_update_mode", "versions_per_request", "wait_for_completion",
+    "send_again", "send_window", "snapshots", "stable_checks", "timeout", "tolerance", "tolerance_fraction",
+    "track_click", "track_open", "trans_callback_url_extra_update_mode", "versions_per_request", "wait_for_completion",
 }
 """What is not a value of the service or of a database: a template does not decide how a task works."""
 # fmt: on
