@@ -58,6 +58,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_mail.operators.events",
                     "airflow_provider_mail.operators.lists",
                     "airflow_provider_mail.operators.preflight",
+                    "airflow_provider_mail.operators.seed_test",
                     "airflow_provider_mail.operators.senders",
                     "airflow_provider_mail.operators.templates",
                     "airflow_provider_mail.operators.transactional",

@@ -73,6 +73,7 @@ BOUNDS = {
     "max_recipients": Bounds(1),
     "max_reject_fraction": Bounds(most=1),
     "max_removed_fraction": Bounds(most=1),
+    "max_seeds": Bounds(1),
     "max_soft_bounce": Bounds(most=1),
     "max_spam": Bounds(most=1),
     "max_unsubscribe": Bounds(most=1),
@@ -97,7 +98,7 @@ SEEN_ARGUMENTS = {
 }
 """The arguments whose values recipients see. HTML and text must not be blank, even if the DAG file has blank text."""
 
-ONE_OR_MORE = ("send_list_names", "repel_list_names", "service_tags")
+ONE_OR_MORE = ("send_list_names", "repel_list_names", "seed_list_names", "service_tags")
 """Lists for which a single text may be given."""
 
 BLANK_IS_DEFAULT = ("end_day", "send_date", "sender_name", "start_day", "subject", "template_subject")

@@ -18,6 +18,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
+    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
 
 CONN_TYPE = "mail"
 HOOK_NAME = "Mail"
@@ -83,6 +84,14 @@ FIELDS: dict[str, Field] = {
     "max_in_flight": Field(
         "Requests in flight", "Maximum number of concurrent requests of each task. Default: 16.",
         kind="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
+    ),
+    "max_campaigns_per_day": Field(
+        "Campaigns per day", "Tasks create no more campaigns for one day (UTC). Default: no limit.",
+        kind="integer", schema={"minimum": 0, **_NETWORK},
+    ),
+    "max_recipients_per_day": Field(
+        "Recipients per day", "Tasks create no campaign with which a day (UTC) would have more. Default: no limit.",
+        kind="integer", schema={"minimum": 0, **_NETWORK},
     ),
     "ca_bundle": Field(
         "CA bundle", "PEM file of certificates to trust in addition to the default ones.", schema=_NETWORK
@@ -196,6 +205,23 @@ def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
             message = message.replace(f"{name}:", f"{label}:")
         raise MailConfigError(f"connection {connection.conn_id!r}: {message}") from None
     return config
+
+
+def campaign_caps(connection: ConnectionLike) -> CampaignCaps:
+    """Return the limits of a day.
+
+    :raises MailConfigError: naming the field that is no whole number.
+    """
+    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
+
+    fields = fields_of(connection)
+    limits = []
+    for name in ("max_campaigns_per_day", "max_recipients_per_day"):
+        text = str(fields.get(name, ""))
+        if text and not text.isdecimal():
+            raise MailConfigError(f"connection {connection.conn_id!r}: {name}: must be a whole number, at least 0")
+        limits.append(int(text) if text else None)
+    return CampaignCaps(*limits)
 
 
 RENEWAL_SECONDS = 300

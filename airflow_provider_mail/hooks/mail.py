@@ -18,6 +18,7 @@ from airflow_provider_mail.hooks.connection import (
     FIELDS,
     HOOK_NAME,
     UI_FIELD_BEHAVIOUR,
+    campaign_caps,
     client_config,
     fields_of,
     form_widgets,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.contacts import Contact
+    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
     from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject, Row
 
@@ -123,6 +125,12 @@ class MailHook(BaseHook):
 
         with clear_traceback_frames():
             return tag_names(fields_of(self._connection).get("service_tags"))
+
+    @cached_property
+    def caps(self) -> CampaignCaps:
+        """The limits of campaigns and recipients of a day, according to the connection."""
+        with clear_traceback_frames():
+            return campaign_caps(self._connection)
 
     @cached_property
     def config(self) -> ClientConfig:

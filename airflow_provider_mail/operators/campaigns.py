@@ -245,6 +245,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
             # Within the window, a campaign that is created later than planned is sent at once.
             allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
             not_older_than=self.not_older_than(context),
+            caps=None if sandbox else self.hook.caps,
         )
         try:
             return self.hook.run(self.unless_killed(creation, request.mail_name, context))

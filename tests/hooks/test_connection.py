@@ -16,6 +16,7 @@ from asgiref.sync import async_to_sync
 
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
@@ -38,7 +39,8 @@ def every_field() -> dict[str, Any]:
         "access_token": "token/with+odd=characters&more", "client_id": "client",
         "client_secret": "secret:of@the//client", "redirect_uri": "https://example.com/callback?x=1",
         "oauth_obtained_at": "2026-01-01T00:00:00+00:00", "oauth_expires_at": "2126-01-01T00:00:00+00:00",
-        "timeout": 2.5, "requests_per_second": 0.5, "max_in_flight": 3, "ca_bundle": certifi.where(),
+        "timeout": 2.5, "requests_per_second": 0.5, "max_in_flight": 3, "max_campaigns_per_day": 4,
+        "max_recipients_per_day": 100_000, "ca_bundle": certifi.where(),
         "proxy": "http://proxy.example.com:3128",
     }  # fmt: skip
 
@@ -72,6 +74,7 @@ def test_every_field_reaches_the_client(make_hook: MakeHook, every_field: Any, w
         "ca_bundle": Path(every_field["ca_bundle"]),
     }
     assert hook.config.credentials() == {"OAuth": every_field["access_token"]}
+    assert hook.caps == CampaignCaps(4, 100_000)
     assert (hook.team_name, hook.service_tags) == ("Équipe nº 1", {"unsubscribe_link", "year"})
     assert fields_of(hook.get_connection("mail_test"))["client_secret"] == every_field["client_secret"]
 

@@ -45,6 +45,8 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "MailSaveWebhookOperator": {"trans_enable": False},
     "MailSendBatchOperator": {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
     "MailSenderSensor": {"sender_email": "new.example.com"},
+    "MailSendTestOperator": {"sender_mail": "news@example.com", "seed_list_names": ["staff"], "subject": "a",
+                             "content": "<p>a</p>"},
     "MailSendOperator": {
         "sender_mail": "news@example.com", "to": "ada@example.com", "subject": "a", "content": "<p></p>"},
     "MailStatsGateOperator": {"mail_name": "a", "max_hard_bounce": 0.02},
@@ -73,10 +75,12 @@ LOCAL = {
 """They send nothing to the service."""
 
 UNTEMPLATED = {
-    "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size",
-    "cancel_on_kill", "chunk_size", "count_first", "deferrable", "edge_hours", "fail_if_invalid", "fail_on",
+    "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size", "cancel_on_kill",
+    "chunk_size", "confidence", "count_first", "deferrable", "edge_hours", "fail_if_invalid", "fail_on",
     "file_format", "history", "ignore_differences", "ignore_draft", "ignore_if_missing", "keep_days", "kind", "layout",
-    "lock_timeout", "lookback_days", "max_age", "max_attachment_bytes", "max_content_bytes", "max_in_flight",
+    "lock_timeout", "lookback_days", "max_age", "max_attachment_bytes", "max_content_bytes", "max_hard_bounce",
+    "max_in_flight", "max_seeds", "max_soft_bounce", "max_spam", "max_unsubscribe", "max_wait", "min_sent", "on_breach",
+    "response_timeout",
     "max_pushes", "max_reject_fraction", "max_removed_fraction", "min_interval", "mode", "on_change",
     "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unfilled_tag", "on_unstorable", "only_save", "page_size",
     "poke_interval", "poll_error_timeout", "replace", "resume", "retention_days", "rows_per_file", "sandbox_mode",
@@ -101,9 +105,7 @@ def arguments(kind: type[BaseOperator]) -> dict[str, inspect.Parameter]:
     """Every argument of ours that the operator takes."""
     return {
         name: parameter
-        for base in our_bases(kind)
-        if "__init__" in vars(base)
-        for name, parameter in inspect.signature(base.__init__).parameters.items()
+        for name, parameter in inspect.signature(kind.__init__).parameters.items()
         if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     }
 
