@@ -30,6 +30,8 @@ MODULES = (
         "lineage",
         "links",
         "retry_policy",
+        "hold",
+        "send_window",
         "api",
     ),
     "dlt_source",

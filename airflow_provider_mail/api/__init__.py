@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.import_contacts import import_contacts
     from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
+    from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.api.lists import AddList, ContactList, DeleteList, GetLists, find_list
     from airflow_provider_mail.api.oauth import GetToken, authorize_url
@@ -104,6 +105,7 @@ _NAMES = {
     "flows.import_contacts": "import_contacts",
     "flows.import_plan": "ImportPlan Progress",
     "flows.statistics": "campaign_stats transactional_stats",
+    "flows.stop_campaigns": "StopResult stop_campaigns",
     "flows.validate_rows": "Reject",
     "lists": "AddList ContactList DeleteList GetLists find_list",
     "oauth": "GetToken authorize_url",
@@ -181,6 +183,7 @@ __all__ = [
     "SendMail",
     "Sender",
     "SenderCallback",
+    "StopResult",
     "Template",
     "TransactionalStats",
     "UpdateMode",
@@ -197,6 +200,7 @@ __all__ = [
     "find_template",
     "import_contacts",
     "parse_push",
+    "stop_campaigns",
     "transactional_stats",
 ]
 

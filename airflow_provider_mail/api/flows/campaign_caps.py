@@ -13,8 +13,6 @@ from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCam
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailValidationError
 
-__all__ = ["CampaignCaps", "check_caps", "excess", "list_sizes"]
-
 
 @dataclass(frozen=True, slots=True)
 class CampaignCaps:
