@@ -81,6 +81,14 @@ FIELDS: dict[str, Field] = {
         "Requests per second", "Maximum for each task. Default: no limit.",
         kind="number", schema={"minimum": 0, **_NETWORK},
     ),
+    "rate_limit_conn_id": Field(
+        "Rate limit connection", "Connection of a Redis in which all processes share the requests per second. "
+        "Default: each task and triggerer keeps them by itself.", schema=_NETWORK,
+    ),
+    "rate_limit_when_away": Field(
+        "While Redis is away", "local: each process keeps the rate by itself; wait: send nothing. Default: local.",
+        schema={"enum": ["local", "wait"], **_NETWORK},
+    ),
     "max_in_flight": Field(
         "Requests in flight", "Maximum number of concurrent requests of each task. Default: 16.",
         kind="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
@@ -154,6 +162,7 @@ class ConnectionLike(Protocol):
     host: str | None
     port: int | None
     schema: str | None
+    login: str | None
     password: str | None
     extra: str | None
 
@@ -205,6 +214,22 @@ def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
             message = message.replace(f"{name}:", f"{label}:")
         raise MailConfigError(f"connection {connection.conn_id!r}: {message}") from None
     return config
+
+
+def redis_url(connection: ConnectionLike) -> str:
+    """Return the URL of a connection of type ``redis``, as Airflow's own Redis hook reads it.
+
+    :raises MailConfigError: it has another type, or no host.
+    """
+    if connection.conn_type != "redis" or not connection.host:
+        raise MailConfigError(
+            f"rate_limit_conn_id: connection {connection.conn_id!r} must have the type 'redis' and a host"
+        )
+    extra = json.loads(connection.extra or "{}")
+    scheme = "rediss" if extra.get("ssl") else "redis"
+    user, password = (quote(str(text or ""), safe="") for text in (connection.login, connection.password))
+    credentials = f"{user}:{password}@" if user or password else ""
+    return f"{scheme}://{credentials}{connection.host}:{connection.port or 6379}/{extra.get('db') or 0}"
 
 
 def campaign_caps(connection: ConnectionLike) -> CampaignCaps:

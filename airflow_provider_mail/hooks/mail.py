@@ -22,6 +22,7 @@ from airflow_provider_mail.hooks.connection import (
     client_config,
     fields_of,
     form_widgets,
+    redis_url,
     token_expiry_warning,
 )
 from airflow_provider_mail.version_compat import BaseHook
@@ -141,7 +142,10 @@ class MailHook(BaseHook):
         from airflow_provider_mail.api._core.advice import clear_text_warning
 
         with clear_traceback_frames():
-            config = client_config(self._connection)
+            settings = {}
+            if conn_id := fields_of(self._connection).get("rate_limit_conn_id"):
+                settings["rate_limit_url"] = redis_url(self.get_connection(str(conn_id)))
+            config = client_config(self._connection, **settings)
         if config.auth_type == "oauth" and (ending := token_expiry_warning(self._connection)):
             self.log.warning("connection %r: %s", self.mail_conn_id, ending)
         if warning := clear_text_warning(config):
