@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.arguments import MailTaskMixin
 
@@ -27,6 +27,7 @@ class SendGuardMixin(MailTaskMixin):
     """
 
     send_window: SendWindow | None = None
+    log: Any
     _closes: datetime | None = None
 
     @cached_property

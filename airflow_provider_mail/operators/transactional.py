@@ -312,7 +312,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
                 self.log.warning("%s recipients come more than once and are mailed %s.", recipients.count, times)
             yield spool
 
-    def _fitted_send_date(self, context: Context) -> datetime | None:
+    def _fitted_send_date(self, context: Context) -> Any:
         from pydantic import TypeAdapter, ValidationError
 
         from airflow_provider_mail.api._core.fields import UtcTime

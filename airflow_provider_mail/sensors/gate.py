@@ -40,7 +40,7 @@ REPORT_KEY = "gate"
 class MailStatsGateOperator(MailStatsSettledSensor):
     """Decide from the counts of a campaign whether the next stage of a mass mail may go out.
 
-    Waits until ``max_wait`` after the campaign was sent, and compares each count, as a share of the mails that were
+    Waits until ``max_age`` after the campaign was sent, and compares each count, as a share of the mails that were
     sent, with its limit. A limit is kept if the true share is below it with the given confidence (the upper bound of
     Wilson's score interval). So few mails pass only a high limit: the log shows the bounds.
 
@@ -62,7 +62,7 @@ class MailStatsGateOperator(MailStatsSettledSensor):
     :param max_spam: the largest share of spam reports. The statistics have none, so it needs the table of events.
         Default: not checked.
     :param min_sent: the smallest number of sent mails that may pass. Default: 1.
-    :param max_wait: how long after sending the counts are read; seconds or a timedelta. Default: an hour.
+    :param max_age: how long after sending the counts are read; seconds or a timedelta. Default: an hour.
     :param confidence: the probability with which the true share is below the limit. Default: 0.95.
     :param on_breach: what to do when a limit is not shown to be kept: ``fail`` the task, ``skip`` it and the tasks
         after it, or ``ask`` a person in Airflow's user interface (Airflow 3.1 and later). Default: ``fail``.
@@ -107,7 +107,7 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         max_unsubscribe: float | None = None,
         max_spam: float | None = None,
         min_sent: int = 1,
-        max_wait: float | timedelta = 3600.0,
+        max_age: float | timedelta = 3600.0,
         confidence: float = 0.95,
         on_breach: OnBreach = "fail",
         response_timeout: float | timedelta = 86_400.0,
@@ -122,13 +122,13 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         poll_error_timeout: float | timedelta = 3 * 3600.0,
         **kwargs: Unpack[SensorArguments],
     ) -> None:
-        # What decides when the wait is over is this class's own: max_wait.
+        # The counts are read once: nothing but the age ends the wait.
         super(MailStatsSettledSensor, self).__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self._days: tuple[date, date | None] = (date.min, None)
         self.set_arguments(locals())
 
     def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        self.stable_checks, self.min_interval, self.max_age = None, 0.0, seconds_of(arguments["max_wait"])
+        self.stable_checks, self.min_interval = None, 0.0
         super().set_arguments(arguments)
         self.response_timeout = seconds_of(self.response_timeout)
         limits = (*LIMITED, "max_spam")

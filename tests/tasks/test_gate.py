@@ -23,7 +23,7 @@ from tests.tasks.test_approval_example import Person, asks
 
 def gate(way: str = "poke", **arguments: Any) -> MailStatsGateOperator:
     return MailStatsGateOperator(
-        **{"task_id": TASK, "mail_name": "spring", "max_wait": 600, "poke_interval": 60, **WAYS[way], **arguments}
+        **{"task_id": TASK, "mail_name": "spring", "max_age": 600, "poke_interval": 60, **WAYS[way], **arguments}
     )
 
 
@@ -150,7 +150,7 @@ def test_before_3_1_nobody_can_be_asked() -> None:
 def test_a_person_decides(run_in_airflow: Run, new_dag: Any, emulator: Emulator, clock: Clock, choice: str) -> None:
     counting(emulator, hardBounce=300)
     with new_dag() as dag:
-        gate(on_breach="ask", max_wait=timedelta(0), **LIMIT)
+        gate(on_breach="ask", max_age=timedelta(0), **LIMIT)
     person = Person(clock, choice, dag.dag_id, TASK)
     done = run_in_airflow(dag)
     (question,) = person.asked

@@ -79,7 +79,7 @@ UNTEMPLATED = {
     "chunk_size", "confidence", "count_first", "deferrable", "edge_hours", "fail_if_invalid", "fail_on",
     "file_format", "history", "ignore_differences", "ignore_draft", "ignore_if_missing", "keep_days", "kind", "layout",
     "lock_timeout", "lookback_days", "max_age", "max_attachment_bytes", "max_content_bytes", "max_hard_bounce",
-    "max_in_flight", "max_seeds", "max_soft_bounce", "max_spam", "max_unsubscribe", "max_wait", "min_sent", "on_breach",
+    "max_in_flight", "max_seeds", "max_soft_bounce", "max_spam", "max_unsubscribe", "min_sent", "on_breach",
     "response_timeout",
     "max_pushes", "max_reject_fraction", "max_removed_fraction", "min_interval", "mode", "on_change",
     "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unfilled_tag", "on_unstorable", "only_save", "page_size",

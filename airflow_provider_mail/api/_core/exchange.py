@@ -209,7 +209,7 @@ class Exchange:
         """Replace what must not be shared with the parent process."""
         self.throttle = Throttle(self.config.requests_per_second, self._clock)
 
-    def _wait_for_slot(self) -> Steps[float]:
+    def _wait_for_slot(self) -> Generator[Pause | Reserve, Any, float]:
         """Wait until the request may be sent, by the rate of this client and by that of all; return the seconds.
 
         A slot reserved before a pause is replaced by one after it.
@@ -226,7 +226,7 @@ class Exchange:
                 waited += wait
         return waited
 
-    def _slow_down(self, error: MailError, pause: float) -> Steps[bool]:
+    def _slow_down(self, error: MailError, pause: float) -> Generator[PauseAll, Any, bool]:
         """Pause the whole client, and all that share its rate, when the service is overloaded; return whether it is."""
         retry_after = error.retry_after if isinstance(error, MailServiceError) else None
         overloaded = retry_after is not None or isinstance(error, MailRateLimitError)

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Generator
+from importlib import import_module
 from inspect import isawaitable
 from typing import Any, TypeVar
 
@@ -62,11 +63,10 @@ class _SharedRate:
 
     def _reserve(self) -> Steps[float]:
         """Reserve the next request; return the seconds to wait before the next attempt, 0 when it may be sent."""
-        from pyrate_limiter import Rate, RateItem, RedisBucket
-
+        limiter = import_module("pyrate_limiter")
         if self._bucket is None:
-            rates = [Rate(self._limit, self._interval)]
-            self._bucket = yield RedisBucket.init(rates, self._redis, self._key)
+            rates = [limiter.Rate(self._limit, self._interval)]
+            self._bucket = yield limiter.RedisBucket.init(rates, self._redis, self._key)
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.time()
         pipeline.pttl(self._pause_key)
@@ -75,7 +75,7 @@ class _SharedRate:
         if paused > 0:
             return float(paused / 1000)
         now = seconds * 1000 + micros // 1000
-        item = RateItem("request", now)
+        item = limiter.RateItem("request", now)
         if (yield self._bucket.put(item)):
             if now - self._leaked_at > self._interval:
                 self._leaked_at = now
@@ -131,22 +131,18 @@ class SharedRate(_SharedRate):
 
         :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
         """
-        from redis import RedisError
-
         try:
             with self._lock:
                 return _run(self._reserve())
-        except (RedisError, OSError) as error:
+        except _errors() as error:
             reason = type(error).__name__
         return self._away(reason)
 
     def pause_all(self, seconds: float) -> None:
         """Pause the clients of all processes."""
-        from redis import RedisError
-
         try:
             _run(self._pause_all(seconds))
-        except (RedisError, OSError) as error:
+        except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
     def close(self) -> None:
@@ -165,21 +161,17 @@ class AsyncSharedRate(_SharedRate):
 
         :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
         """
-        from redis import RedisError
-
         try:
             return await _run_async(self._reserve())
-        except (RedisError, OSError) as error:
+        except _errors() as error:
             reason = type(error).__name__
         return self._away(reason)
 
     async def pause_all(self, seconds: float) -> None:
         """Pause the clients of all processes."""
-        from redis import RedisError
-
         try:
             await _run_async(self._pause_all(seconds))
-        except (RedisError, OSError) as error:
+        except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
     async def close(self) -> None:
@@ -192,8 +184,6 @@ def _client(config: ClientConfig, module: str) -> Any:
 
     :raises MailConfigError: a package is missing.
     """
-    from importlib import import_module
-
     try:
         import_module("pyrate_limiter")
         return import_module(module).Redis
@@ -202,6 +192,11 @@ def _client(config: ClientConfig, module: str) -> Any:
             f"rate_limit_conn_id: needs the package {error.name}. On every worker, triggerer and API server: "
             "pip install pyrate-limiter redis"
         ) from None
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return the errors of Redis and of the network."""
+    return import_module("redis").RedisError, OSError
 
 
 def _options(config: ClientConfig) -> dict[str, Any]:
