@@ -93,7 +93,6 @@ GROUPS = {
     "ledger": Group(
         (
             "_task/state.py",
-            "_task/creation_state.py",
             "_task/import_checkpoint.py",
             "_task/at_most_once.py",
             "api/flows/batches.py",
@@ -102,7 +101,7 @@ GROUPS = {
         ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional*.py"),
     ),
     "loads": Group(
-        ("warehouse/load.py", "warehouse/coverage.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
+        ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
         ("warehouse/test_load.py", "warehouse/test_gone.py", "warehouse/test_coverage.py"),
         (
             "machines/test_loading.py",

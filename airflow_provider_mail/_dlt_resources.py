@@ -67,10 +67,7 @@ def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> DltResource:
-    """Declare a resource whose rows replace those of the same key.
-
-    :param name: name of resource and table.
-    """
+    """Declare a resource whose rows replace those of the same key."""
 
     def pages() -> Iterator[Any]:
         for page in distinct(table, read()):
@@ -84,7 +81,6 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
 
     A part that has become shorter, or is not found any more, is read twice first.
 
-    :param name: name of resource and table.
     :param keep_gone: rows replace those of the same key instead; the others stay.
     """
     table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
@@ -154,10 +150,7 @@ def distinct(table: Table, pages: Pages) -> Pages:
 
 
 def declared(columns: Iterable[Column], key: Sequence[str]) -> dict[str, TColumnSchema]:
-    """Return columns as dlt declares them.
-
-    :param key: names of those that identify a row.
-    """
+    """Return columns as dlt declares them."""
     schemas: dict[str, TColumnSchema] = {column.name: _column(column) for column in columns}
     for name in key:
         schemas[name]["primary_key"] = True

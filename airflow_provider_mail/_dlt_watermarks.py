@@ -42,7 +42,6 @@ class DaysToRead:
     response, too.
 
     :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
-    :param last_day: the last day of the run.
     :param lookback_days: days that are read again.
     """
 
@@ -100,7 +99,6 @@ class DaysToRead:
 class KnownParts:
     """The parts of a table that earlier runs have loaded, with the number of their rows.
 
-    :param state: dlt's state of the table.
     :param columns: the columns that tell the parts apart.
     """
 
@@ -109,10 +107,7 @@ class KnownParts:
         self._columns = columns
 
     def within(self, values: Mapping[str, Any]) -> list[Part]:
-        """Return the parts that have these values.
-
-        :param values: values by column.
-        """
+        """Return the parts that have these values."""
         parts = [dict(zip(self._columns, json.loads(key), strict=True)) for key in self._rows]
         return [part for part in parts if values.items() <= part.items()]
 
@@ -137,7 +132,6 @@ def days_to_read(
 ) -> DaysToRead:
     """Return the days that a run reads, for those of the tables that it loads.
 
-    :param mail_conn_id: what tells accounts apart.
     :param tables: the tables that the rows of these days are loaded into.
     :param lookback_days: days that are read again.
     """
@@ -208,10 +202,7 @@ def _at_least(name: str, expected_rows: int) -> OnTotal:
 
 
 def span(first: date, last: date) -> Iterator[date]:
-    """Yield the days of a window.
-
-    :param last: the last day, included.
-    """
+    """Yield the days of a window."""
     return (first + number * DAY for number in range((last - first).days + 1))
 
 

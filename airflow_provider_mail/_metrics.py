@@ -19,7 +19,6 @@ class Metric(NamedTuple):
     """A counter, or a gauge.
 
     :param name: the name, which Airflow prefixes (``[metrics] statsd_prefix``).
-    :param unit: what is counted.
     :param is_gauge: whether it is a value at a time instead of a sum.
     """
 
@@ -136,10 +135,7 @@ def prepare() -> bool:
 
 
 def task_tags(task: Any) -> dict[str, str]:
-    """Return the tags of a metric about a task.
-
-    :param task: the operator or sensor.
-    """
+    """Return the tags of a metric about a task."""
     return {name: getattr(task, name) for name in _TASK if hasattr(task, name)}
 
 

@@ -32,8 +32,8 @@ from airflow_provider_mail.api._core.pagination import Changes
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.api.flows.compact_contacts import GetCompactContacts
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
 from airflow_provider_mail.api.lists import GetLists, find_list
@@ -42,11 +42,16 @@ from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.columns import resource_row
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
-from airflow_provider_mail.warehouse.tables.lists import LISTS
-from airflow_provider_mail.warehouse.tables.senders import SENDERS, sender_row
+from airflow_provider_mail.warehouse.tables.resources import (
+    CAMPAIGNS,
+    LISTS,
+    SENDERS,
+    TEMPLATES,
+    campaign_row,
+    sender_row,
+)
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,
@@ -55,7 +60,6 @@ from airflow_provider_mail.warehouse.tables.stats import (
     snapshot_rows,
     transactional_stats_row,
 )
-from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 
 __all__ = ["mail_source"]
 
@@ -213,7 +217,7 @@ class _Source:
     def contacts(self, part: Part, on_total: OnTotal) -> Pages:
         # The pager has proved that no contact is repeated.
         place = {name: part[name] for name in ("team", "list_name")}
-        request = GetCompactContacts(list_name=part["list_name"], page_size=1000)
+        request = GetListContacts(list_name=part["list_name"], page_size=1000)
         return in_batches(self._pages(request, partial(contact_row, **place), on_total))
 
     def names(self, lists: Sequence[str]) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_mail._config import config
 from airflow_provider_mail.hooks.connection import CONN_TYPE, HOOK_NAME, UI_FIELD_BEHAVIOUR, conn_fields
-from airflow_provider_mail.plugin.settings import config
 
 HOW_TO_GUIDES = (
     "quickstart",

@@ -42,11 +42,7 @@ class Data(Protocol):
 
 
 class MailData(NamedTuple):
-    """A dataset of the service.
-
-    :param mail_conn_id: the connection of the account.
-    :param resource: the resource, such as ``campaigns/stats`` or ``lists/News``.
-    """
+    """A dataset of the service."""
 
     mail_conn_id: str
     resource: str
@@ -57,18 +53,14 @@ class MailData(NamedTuple):
 
 
 class SqlTable(NamedTuple):
-    """A table of a database.
-
-    :param hook: the hook of the database.
-    :param table: the name, as passed to the operator.
-    """
+    """A table of a database."""
 
     hook: DbApiHook
     table: str
 
     def place(self) -> Place:
         """The location by the naming of the database's provider; without one, by the address of the connection."""
-        from airflow_provider_mail.warehouse.connection import database
+        from airflow_provider_mail.warehouse.dialects import database
         from airflow_provider_mail.warehouse.table import TableName
 
         database_type = database(self.hook)
@@ -77,10 +69,7 @@ class SqlTable(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A folder of files.
-
-    :param path: the folder.
-    """
+    """A folder of files."""
 
     path: ObjectStoragePath
 
@@ -123,10 +112,7 @@ class MailLineage:
 
         :param source: the source; text is a resource of the task's own account, such as ``campaigns/stats``.
         :param target: the target, in the same forms.
-        :param rows: number of rows.
         :param table: the declared table whose columns the target has. Default: not reported.
-        :param size: bytes written. Default: not reported.
-        :param files: files written. Default: not reported.
         """
         from airflow_provider_mail._metrics import RECORDS_LOADED, emit, task_tags
 
@@ -137,10 +123,7 @@ class MailLineage:
         self._moves = (*self._moves, _Move(source, target, table, rows, size, files))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """Return the datasets; called by the OpenLineage provider. Without any, it uses inlets and outlets.
-
-        :param task_instance: not used here.
-        """
+        """Return the datasets; called by the OpenLineage provider. Without any, it uses inlets and outlets."""
         from airflow.providers.common.compat.openlineage.facet import InputDataset, OutputDataset
         from airflow.providers.openlineage.extractors import OperatorLineage
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import TaskInstanceKey
 
-    from airflow_provider_mail._task.arguments import MailTaskMixin
+    from airflow_provider_mail._task.mixin import MailTaskMixin
 
 __all__ = ["MailCampaignLink"]
 

@@ -32,11 +32,17 @@ from tests.support import env
 FIRST = datetime.datetime(2026, 1, 1, 9, tzinfo=datetime.UTC)
 ACCOUNT = "mail_default"
 PAGES = {
-    "campaigns": "",
-    "campaigns, searched": "?q=letter+12",
-    "campaigns, sorted": "?sort=open_rate",
-    "campaigns, last page": "?page={last}",
+    "overview, first time": "",
+    "overview": "",
+    "campaigns": "campaigns",
+    "campaigns, searched": "campaigns?q=letter+12",
+    "campaigns of a list": "campaigns?list=list+3&from=2026-03-01&state=sent",
+    "campaigns, sorted": "campaigns?sort=open_rate",
+    "campaigns, last page": "campaigns?page={last}",
+    "campaigns, CSV": "campaigns?csv=campaigns",
     "campaign": "campaign?account=mail_default&name=letter+{middle}",
+    "six campaigns": "compare?"
+    + "&".join(f"c=mail_default+letter+{{{name}}}" for name in ("middle", "one", "two", "three", "four", "five")),
     "lists, first time": "lists",
     "lists": "lists",
     "overlaps, first time": "overlaps",
@@ -156,7 +162,7 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
         ),
         "campaigns": (
             {**campaign(number, 400), "guid": f"g{number}", "mail_status": 2, "subject": "News",
-             "delivered_count": 9_000}
+             "delivered_count": 9_000, "rcpt_list_names": [f"list {number % 20}"]}
             for number in range(options.campaigns)
         ),
         "transactional_stats": (
@@ -209,7 +215,8 @@ def measure(options: argparse.Namespace) -> None:
     outer.mount("/mail", app)
     client = TestClient(outer, headers={"Authorization": f"Bearer {token('viewer')}"})
     forget()
-    values = {"last": options.campaigns // 50, "middle": options.campaigns // 2}
+    numbers = dict(zip(("one", "two", "three", "four", "five"), range(1, 6), strict=True))
+    values = {"last": options.campaigns // 50, "middle": options.campaigns // 2, **numbers}
     print(
         f"{'':24}{'page':>10}{'':>10}{'':>10}{'statements':>12}\n{'':24}{'median':>10}{'p95':>10}{'CPU':>10}{'p95':>12}"
     )

@@ -44,7 +44,7 @@ print(json.dumps({"ms": 1000 * seconds, "modules": sorted(set(sys.modules) - bef
 CHILD_TASKS = """
 import sys, time
 from airflow.sdk import DAG
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator

@@ -2,7 +2,8 @@
 
 The code block below ``<!-- example: mail_campaign.py howto_create_campaign -->`` is the part of that example DAG
 between ``# [START ...]`` and ``# [END ...]`` of that name. The block below ``<!-- sql: freshness.sql -->`` is that
-file of ``docs/sql``. A test compares them.
+file of ``docs/sql``, and the one below ``<!-- file: how-to/test_newsletter.py -->`` that file of ``docs``. A test compares
+them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _PLACE = re.compile(r"<!-- example: (\S+) (\S+) -->\n```python\n.*?```\n", re.DOTALL)
+_FILE_PLACE = re.compile(r"<!-- file: (\S+) -->\n```python\n.*?```\n", re.DOTALL)
 _SQL_PLACE = re.compile(r"<!-- sql: (\S+) -->\n```sql\n.*?```\n", re.DOTALL)
 
 
@@ -30,6 +32,9 @@ def embedded(page: str) -> str:
     page = _PLACE.sub(
         lambda place: f"<!-- example: {place[1]} {place[2]} -->\n```python\n{marked(place[1], place[2])}```\n", page
     )
+    page = _FILE_PLACE.sub(
+        lambda place: f"<!-- file: {place[1]} -->\n```python\n{(ROOT / 'docs' / place[1]).read_text()}```\n", page
+    )
     return _SQL_PLACE.sub(lambda place: f"<!-- sql: {place[1]} -->\n```sql\n{_sql(place[1])}```\n", page)
 
 
@@ -38,5 +43,5 @@ def _sql(file: str) -> str:
 
 
 if __name__ == "__main__":
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         path.write_text(embedded(path.read_text()))

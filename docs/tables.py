@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_provider_mail.warehouse.coverage import LOADS
+from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, LIST_READINGS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import IMPORTS
-from airflow_provider_mail.warehouse.tables.lists import LISTS
-from airflow_provider_mail.warehouse.tables.rejects import REJECTS
-from airflow_provider_mail.warehouse.tables.senders import SENDERS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, LISTS, SENDERS, TEMPLATES
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
-from airflow_provider_mail.warehouse.tables.templates import TEMPLATES
 from docs import marked
 
 PAGE = Path(__file__).resolve().parent / "warehouse.md"

@@ -37,7 +37,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
 def test_examples_are_what_the_example_dags_say(page: Path) -> None:
     text = page.read_text()
     assert text == embed.embedded(text), "run: python docs/embed.py"
@@ -64,11 +64,16 @@ def test_links_lead_to_headings_that_exist(page: Path) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
-def test_every_page_is_in_the_index(folder: str) -> None:
-    index = (ROOT / folder / "index.md").read_text()
-    pages = [page.name for page in (ROOT / folder).glob("*.md") if page.name != "index.md"]
-    assert [page for page in pages if f"({page})" not in index] == []
+@pytest.mark.parametrize(
+    ("index", "pages"),
+    [("docs", "*.md"), ("docs", "how-to/*.md"), ("docs/decisions", "*.md")],
+    ids=["pages", "how-to", "decisions"],
+)
+def test_every_page_is_in_the_index(index: str, pages: str) -> None:
+    folder = ROOT / index
+    names = [page.relative_to(folder).as_posix() for page in folder.glob(pages) if page.name != "index.md"]
+    text = (folder / "index.md").read_text()
+    assert [name for name in names if f"({name})" not in text] == []
 
 
 @pytest.mark.parametrize("block", BLOCKS)

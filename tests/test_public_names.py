@@ -32,6 +32,7 @@ MODULES = (
         "retry_policy",
         "hold",
         "send_window",
+        "stages",
         "api",
     ),
     "dlt_source",

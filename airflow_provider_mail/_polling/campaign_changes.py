@@ -53,10 +53,7 @@ class FinalCampaign:
 
     @classmethod
     def of(cls, campaign: Campaign) -> FinalCampaign:
-        """Copy what is reported of a campaign, without large fields such as the HTML.
-
-        :param campaign: in a final state.
-        """
+        """Copy what is reported of a campaign, without large fields such as the HTML."""
         sent, stats = campaign.send_by_date_time, campaign.mail_stats
         return cls(
             mail_name=campaign.mail_name,
@@ -87,9 +84,7 @@ class FinalCampaign:
 class Snapshot:
     """The final campaigns that one poll found.
 
-    :param campaigns: by their keys.
     :param complete: whether none is missing.
-    :param read_at: monotonic time of the request.
     """
 
     campaigns: Mapping[str, FinalCampaign]
@@ -114,10 +109,7 @@ class CompletedSubscription(PollSubscription):
 
 
 class CompletedCampaignPoller(MailPoller[CompletedSubscription]):
-    """Reads final campaigns once for all subscriptions to the same text.
-
-    :param interval: seconds between polls.
-    """
+    """Reads final campaigns once for all subscriptions to the same text."""
 
     woken_by_task_status = True
 
@@ -171,7 +163,6 @@ class CampaignChangeDetector:
     that were not final before, sent since the state's ``since``. A campaign without a send time counts as recent.
 
     :param wanted: returns whether to report a campaign.
-    :param lookback: seconds before the first poll.
     :param state: the :attr:`state` of another object, to continue from it. Default: a first start.
     """
 
@@ -188,10 +179,7 @@ class CampaignChangeDetector:
         self._read_before = False
 
     def changes(self, snapshot: Snapshot, at: float) -> list[FinalCampaign]:
-        """Return the campaigns to report, in the order of their send times.
-
-        :param at: Unix time of the poll.
-        """
+        """Return the campaigns to report, in the order of their send times."""
         campaigns = {key: campaign for key, campaign in snapshot.campaigns.items() if self._wanted(campaign)}
         horizon = at - max(self._lookback, KEPT_SECONDS)
         since = at - self._lookback if self._since is None else self._since
@@ -218,16 +206,10 @@ class Store(Protocol):
     """The interface of Airflow's asset state store in a trigger (3.3)."""
 
     async def aget(self, key: str, default: Any = None) -> Any:
-        """Read a value.
-
-        :param default: returned when there is none.
-        """
+        """Read a value."""
 
     async def aset(self, key: str, value: Any) -> None:
-        """Store a value.
-
-        :param value: plain JSON.
-        """
+        """Store a value."""
 
 
 class ReportedCampaigns:
@@ -255,10 +237,7 @@ class ReportedCampaigns:
         return self._stored
 
     async def keep(self, state: Mapping[str, Any] | None) -> None:
-        """Store the state once Airflow has stored the events; to be called after every poll.
-
-        :param state: the detector's state.
-        """
+        """Store the state once Airflow has stored the events; to be called after every poll."""
         if self._store is None or state is None:
             return
         now = time.monotonic()
@@ -278,17 +257,10 @@ class ReportedCampaigns:
 
 
 def digest(value: Any) -> str:
-    """Return a short hash.
-
-    :param value: plain JSON.
-    """
+    """Return a short hash."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def backoff(failed: int, interval: float) -> float:
-    """Return the seconds to pause after failed polls, growing exponentially.
-
-    :param failed: the number of consecutive failed polls.
-    :param interval: seconds between successful polls.
-    """
+    """Return the seconds to pause after failed polls, growing exponentially."""
     return min(interval * 2.0 ** min(failed - 1, 20), max(interval, LONGEST_PAUSE))

@@ -6,19 +6,16 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from airflow_provider_mail._config import InboxName
 from airflow_provider_mail._polling.inbox_reader import InboxReader
 from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.settings import InboxName
 
 
 class InboxPoller(SharedPoller[WaitSubscription]):
-    """Queries whether a push waits to be drained.
-
-    :param interval: seconds between queries.
-    """
+    """Queries whether a push waits to be drained."""
 
     def __init__(self, inbox: InboxName, interval: float) -> None:
         super().__init__(inbox, interval)
@@ -55,12 +52,7 @@ class InboxWait:
         return {"inbox": list(self._inbox), "errors": self._errors.state}
 
     def decide(self, result: bool | MailError, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a query means, given those before it.
-
-        :param result: whether a push waits, or the error of the query.
-        :param at: Unix time of the query.
-        :param offset: not used here.
-        """
+        """Decide what a query means, given those before it."""
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
         self._errors.succeeded()

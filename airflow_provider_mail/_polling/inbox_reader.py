@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from airflow.sdk import Connection
 from asgiref.sync import sync_to_async
 
+from airflow_provider_mail._config import InboxName
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
-from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.settings import InboxName, inbox_of
+from airflow_provider_mail.webhook.inbox import Inbox, inbox_of
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class InboxReader:
 
     def _connect(self) -> Inbox:
         try:
-            inbox = inbox_of(*self.name)
+            inbox = inbox_of(self.name)
         except WarehouseError as error:
             raise MailConfigError(str(error)) from None
         # The hook of SQLite would read the connection again for each query.

@@ -116,11 +116,7 @@ Report: TypeAlias = Callable[[S, object], None]
 
 
 class SharedPoller(ABC, Generic[S]):
-    """Polls for all its subscribers, once per interval.
-
-    :param target: what is polled, such as a connection.
-    :param interval: seconds between polls.
-    """
+    """Polls for all its subscribers, once per interval."""
 
     def __init__(self, target: Any, interval: float) -> None:
         self._target = target
@@ -197,10 +193,7 @@ class SharedPoller(ABC, Generic[S]):
 
 
 class MailPoller(SharedPoller[S]):
-    """Polls the service through one client; after errors it reads the connection again.
-
-    :param interval: seconds between polls.
-    """
+    """Polls the service through one client; after errors it reads the connection again."""
 
     woken_by_task_status: ClassVar[bool] = False
     """Whether a pushed event ``TaskStatus`` makes it poll soon, if pushes are received."""
@@ -269,7 +262,6 @@ async def subscribe(
 
     The first subscriber starts the poller, the last one stops it.
 
-    :param target: what is polled, such as a connection.
     :param interval: seconds between polls; each interval has a poller of its own.
     """
     interval = max(interval, SHORTEST_INTERVAL)

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
+from airflow_provider_mail._config import InboxName, configured_inbox
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.webhook.settings import InboxName, configured_inbox
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,6 @@ async def on_task_status(mail_conn_id: str, wake: Wake) -> AsyncIterator[None]:
     Does nothing where no inbox is configured.
 
     :param mail_conn_id: the connection that the token of the push belongs to.
-    :param wake: called in the event loop.
     """
     inbox = configured_inbox()
     if inbox is None:

@@ -7,12 +7,14 @@ number of accepted requests, a digest of their content, and a digest of the requ
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from logging import getLogger
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
 
 from airflow_provider_mail.api._core.exchange import NOT_REPEATED
 from airflow_provider_mail.api.errors import (
@@ -22,10 +24,11 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailRejectedError,
 )
+from airflow_provider_mail.api.flows.batches import Chunk
+from airflow_provider_mail.api.transactional import MessageVersion, SendBatch
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState
-    from airflow_provider_mail.api.flows.batches import Chunk
     from airflow_provider_mail.hooks.mail import MailHook
 
 log = getLogger(__name__)
@@ -33,16 +36,15 @@ log = getLogger(__name__)
 _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
 """Words in the rejection of a repeated id. The specification shows neither the words nor whether ids are checked."""
 
+MEMORY_BYTES = 1_000_000
+
+_VERSIONS = TypeAdapter(list[MessageVersion])
+
 
 class MailingState(BaseModel):
     """The stored state of a mailing, over all tries.
 
     :param version: of the format. A record of another version is an error: interpreting it could send mail twice.
-    :param requests: number of requests that the service accepted.
-    :param recipients: number of recipients in them.
-    :param unknown_requests: number of requests that were skipped because their outcome is unknown.
-    :param unknown_recipients: number of recipients in them.
-    :param digest: of all these requests.
     :param under_way: the digest including the request in flight; ``None`` if no request is in flight.
     """
 
@@ -60,7 +62,6 @@ class MailingState(BaseModel):
     def parse(cls, record: object) -> MailingState:
         """Parse the stored record. No record means that nothing was sent yet.
 
-        :param record: the record of an earlier try, or ``None``.
         :raises MailConflictError: the record is not of this version.
         """
         if record is None:
@@ -92,8 +93,6 @@ class Mailing:
     """One mailing of a task instance, over all its tries.
 
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
-    :param argument: the operator's argument that holds the messages, for errors.
-    :param things: what the mailing consists of, for errors.
     :param own_ids: whether the ids of the requests are generated here, so that no other mailing can have used them.
     :param state_lost: whether earlier tries may have sent requests that the stored state does not have.
     :raises MailConflictError: the stored record is not of this version.
@@ -122,7 +121,6 @@ class Mailing:
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
         """Send the chunks that were not sent yet, in order.
 
-        :param chunks: all chunks of the mailing; iterated once.
         :raises MailConflictError: an earlier try sent other chunks than these.
         :raises MailAmbiguousSendError: the outcome of a request is unknown, and ``on_ambiguous`` is ``fail``.
         :raises MailError: the service rejected a request; the requests accepted before stay recorded.
@@ -218,3 +216,44 @@ class Mailing:
 def _digest(before: str, chunk: Chunk) -> str:
     """Return the digest of requests, given that of those before the last."""
     return hashlib.sha256(f"{before}{chunk.digest}".encode()).hexdigest()[:32]
+
+
+class ChunkSpool:
+    """Stores the chunks of one mailing, and yields them in order.
+
+    All chunks are validated before the first one is sent, and a source may change between two reads. The fields that
+    differ between chunks are stored in an unnamed temporary file, once they exceed a megabyte; shared fields, such as
+    an attachment, are held once.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        self._first: SendBatch | None = None
+        self.count = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Store a chunk."""
+        request = chunk.request
+        assert isinstance(request, SendBatch)
+        self._first = self._first or request
+        record = [chunk.index, chunk.recipients, chunk.digest, request.unique_msg_id]
+        versions = _VERSIONS.dump_json(request.message_versions, exclude_none=True)
+        self._file.write(json.dumps(record).encode() + b"\n" + versions + b"\n")
+        self.count += 1
+
+    def __iter__(self) -> Iterator[Chunk]:
+        self._file.seek(0)
+        for line in self._file:
+            index, recipients, digest, unique_msg_id = json.loads(line)
+            assert self._first is not None
+            request = self._first.model_copy(
+                update={
+                    "unique_msg_id": unique_msg_id,
+                    "message_versions": _VERSIONS.validate_json(self._file.readline()),
+                }
+            )
+            yield Chunk(index, request, recipients, digest)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.literals import SEEN_ARGUMENTS
+from airflow_provider_mail._task.rules import SEEN_ARGUMENTS
 from airflow_provider_mail.api._core.blank import NOTHING, is_blank, is_blank_html
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the path and the description of each missing or blank value.
 
     :param argument: the name of the argument, at the beginning of each path.
-    :param value: its value; a list or dictionary is searched.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -50,9 +49,6 @@ def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[st
     ``"None"`` as the value of an argument and an empty value in a dictionary are intended if the DAG file itself has
     them. Lists and dictionaries are searched only if the DAG file has them: the output of another task may contain any
     values.
-
-    :param written: its value before rendering.
-    :param rendered: its value after rendering.
     """
     searched = isinstance(written, Mapping | list | tuple)
     intended = {path for path, _ in blank_values(argument, written)}
@@ -68,8 +64,6 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
 
     An expression that is not evaluated, such as one in the other branch of an ``if``, is not noted. If the DAG sets
     ``finalize``, the DAG itself decides what ``None`` renders to: its environment is returned unchanged.
-
-    :param note: called for each such expression.
     """
     import jinja2
     from jinja2 import nodes

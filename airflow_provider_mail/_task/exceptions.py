@@ -24,8 +24,6 @@ class AirflowErrors(AbstractContextManager[None]):
     a single error is raised, with the frames from here on; its causes are logged at level debug. Addresses in the
     service's messages and the local variables of frames are removed from every error.
 
-    :param mail_conn_id: the connection, named at the beginning of the message.
-    :param senders: addresses that may be shown. Default: none.
     :raises AirflowFailException: instead of an error that is not temporary.
     """
 
@@ -70,10 +68,7 @@ class AirflowErrors(AbstractContextManager[None]):
 
 
 def without_addresses(text: str, allowed: Collection[str] = ()) -> str:
-    """Replace the local part of addresses, so that personal data does not reach logs.
-
-    :param allowed: addresses to keep, such as the sender's. Default: none.
-    """
+    """Replace the local part of addresses, so that personal data does not reach logs."""
     # Not at the top of the module: DAG files import this module.
     from airflow_provider_mail.api._core.addresses import address_key
 

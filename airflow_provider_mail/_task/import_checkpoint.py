@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
 KEY = "airflow_provider_mail.imported"
@@ -45,7 +45,6 @@ _NONE = bytes(DIGEST_BYTES)
 class AcceptedChunks(BaseModel):
     """The stored record.
 
-    :param written: Unix time of writing.
     :param settings: a digest of everything but the rows that determines what an import does.
     :param digests: of the chunks by index, in Base64; zeros for chunks that are not known to be accepted.
     :param refused: numbers of the rows in these chunks that the service rejected.
@@ -68,11 +67,9 @@ class AcceptedChunks(BaseModel):
 
 
 class StoredImportCheckpoint:
-    """Implements :class:`~airflow_provider_mail.api.flows.import_plan.ImportCheckpoint` with the task state store.
+    """Implements :class:`~airflow_provider_mail.api.flows.import_contacts.ImportCheckpoint` with the task state store.
 
     Errors of the store never end the import: they are logged, and at worst everything is sent again.
-
-    :param store: ``context["task_state_store"]``.
     """
 
     def __init__(self, store: Any, log: Any) -> None:

@@ -1,13 +1,22 @@
-"""The progress of a long import or load: in the task's log and, on Airflow 3.3, in the Task State Store of its page."""
+"""The progress of a long import or load: in its log, its metrics and the task state store; the counts of an import."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_mail._config import setting
+from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_provider_mail._task.rejects import RejectSpool
+    from airflow_provider_mail.api.flows.import_contacts import Progress
 
 LOG_INTERVAL = 10.0
 """Seconds between two lines of the log."""
@@ -18,16 +27,15 @@ STORE_INTERVAL, STORE_SHARE = 30.0, 20
 STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
 
+MAX_REASONS = 50
+"""Reasons of rejections that are stored with the counts of an import."""
+
 
 class TaskProgress(NamedTuple):
     """The progress of a task.
 
-    :param done: processed rows, including those of earlier tries.
-    :param seconds: since its start.
-    :param total: the number of rows, if it is known.
     :param earlier: rows processed in earlier tries: they are only read, so the rate does not include them.
     :param rejected: rows among ``done`` that were rejected; ``None`` where rows are not checked.
-    :param beside: further counts, as text.
     """
 
     done: int
@@ -53,10 +61,7 @@ class TaskProgress(NamedTuple):
         return max(self.total - self.done, 0) / self.rate if self.total and self.rate > 0 else None
 
     def line(self, things: str) -> str:
-        """Format the progress for the log.
-
-        :param things: what is counted, such as ``rows``.
-        """
+        """Format the progress for the log."""
         parts = [*filter(None, [self.beside]), f"{self.done:,} {things} done"]
         if self.earlier:
             parts.append(f"{self.earlier:,} of them in earlier tries")
@@ -86,8 +91,6 @@ class ProgressLog:
     """Logs rows, rate, share and time left every ten seconds, and stores them every thirty.
 
     A task that takes less time has no line and no record.
-
-    :param things: what is counted. Default: ``rows``.
     """
 
     def __init__(self, log: Any, context: Context, things: str = "rows") -> None:
@@ -102,20 +105,11 @@ class ProgressLog:
         self._written = self._store is not None and context["ti"].try_number > 1
 
     def expect(self, total: int | None) -> None:
-        """Set the number of rows.
-
-        :param total: the number, ``None`` if it is not known.
-        """
+        """Set the number of rows."""
         self._total = total
 
     def update(self, done: int, *, earlier: int = 0, rejected: int | None = None, beside: str = "") -> bool:
-        """Log and store the progress, if that is due; return whether it was logged.
-
-        :param done: processed rows, including those of earlier tries.
-        :param earlier: those of earlier tries. Default: none.
-        :param rejected: those that were rejected. Default: rows are not checked.
-        :param beside: further counts, as text for the log. Default: none.
-        """
+        """Log and store the progress, if that is due; return whether it was logged."""
         now = time.monotonic()
         if now < self._next_line:
             return False
@@ -145,3 +139,94 @@ class ProgressLog:
         except Exception as error:
             # The stored progress is only informational.
             self._log.debug("The progress could not be stored: %s", error)
+
+
+class ImportProgress:
+    """Called with the counts of an import after each chunk; shows and counts them every ten seconds."""
+
+    def __init__(self, task: Any, context: Context, total: int | None) -> None:
+        self._log = ProgressLog(task.log, context)
+        self._log.expect(total)
+        self._tags = task_tags(task)
+        self._counted = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
+
+    def __call__(self, progress: Progress) -> None:
+        """Log, store and count the progress, if that is due."""
+        done = progress.accepted + progress.rejected
+        if self._log.update(done, earlier=progress.accepted_earlier, rejected=progress.rejected):
+            self._count(progress)
+
+    def close(self, progress: Progress) -> None:
+        """Count what has not been counted yet."""
+        self._count(progress)
+        self._log.close()
+
+    def _count(self, progress: Progress) -> None:
+        counts = {
+            ROWS_READ: progress.read,
+            # A row that an earlier try got accepted was counted then.
+            ROWS_ACCEPTED: progress.accepted - progress.accepted_earlier,
+            ROWS_REJECTED: progress.rejected,
+        }
+        emit({metric: count - self._counted[metric] for metric, count in counts.items()}, self._tags)
+        self._counted = counts
+
+
+def import_counts(progress: Progress) -> dict[str, int]:
+    """Return the counts of an import, as its task returns them."""
+    return {name: count for name, count in asdict(progress).items() if name != "seconds"}
+
+
+@contextmanager
+def import_record(
+    task: Any, context: Context, import_id: str, progress: Progress, spool: RejectSpool, *, sandbox: bool
+) -> Iterator[None]:
+    """Store the counts of an import when it ends, in place of those of an earlier try, if ``imports_conn_id`` is set.
+
+    :param import_id: identifies the task instance, the same in every try.
+    :param spool: the rejected rows, of which only the reasons are stored.
+    :param sandbox: whether the service only checks the rows.
+    """
+    from airflow_provider_mail.version_compat import AirflowSkipException
+
+    state = "failed"
+    try:
+        yield
+        state = "success"
+    except AirflowSkipException:
+        state = "skipped"
+        raise
+    finally:
+        if conn_id := setting("imports_conn_id"):
+            values = {
+                "import_id": import_id,
+                "mail_conn_id": task.mail_conn_id,
+                "list_name": task.list_name or None,
+                "state": state,
+                "reasons": [
+                    {"field": field, "reason": reason, "rows": rows}
+                    for field, reason, rows in spool.reasons(MAX_REASONS)
+                ],
+                "sandbox": sandbox,
+                "try_number": context["ti"].try_number,
+            }
+            _store_record(task, conn_id, values, progress)
+
+
+def _store_record(task: Any, conn_id: str, values: dict[str, Any], progress: Progress) -> None:
+    """Store the row. An error is only logged: the task's work is done, and must not be done again."""
+    from airflow_provider_mail.warehouse.connection import configured_hook
+    from airflow_provider_mail.warehouse.load import database_time, load
+    from airflow_provider_mail.warehouse.tables.imports import IMPORTS
+
+    table = setting("imports_table")
+    try:
+        hook = configured_hook("imports_conn_id", conn_id)
+        # Columns are named as the counts that they have, those of rows with a prefix.
+        counts = asdict(progress)
+        values |= {name: counts[count] for name in IMPORTS.names if (count := name.removeprefix("rows_")) in counts}
+        # The database's clock, so that the row of a later try is never taken for the older one.
+        values["finished_at"] = database_time(hook) or datetime.now(UTC)
+        load(hook, IMPORTS, table, [tuple(values[name] for name in IMPORTS.names)])
+    except Exception:
+        task.log.exception("The counts of the import could not be stored in %s of connection %r", table, conn_id)

@@ -48,11 +48,7 @@ class Recipients:
         self.count = 0
 
     def keep(self, number: int, version: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the message without removed recipients; ``None`` when ``to`` becomes empty.
-
-        :param number: index of the message, from 0.
-        :param version: the message, with lists of dictionaries as ``to``, ``cc`` and ``bcc``; it is not validated.
-        """
+        """Return the message without removed recipients; ``None`` when ``to`` becomes empty."""
         in_message: set[bytes] = set()
         kept = dict(version)
         for part in ("to", "cc", "bcc"):
@@ -118,10 +114,7 @@ class Spellings:
         """Whether all addresses are compared."""
 
     def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
-        """Yield the lists of rows unchanged.
-
-        :param place: the index of the address in each row.
-        """
+        """Yield the lists of rows unchanged."""
         number = 1
         for batch in batches:
             self._note([row[place] if len(row) > place else None for row in batch], number)

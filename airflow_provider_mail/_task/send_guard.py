@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.mixin import MailTaskMixin
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -1,15 +1,18 @@
-"""A record that outlives a try, in Airflow's task state store (since 3.3).
+"""What a task keeps for its next try, in Airflow's task state store (since 3.3): a record, and that of a creation.
 
-Stored under one key, as one small record, which must stay far below the store's size limit in every case.
+A record is stored under one key, and small: it must stay far below the store's size limit in every case.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow.sdk.exceptions import AirflowRuntimeError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from airflow_provider_mail.api.flows.create_once import CreationState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -30,10 +33,7 @@ class TaskState(Protocol):
         """Read the record; ``None`` if nothing was written."""
 
     def write(self, record: dict[str, Any]) -> None:
-        """Replace the record; it is stored when this returns.
-
-        :param record: plain JSON.
-        """
+        """Replace the record; it is stored when this returns."""
 
 
 class StoredTaskState:
@@ -41,8 +41,6 @@ class StoredTaskState:
 
     A write fails in a process whose try Airflow has replaced by another one. So a process that writes before each step
     takes no step that is unknown to the other try.
-
-    :param store: ``context["task_state_store"]``.
     """
 
     durable = True
@@ -92,3 +90,139 @@ def task_state(context: Context, key: str) -> TaskState:
     """
     store = context.get("task_state_store")
     return NullTaskState() if store is None else StoredTaskState(store, key)
+
+
+TASK_STATE_KEY = "airflow_provider_mail.campaign"
+
+NOT_STORED = (
+    "This Airflow has no task state store (3.3 has), so the next try cannot know that the campaign may be incomplete"
+)
+
+
+class _Record(BaseModel):
+    """The stored record: the attributes of :class:`CreationState`, and the ``max_tries`` of the task instance."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    version: Literal[3] = 3
+    mail_name: str | None
+    incomplete: bool
+    attempted_at: float | None
+    seen: bool
+    sends_at: float | None
+    max_tries: int | None
+
+
+_UNREADABLE = _Record(mail_name=None, incomplete=True, attempted_at=None, seen=True, sends_at=0.0, max_tries=None)
+"""A record of another version may mean anything: that the campaign is incomplete, or was sent."""
+
+
+class StoredCreationState(CreationState):
+    """The state in the task state store, so that a try after a crash knows the attempts of the earlier ones.
+
+    The next try must not treat an incomplete campaign as complete, may adopt what an earlier try has created, and must
+    not create it again when it is gone. The state is written before each attempt. A failure to write does not stop this
+    try; the log says what the next try cannot know.
+
+    :param own_name: whether the campaign's name is made of the task instance's ids.
+    :param send_again: whether a cleared task may create a second campaign.
+    """
+
+    def __init__(self, context: Context, *, own_name: bool = False, send_again: bool = False) -> None:
+        self._task_state = task_state(context, TASK_STATE_KEY)
+        self.durable = self.knows_all = self._task_state.durable
+        """Whether the next try finds the state."""
+        ti = context["ti"]
+        self.first_try = ti.try_number <= 1
+        self.own_name = own_name
+        self.send_again = send_again
+        # Clearing a task changes the number; a retry keeps it.
+        self._max_tries: int | None = getattr(ti, "max_tries", None)
+        record = _read(self._task_state.read())
+        if record is not None:
+            self.mail_name, self.incomplete, self.attempted_at = (
+                record.mail_name,
+                record.incomplete,
+                record.attempted_at,
+            )
+            self.seen, self.sends_at = record.seen, record.sends_at
+            self.cleared = self._max_tries != record.max_tries
+
+    def mark_attempted(self, at: float | None = None) -> None:
+        """Store that the campaign may exist from now on."""
+        super().mark_attempted(at)
+        if not (self.durable or self.first_try):
+            log.warning(
+                "Creating campaign %r. This Airflow has no task state store (3.3 has), so it is not known whether an "
+                "earlier try created one under another name, or one that was deleted, cancelled or removed since.",
+                self.mail_name,
+            )
+        self._write("not know that this one may have created campaign %r")
+
+    def clear_attempt(self, earlier: float | None = None) -> None:
+        """Store that this attempt has not created it."""
+        super().clear_attempt(earlier)
+        self._write("take campaign %r for its own, if there is one")
+
+    def mark_incomplete(self) -> None:
+        """Store that it may be incomplete."""
+        if self.incomplete:
+            return
+        super().mark_incomplete()
+        if not self.durable:
+            log.warning("Creating campaign %r was answered with code 500. %s.", self.mail_name, NOT_STORED)
+        self._write("take campaign %r for complete")
+
+    def mark_complete(self) -> None:
+        """Store that it is complete, unless that is stored already."""
+        if self.incomplete:
+            super().mark_complete()
+            self._write("take campaign %r for incomplete")
+
+    def mark_seen(self, sends_at: float | None) -> None:
+        """Store that the campaign exists, unless that is stored already."""
+        before = self.seen, self.sends_at
+        super().mark_seen(sends_at)
+        if before != (self.seen, self.sends_at):
+            self._write("create campaign %r again if it is gone")
+
+    def mark_sends_at(self, sends_at: float | None) -> None:
+        """Store when a campaign that is not adopted counts as sent."""
+        super().mark_sends_at(sends_at)
+        self._write("create campaign %r again if it is gone")
+
+    def mark_sent(self) -> None:
+        """Store that the campaign was sent."""
+        self.mark_seen(0.0)
+
+    def _write(self, otherwise: str) -> None:
+        """Write the record.
+
+        :param otherwise: what the next try will do if this fails.
+        """
+        if not self.durable:
+            return
+        record = _Record(
+            mail_name=self.mail_name,
+            incomplete=self.incomplete,
+            attempted_at=self.attempted_at,
+            seen=self.seen,
+            sends_at=self.sends_at,
+            max_tries=self._max_tries,
+        )
+        try:
+            self._task_state.write(record.model_dump())
+        except AirflowRuntimeError as error:
+            log.error(
+                f"The task state could not be written (%s): the next try will {otherwise}.", error, self.mail_name
+            )
+
+
+def _read(record: object) -> _Record | None:
+    """Parse the stored record; ``None`` if nothing was stored."""
+    if record is None:
+        return None
+    try:
+        return _Record.model_validate(record)
+    except ValidationError:
+        return _UNREADABLE

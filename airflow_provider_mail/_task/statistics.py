@@ -1,28 +1,195 @@
-"""Read the statistics of a window, for the transfers to tables and to files."""
+"""Statistics: the days of the service that a run loads, the time of a reading, and the reading of a window.
+
+Days are whole days in UTC; both ends of a window are included.
+"""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
-from airflow_provider_mail._task.date_window import today
-from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
-from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
-from airflow_provider_mail.api.transactional import GetTransactionalStats
-from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.stats import (
-    CAMPAIGN_STATS,
-    TRANSACTIONAL_STATS,
-    campaign_stats_row,
-    transactional_stats_row,
-)
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._task.observation import Observation
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api.client import MailClient
     from airflow_provider_mail.hooks.mail import MailHook
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.table import Table
+
+_log = logging.getLogger(__name__)
+
+CLOCK_TOLERANCE = 60.0
+"""Difference in seconds between the clocks of worker and service above which a warning is logged."""
+
+LONGEST_ZONE = timedelta(hours=14)
+"""A clock that is behind by up to this much may show the time of a wrong zone."""
+
+
+def window(
+    context: Context, start_day: str | date | None, end_day: str | date | None, lookback_days: int
+) -> tuple[date, date]:
+    """Compute the first and last day of the window.
+
+    :param start_day: the first day, ``YYYY-MM-DD``. Default: ``lookback_days`` before the first day of the run.
+    :param end_day: the last day, included. Default: the last day of the run.
+    :param lookback_days: number of days before the run; not applied to a given ``start_day``.
+    :raises AirflowFailException: naming the argument that is wrong.
+    """
+    first, last = interval_days(context)
+    try:
+        start = _day(start_day) if start_day else first - timedelta(days=lookback_days)
+    except OverflowError:
+        raise AirflowFailException(f"lookback_days: {lookback_days} days reach back before the year 1") from None
+    end = _day(end_day) if end_day else last
+    if end < start:
+        raise AirflowFailException(f"end_day: {end} is before start_day {start}")
+    if start > today():
+        raise AirflowFailException(f"start_day: {start} is in the future (days are in UTC)")
+    if not start_day and not end_day and _interval(context) is None:
+        _warn_of_gap(context, start, end)
+    return start, end
+
+
+def interval_days(context: Context) -> tuple[date, date]:
+    """Return the first and last day of the run's data interval: ``[D, D+1)`` is day D.
+
+    For a run without an interval, or with an empty one, these are the day before the run and the day of the run.
+    """
+    if interval := _interval(context):
+        return _utc(interval[0]).date(), (_utc(interval[1]) - timedelta(microseconds=1)).date()
+    day = _utc(_moment(context)).date()
+    return day - timedelta(days=1), day
+
+
+def _interval(context: Context) -> tuple[datetime, datetime] | None:
+    """Return the run's data interval; ``None`` if it has none, or an empty one."""
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    return (start, end) if start is not None and end is not None and end > start else None
+
+
+def _moment(context: Context) -> datetime:
+    return context.get("data_interval_end") or context["dag_run"].run_after
+
+
+def _warn_of_gap(context: Context, start: date, end: date) -> None:
+    """Log a warning if the schedule leaves days between this window and the run before that no run loads."""
+    previous = _previous_run(context)
+    if previous is None or (last := _utc(previous).date()) >= start:
+        return
+    days = (_utc(_moment(context)).date() - last).days
+    _log.warning(
+        "The data interval of this run is empty, so it reads %s to %s, and no run reads all of the days since the "
+        "one before, %s to %s. Set schedule=CronDataIntervalTimetable(..., timezone='UTC'), whose runs have the whole "
+        "interval (docs/statistics.md), or lookback_days to %s or more",
+        start,
+        end,
+        last,
+        start - timedelta(days=1),
+        days - 1,
+    )
+
+
+def _previous_run(context: Context) -> datetime | None:
+    """Return the time of the scheduled run before this one; ``None`` without a cron expression or time delta."""
+    timetable: Any = getattr(context.get("dag"), "timetable", None)
+    moment = _moment(context)
+    delta = getattr(timetable, "delta", None) or getattr(timetable, "_delta", None)
+    if isinstance(delta, timedelta):
+        return moment - delta
+    expression = getattr(timetable, "expression", None) or getattr(timetable, "_expression", None)
+    zone = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None)
+    if not isinstance(expression, str) or zone is None:
+        return None
+    try:
+        from croniter import croniter  # type: ignore[import-untyped]
+
+        zone = ZoneInfo(zone) if isinstance(zone, str) else zone
+        # In local time without a zone, so that daylight saving time does not shift the result.
+        previous: datetime = croniter(expression, moment.astimezone(zone).replace(tzinfo=None)).get_prev(datetime)
+    except (ImportError, ValueError, KeyError):
+        return None
+    return previous.replace(tzinfo=zone)
+
+
+def today() -> date:
+    """Return the present day in UTC."""
+    return datetime.now(UTC).date()
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC)
+
+
+def _day(value: str | date) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+class Observation:
+    """One reading of data from the service; to be created before the first request is sent.
+
+    Its time is when the request was sent, by the service's clock (the ``Date`` header of its responses), so the data is
+    never older; by the database's clock if the service's is wrong. For a retried request, it is the time of the last
+    attempt.
+
+    :param client: the client that sends the requests, and no others meanwhile.
+    """
+
+    def __init__(self, client: MailClient, sql_hook: DbApiHook | None = None) -> None:
+        self._clock = client.service_clock
+        self._sql_hook = sql_hook
+        self._database_now: datetime | None = None
+        self._clock.restart()
+        self._began = time.time()
+
+    @cached_property
+    def at(self) -> datetime:
+        """The time at which the request was sent, in UTC; to be read after the first response.
+
+        If the service's clock differs from the database's, it is the time of the database, which all loads of a table
+        share: a row with a wrong time would hide newer ones. The time of a service that is more than 14 hours behind is
+        used nevertheless, since it still orders the responses: such a clock was set on purpose.
+        """
+        from airflow_provider_mail.warehouse.load import FUTURE_TOLERANCE, database_time
+
+        if self._sql_hook is not None:
+            self._database_now = database_time(self._sql_hook)
+        database_now = self._database_now
+        worker_now, asked_at = time.time(), self._clock.asked_at
+        sent = self._began if asked_at is None else self._clock.asked_at_local
+        elapsed = timedelta(seconds=worker_now - sent)
+        if asked_at is None:
+            if database_now is not None:
+                return database_now - elapsed
+            _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
+            return datetime.fromtimestamp(sent, UTC)
+        if abs(self._clock.offset) > CLOCK_TOLERANCE:
+            _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
+        if database_now is None:
+            return asked_at
+        by_database = database_now - elapsed
+        ahead = asked_at - by_database
+        if ahead > FUTURE_TOLERANCE or -LONGEST_ZONE < ahead < -FUTURE_TOLERANCE:
+            _log.warning(
+                "Check the clocks: the service's is %.0f s ahead of the database's, whose time is observed_at",
+                ahead.total_seconds(),
+            )
+            return by_database
+        return asked_at
+
+    def now(self) -> datetime:
+        """Return the present time, by the later of the two clocks: no observation can be later."""
+        now = self.at + timedelta(seconds=max(time.time() - self._began, 0.0))
+        # Without a database, use the worker's clock: a service that is behind must not make correct times wrong.
+        return max(now, self._database_now or datetime.now(UTC))
 
 
 @dataclass(frozen=True)
@@ -30,9 +197,6 @@ class Statistics:
     """The statistics of a window.
 
     :param rows: returns the rows; may be called repeatedly.
-    :param covers: the parts of the table for which the rows are complete.
-    :param mark_gone: the windows whose other rows are gone.
-    :param missing_days: days that are missing in the response.
     :param read_again: reads a second time, and yields the rows that the first reading lacks; from then on, ``rows``
         has them, too.
     """
@@ -56,9 +220,12 @@ def read_campaign_stats(
     """Read the statistics of the campaigns sent in a window.
 
     :param end_day: its last day, included.
-    :param mail_name: only campaigns that the service finds by this name. Default: all.
-    :param type: only campaigns of this type. Default: all.
     """
+    from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
+    from airflow_provider_mail.api.flows.statistics import campaign_stats
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
+
     fields: dict[str, Any] = {"mail_name": mail_name or None, "type": type or None}
     request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
     records = hook.run(campaign_stats(request, compact=True))
@@ -101,6 +268,11 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
 
     :param end_day: its last day, included.
     """
+    from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
+    from airflow_provider_mail.api.transactional import GetTransactionalStats
+    from airflow_provider_mail.warehouse.request import Coverage
+    from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row
+
     request = GetTransactionalStats(start_date=start_day, end_date=end_day)
     records = hook.run(transactional_stats(request))
     origin: dict[str, Any] = {

@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
     from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
     from airflow_provider_mail.api.flows.create_campaign import create_campaign
-    from airflow_provider_mail.api.flows.import_contacts import import_contacts
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
     from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.api.lists import AddList, ContactList, DeleteList, GetLists, find_list
     from airflow_provider_mail.api.oauth import GetToken, authorize_url
@@ -102,10 +102,10 @@ _NAMES = {
     "flows.cancel_campaign": "cancel_campaign",
     "flows.configure_webhook": "configure_webhook",
     "flows.create_campaign": "create_campaign",
-    "flows.import_contacts": "import_contacts",
-    "flows.import_plan": "ImportPlan Progress",
+    "flows.import_contacts": "Progress import_contacts",
     "flows.statistics": "campaign_stats transactional_stats",
     "flows.stop_campaigns": "StopResult stop_campaigns",
+    "flows.upload_chunks": "ImportPlan",
     "flows.validate_rows": "Reject",
     "lists": "AddList ContactList DeleteList GetLists find_list",
     "oauth": "GetToken authorize_url",

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from airflow_provider_mail.api._core.clock import NEW_SECONDS, RESOLUTION, ServiceClock
+from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.fields import (
     OMIT_BLANK,
     Address,
@@ -25,7 +25,6 @@ from airflow_provider_mail.api._core.fields import (
     UtcTime,
     WholeNumber,
 )
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.pagination import Pager, find, next_page
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
@@ -33,6 +32,7 @@ from airflow_provider_mail.api._core.requests import (
     Flow,
     MailRequest,
     MailResponse,
+    OpenResource,
     PagedRequest,
     PageResponse,
     Pause,
@@ -57,6 +57,10 @@ __all__ = [
 ]
 
 TaskType = Literal["MailList", "ABTest"]
+
+NEW_SECONDS = 15 * 60.0
+"""Seconds after its creation or send time during which the state of a campaign is not final: the specification does not
+say which state a new campaign shows."""
 
 _MAX_LOOKUPS = 20
 _CONFIRM_PAUSES = (0.5, 1.0, 2.0)
@@ -318,13 +322,12 @@ def existing_campaigns(mail_names: Collection[str]) -> Flow[set[str]]:
 
     :raises MailIncompleteError: the response does not show whether there are such campaigns.
     """
+    existing = set[str]()
     if len(mail_names) <= _MAX_LOOKUPS:
-        existing = set[str]()
         for mail_name in mail_names:
             if (yield from find_campaign(mail_name)) is not None:
                 existing.add(mail_name)
         return existing
-    existing = set[str]()
     pager = Pager(GetCampaigns(page_size=100))
     while pager.next_request is not None:
         existing.update(campaign.mail_name for campaign in (yield from next_page(pager)))
@@ -358,7 +361,7 @@ def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Cam
             return campaign, True
         if campaign is None:
             return campaign, False
-        ahead = campaign.send_time_is_ahead(latest(clock))
+        ahead = campaign.send_time_is_ahead(clock.latest())
         if campaign.mail_status == MailStatus.FAILED:
             # It may have reached some recipients, unless it was cancelled before.
             return campaign, not ahead
@@ -389,12 +392,7 @@ def not_known(campaign: Campaign | None, operation: str, advice: str = "") -> Ma
     )
 
 
-def latest(clock: ServiceClock) -> datetime:
-    """Return the latest possible time of the service: its clock is known with a resolution of one second."""
-    return clock.now() + timedelta(seconds=RESOLUTION)
-
-
 def is_new(campaign: Campaign, clock: ServiceClock) -> bool:
     """Return whether the send time passed so recently that the state of the campaign may not be final."""
     sent = campaign.send_by_date_time
-    return sent is not None and timedelta() <= latest(clock) - sent < timedelta(seconds=NEW_SECONDS)
+    return sent is not None and timedelta() <= clock.latest() - sent < timedelta(seconds=NEW_SECONDS)

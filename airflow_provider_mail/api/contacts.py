@@ -9,12 +9,12 @@ import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
 from airflow_provider_mail.api._core.fields import Address, PhoneNumber, ServiceTime, Text
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
     MailResponse,
+    OpenResource,
     PagedRequest,
     PageResponse,
     Records,

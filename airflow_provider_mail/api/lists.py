@@ -8,13 +8,13 @@ from pydantic import AliasChoices, AliasGenerator, ConfigDict
 from pydantic.alias_generators import to_camel, to_pascal
 
 from airflow_provider_mail.api._core.fields import ServiceTime, Text
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
     MailResponse,
+    OpenResource,
     PagedRequest,
     PageResponse,
     Records,

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.fields import SenderEntry, Text
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
     MailResponse,
+    OpenResource,
     Records,
     Sandboxed,
 )

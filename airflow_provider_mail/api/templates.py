@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from airflow_provider_mail.api._core.fields import Html, Line, ServiceTime, TemplateName
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
     Effect,
     Flow,
     MailRequest,
     MailResponse,
+    OpenResource,
     PagedRequest,
     PageResponse,
     Records,

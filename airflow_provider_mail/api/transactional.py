@@ -24,12 +24,12 @@ from airflow_provider_mail.api._core.fields import (
     UtcTime,
     WholeNumber,
 )
-from airflow_provider_mail.api._core.other_fields import OpenResource
 from airflow_provider_mail.api._core.requests import (
     DateWindow,
     Effect,
     MailRequest,
     MailResponse,
+    OpenResource,
     Records,
     RequestModel,
     Sandboxed,
@@ -55,8 +55,13 @@ class Recipient(RequestModel):
     name: Annotated[DisplayName | None, OMIT_BLANK] = None
 
 
-People = Annotated[list[Recipient], Field(max_length=20)]
-"""Up to 20 recipients of one kind in one version."""
+MAX_RECIPIENTS = 20
+"""Maximum number of recipients of one kind in one version."""
+
+MAX_VERSIONS = 100
+"""Maximum number of versions in one request."""
+
+People = Annotated[list[Recipient], Field(max_length=MAX_RECIPIENTS)]
 
 
 class Delivery(MailRequest[MailResponse], Sandboxed):
@@ -139,7 +144,7 @@ class SendBatch(Delivery):
     template_name: Text | None = None
     params: Params | None = None
     sender_name: Annotated[SenderName | None, OMIT_BLANK] = None
-    message_versions: list[MessageVersion] = Field(min_length=1, max_length=100)
+    message_versions: list[MessageVersion] = Field(min_length=1, max_length=MAX_VERSIONS)
 
     @model_validator(mode="after")
     def _has_content_and_subject(self) -> SendBatch:

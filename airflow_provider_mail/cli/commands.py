@@ -20,13 +20,13 @@ from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus
-from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+from airflow_provider_mail.api.flows.waits import CampaignWait
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
-    from airflow_provider_mail.api.flows.wait_campaign import PollResult
+    from airflow_provider_mail.api.flows.waits import PollResult
 
 Command = Callable[[Namespace], None]
 
@@ -68,7 +68,6 @@ def fail(message: str) -> None:
 def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
     """Print a result.
 
-    :param rows: rows of a table, for the outputs ``table`` and ``plain``.
     :param output: ``table``, ``plain``, ``json`` or ``yaml``.
     :param data: an object or a list of objects, for ``json`` and ``yaml``: names in snake_case, times in ISO 8601,
         ``None`` for unknown values. Airflow's own printer would convert all values to strings.

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailError
@@ -18,7 +19,6 @@ from airflow_provider_mail.cli.oauth import is_stored
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowNotFoundException
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook.settings import ReceiverSettings, configured_inbox
 from airflow_provider_mail.webhook.status import ROTATE, receiver_status
 
 Level = Literal["ok", "warning", "error", "not checked"]
@@ -29,9 +29,7 @@ class Diagnosis:
     """The outcome of one check.
 
     :param check: ``connection``, ``service``, ``port``, ``database``, ``inbox``, ``triggerer``, ``sender`` or ``list``.
-    :param subject: what was checked, such as a connection id.
     :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
-    :param message: the finding.
     :param fix: the command or setting that fixes it; empty when there is nothing to fix.
     """
 

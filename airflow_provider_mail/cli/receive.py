@@ -12,16 +12,16 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_provider_mail._config import ReceiverSettings, name_prefix
 from airflow_provider_mail._metrics import DEAD_LETTERS, INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, Metric
-from airflow_provider_mail._task.name_prefix import name_prefix
 from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError, MailError
 from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
 from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.webhook.dead_letters import count_by_reason
-from airflow_provider_mail.webhook.settings import ReceiverSettings
+from airflow_provider_mail.webhook.drain import count_by_reason
+from airflow_provider_mail.webhook.inbox import open_inbox
 from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.tokens import (
     HIDDEN,
@@ -60,7 +60,7 @@ def serve(args: Namespace) -> None:
     if args.workers < 1:
         fail("--workers: must be at least 1")
     settings = ReceiverSettings.from_airflow()
-    Tokens(settings.inbox()).check()
+    Tokens(open_inbox()).check()
     print(f"Receiving at {settings.receive_url or f'http://{args.host}:{args.port}'}/{HIDDEN}", flush=True)
     logging.disable(logging.NOTSET)
     uvicorn.run(
@@ -139,7 +139,7 @@ def rotate(args: Namespace) -> None:
     if not 0 <= args.grace_hours <= MAX_GRACE_HOURS:
         fail(f"--grace-hours: must be from 0 to {MAX_GRACE_HOURS}")
     settings, mail_conn_id = ReceiverSettings.from_airflow(), args.conn_id
-    inbox = settings.inbox()
+    inbox = open_inbox()
     tokens, hook = Tokens(inbox, name_prefix()), MailHook(mail_conn_id)
     inbox.create()
     tokens.create()

@@ -31,14 +31,14 @@ class Field:
     Airflow masks by name: the name of a secret must contain ``token``, ``secret`` or another word that Airflow masks.
 
     :param description: help text in the form.
-    :param kind: JSON schema type.
+    :param json_type: JSON schema type.
     :param secret: whether the form hides the value.
     :param schema: further JSON schema; ``section`` puts the field under a heading of that name.
     """
 
     label: str
     description: str
-    kind: str = "string"
+    json_type: str = "string"
     secret: bool = False
     schema: Mapping[str, Any] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ FIELDS: dict[str, Field] = {
     "sandbox": Field(
         "Sandbox",
         "The service validates requests without effect; writes without a sandbox mode are rejected.",
-        kind="boolean",
+        json_type="boolean",
     ),
     "team_name": Field("Team", "Name of the key's team; stored with the statistics."),
     "campaign_url": Field(
@@ -75,11 +75,11 @@ FIELDS: dict[str, Field] = {
     "oauth_expires_at": Field("OAuth expires at", "Time of expiry; empty for a permanent token.", schema=_OAUTH),
     "timeout": Field(
         "Timeout (s)", "Seconds to wait for a connection, and for each part of a response. Default: 30.",
-        kind="number", schema={"minimum": 1, "maximum": 3600, **_NETWORK},
+        json_type="number", schema={"minimum": 1, "maximum": 3600, **_NETWORK},
     ),
     "requests_per_second": Field(
         "Requests per second", "Maximum for each task. Default: no limit.",
-        kind="number", schema={"minimum": 0, **_NETWORK},
+        json_type="number", schema={"minimum": 0, **_NETWORK},
     ),
     "rate_limit_conn_id": Field(
         "Rate limit connection", "Connection of a Redis in which all processes share the requests per second. "
@@ -91,15 +91,15 @@ FIELDS: dict[str, Field] = {
     ),
     "max_in_flight": Field(
         "Requests in flight", "Maximum number of concurrent requests of each task. Default: 16.",
-        kind="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
+        json_type="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
     ),
     "max_campaigns_per_day": Field(
         "Campaigns per day", "Tasks create no more campaigns for one day (UTC). Default: no limit.",
-        kind="integer", schema={"minimum": 0, **_NETWORK},
+        json_type="integer", schema={"minimum": 0, **_NETWORK},
     ),
     "max_recipients_per_day": Field(
         "Recipients per day", "Tasks create no campaign with which a day (UTC) would have more. Default: no limit.",
-        kind="integer", schema={"minimum": 0, **_NETWORK},
+        json_type="integer", schema={"minimum": 0, **_NETWORK},
     ),
     "ca_bundle": Field(
         "CA bundle", "PEM file of certificates to trust in addition to the default ones.", schema=_NETWORK
@@ -120,7 +120,7 @@ def conn_fields() -> dict[str, Any]:
     """Return the form for Airflow 3.2 and later (``conn-fields`` of the provider information)."""
     form = {}
     for name, item in FIELDS.items():
-        schema: dict[str, Any] = {"type": [item.kind, "null"], **item.schema}
+        schema: dict[str, Any] = {"type": [item.json_type, "null"], **item.schema}
         if item.secret:
             schema["format"] = "password"
         form[name] = {"label": item.label, "description": item.description, "schema": schema}
@@ -143,12 +143,12 @@ def form_widgets() -> dict[str, Any]:
         options: dict[str, Any] = {"description": item.description, "validators": [OptionalValue()]}
         if "enum" in item.schema:
             options["validators"].append(any_of(item.schema["enum"]))
-        if item.kind == "boolean":
+        if item.json_type == "boolean":
             field_type = BooleanField
         elif item.secret:
             field_type, options["widget"] = PasswordField, BS3PasswordFieldWidget()
         else:
-            field_type = IntegerField if item.kind == "integer" else StringField
+            field_type = IntegerField if item.json_type == "integer" else StringField
             options["widget"] = BS3TextFieldWidget()
         widgets[name] = field_type(lazy_gettext(item.label), **options)
     return widgets

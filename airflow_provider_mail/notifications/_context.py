@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from airflow.sdk import get_current_context
 
+from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.exceptions import without_addresses
-from airflow_provider_mail._task.name_prefix import name_prefix
 from airflow_provider_mail.version_compat import conf, redact
 
 MAX_ERROR_CHARACTERS = 600
@@ -26,7 +26,7 @@ MAX_ERROR_LINES = 12
 MAX_ERROR_CHARACTERS_READ = 10_000
 
 
-class Kind(Enum):
+class Reason(Enum):
     """The reason for a notification."""
 
     FAILED = "failed"
@@ -42,7 +42,7 @@ class Kind(Enum):
     @property
     def is_about_run(self) -> bool:
         """Whether it reports a run rather than a task."""
-        return self in (Kind.RUN_FAILED, Kind.RUN_SUCCEEDED, Kind.DEADLINE)
+        return self in (Reason.RUN_FAILED, Reason.RUN_SUCCEEDED, Reason.DEADLINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class NotificationContext:
     :param decision_url: URL of the form in which a person decides.
     """
 
-    kind: Kind
+    reason: Reason
     dag_id: str | None = None
     task_id: str | None = None
     run_id: str | None = None
@@ -89,7 +89,7 @@ class NotificationContext:
         """
         ti = context.get("ti") or context.get("task_instance")
         run, deadline = context.get("dag_run"), context.get("deadline")
-        reason = _kind(context)
+        reason = _reason(context)
         dag_id = _first(_get(ti, "dag_id"), _get(run, "dag_id"), _get(context.get("dag"), "dag_id"))
         run_id = _first(_get(ti, "run_id"), _get(run, "run_id"), _get(run, "dag_run_id"), context.get("run_id"))
         task_id, map_index = _get(ti, "task_id"), _get(ti, "map_index")
@@ -97,9 +97,9 @@ class NotificationContext:
         try_number, max_tries = (None, None) if reason.is_about_run else (_get(ti, "try_number"), _get(ti, "max_tries"))
         urls = _urls(conf.get("api", "base_url", fallback=None), dag_id, run_id, task_id, map_index, try_number)
         return cls(
-            kind=reason,
+            reason=reason,
             dag_id=dag_id,
-            task_id=None if reason is Kind.RUN_SUCCEEDED else task_id,
+            task_id=None if reason is Reason.RUN_SUCCEEDED else task_id,
             run_id=run_id,
             map_index=map_index,
             try_number=try_number,
@@ -109,17 +109,17 @@ class NotificationContext:
             error=_error(context),
             deadline=_moment(_get(deadline, "deadline_time")),
             occurrence=_occurrence(reason, ti, run, deadline),
-            question=_question(context) if reason is Kind.DECISION else None,
-            log_url=None if reason is Kind.RUN_SUCCEEDED else urls.get("task"),
+            question=_question(context) if reason is Reason.DECISION else None,
+            log_url=None if reason is Reason.RUN_SUCCEEDED else urls.get("task"),
             run_url=urls.get("run"),
-            decision_url=urls.get("decision") if reason is Kind.DECISION else None,
+            decision_url=urls.get("decision") if reason is Reason.DECISION else None,
         )
 
     @property
     def name(self) -> str:
         """Name of the DAG or task."""
-        parts = [self.dag_id] if self.kind.is_about_run else [self.dag_id, self.task_id]
-        index = f"[{self.map_index}]" if self.map_index >= 0 and not self.kind.is_about_run else ""
+        parts = [self.dag_id] if self.reason.is_about_run else [self.dag_id, self.task_id]
+        index = f"[{self.map_index}]" if self.map_index >= 0 and not self.reason.is_about_run else ""
         return ".".join(part for part in parts if part) + index
 
     @property
@@ -129,29 +129,29 @@ class NotificationContext:
             return None
         # As a list: ids may contain any separator.
         names = [name_prefix(), self.dag_id, self.task_id, self.run_id, self.map_index]
-        return json.dumps([self.kind.value, *names, self.occurrence])
+        return json.dumps([self.reason.value, *names, self.occurrence])
 
 
-def _kind(context: Mapping[str, Any]) -> Kind:
+def _reason(context: Mapping[str, Any]) -> Reason:
     if context.get("deadline") is not None:
-        return Kind.DEADLINE
-    if (reason := context.get("reason")) is not None:
-        return Kind.RUN_SUCCEEDED if reason == "success" else Kind.RUN_FAILED
+        return Reason.DEADLINE
+    if (outcome := context.get("reason")) is not None:
+        return Reason.RUN_SUCCEEDED if outcome == "success" else Reason.RUN_FAILED
     ti = context.get("ti") or context.get("task_instance")
     state = _get(ti, "state")
     state = getattr(state, "value", state)
-    for kind in (Kind.FAILED, Kind.RETRY, Kind.SUCCEEDED, Kind.SKIPPED):
-        if state == kind.value:
-            return kind
+    for reason in (Reason.FAILED, Reason.RETRY, Reason.SUCCEEDED, Reason.SKIPPED):
+        if state == reason.value:
+            return reason
     if context.get("exception") is None and _is_executing():
-        return Kind.RUNNING if _question(context) is None else Kind.DECISION
+        return Reason.RUNNING if _question(context) is None else Reason.DECISION
     # The dag-processor reports a dead task as failed, without saying whether it will be retried.
     try_number, max_tries = _get(ti, "try_number"), _get(ti, "max_tries")
-    return Kind.RETRY if try_number and max_tries and try_number <= max_tries else Kind.FAILED
+    return Reason.RETRY if try_number and max_tries and try_number <= max_tries else Reason.FAILED
 
 
-def _occurrence(reason: Kind, ti: Any, run: Any, deadline: Any) -> str | None:
-    if reason is Kind.DEADLINE:
+def _occurrence(reason: Reason, ti: Any, run: Any, deadline: Any) -> str | None:
+    if reason is Reason.DEADLINE:
         parts = [_get(deadline, "id"), _get(deadline, "deadline_time")]
     elif reason.is_about_run:
         # A run that is cleared keeps its id. Airflow 3.0 does not pass the run to a DAG's callback.

@@ -6,20 +6,20 @@ from datetime import UTC, datetime
 
 from jinja2 import Environment, PackageLoader
 
-from airflow_provider_mail.notifications._context import Kind, NotificationContext
+from airflow_provider_mail.notifications._context import NotificationContext, Reason
 
 _RED, _AMBER, _GREEN, _BLUE, _GRAY = "#b3261e", "#8a5a00", "#1b6e3c", "#1257a6", "#4a5560"
 
 _STYLES = {
-    Kind.FAILED: ("Failed", _RED),
-    Kind.RETRY: ("Failed, will retry", _AMBER),
-    Kind.SUCCEEDED: ("Succeeded", _GREEN),
-    Kind.SKIPPED: ("Skipped", _GRAY),
-    Kind.RUNNING: ("Running", _GRAY),
-    Kind.RUN_FAILED: ("Run failed", _RED),
-    Kind.RUN_SUCCEEDED: ("Run succeeded", _GREEN),
-    Kind.DEADLINE: ("Deadline missed", _RED),
-    Kind.DECISION: ("Waiting for a decision", _BLUE),
+    Reason.FAILED: ("Failed", _RED),
+    Reason.RETRY: ("Failed, will retry", _AMBER),
+    Reason.SUCCEEDED: ("Succeeded", _GREEN),
+    Reason.SKIPPED: ("Skipped", _GRAY),
+    Reason.RUNNING: ("Running", _GRAY),
+    Reason.RUN_FAILED: ("Run failed", _RED),
+    Reason.RUN_SUCCEEDED: ("Run succeeded", _GREEN),
+    Reason.DEADLINE: ("Deadline missed", _RED),
+    Reason.DECISION: ("Waiting for a decision", _BLUE),
 }
 """Headline and color for each reason."""
 
@@ -37,8 +37,8 @@ def render_subject(context: NotificationContext) -> str:
     """Return the default subject: what happened, and the name of the task or run."""
     if context.question:
         return f"Decision needed: {context.question[0]}"
-    headline, _ = _STYLES[context.kind]
-    attempt = f" (try {_attempt(context)})" if context.kind is Kind.RETRY and context.try_number else ""
+    headline, _ = _STYLES[context.reason]
+    attempt = f" (try {_attempt(context)})" if context.reason is Reason.RETRY and context.try_number else ""
     return f"{headline}: {context.name or 'Airflow'}{attempt}"
 
 
@@ -47,7 +47,7 @@ def render_html(context: NotificationContext, *, instance: str | None = None) ->
 
     :param instance: the name of this Airflow (``[api] instance_name``), shown in the last line.
     """
-    headline, color = _STYLES[context.kind]
+    headline, color = _STYLES[context.reason]
     title, question_body = context.question or (context.name or "Airflow", "")
     return _TEMPLATES.get_template("notification.html.jinja2").render(
         context=context,
@@ -75,7 +75,7 @@ def _details(context: NotificationContext) -> list[tuple[str, str | None]]:
         ("Date", _time(context.run_date)),
         ("Deadline", _time(context.deadline)),
         ("Try", _attempt(context) if context.try_number else None),
-        ("Took", _duration(context.seconds) if context.kind is not Kind.DECISION else None),
+        ("Took", _duration(context.seconds) if context.reason is not Reason.DECISION else None),
     ]
 
 

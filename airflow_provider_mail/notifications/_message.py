@@ -25,12 +25,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.blank import is_blank, is_nothing
-from airflow_provider_mail.api._core.fields import Address, Html, Label
+from airflow_provider_mail.api._core.fields import MAX_DISPLAY_NAME_BYTES, MAX_SENDER_NAME_BYTES, Address, Html, Label
 from airflow_provider_mail.api._core.mailboxes import mailbox, one_line, split_mailboxes
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.api.flows.batches import unique_msg_id
-from airflow_provider_mail.api.transactional import Delivery, MessageVersion, Recipient, SendBatch, SendMail
+from airflow_provider_mail.api.transactional import (
+    MAX_RECIPIENTS,
+    Delivery,
+    MessageVersion,
+    Recipient,
+    SendBatch,
+    SendMail,
+)
 from airflow_provider_mail.version_compat import conf
 
 Addresses = str | Iterable[str] | None
@@ -38,10 +45,7 @@ Addresses = str | Iterable[str] | None
 AIRFLOW_DEFAULT_SENDER = "airflow@airflow"
 """Airflow's default for ``[email] from_email``; not a sender of any account."""
 
-MAX_RECIPIENTS_PER_VERSION = 20
 MAX_SUBJECT_CHARACTERS = 150
-MAX_NAME_BYTES = 100
-MAX_SENDER_NAME_BYTES = 200
 
 MAX_CHARACTERS_READ = 10_000
 """Number of characters of a subject that are read: a subject of a megabyte must not block an event loop."""
@@ -105,9 +109,9 @@ def build_message(
     if not recipients["to"]:
         raise MailValidationError(f"to: {'; '.join(skipped) or 'is empty'}")
     for name in ("cc", "bcc"):
-        if (count := len(recipients[name])) > MAX_RECIPIENTS_PER_VERSION:
-            skipped.append(f"{name}: {count} recipients, at most {MAX_RECIPIENTS_PER_VERSION} are allowed")
-            del recipients[name][MAX_RECIPIENTS_PER_VERSION:]
+        if (count := len(recipients[name])) > MAX_RECIPIENTS:
+            skipped.append(f"{name}: {count} recipients, at most {MAX_RECIPIENTS} are allowed")
+            del recipients[name][MAX_RECIPIENTS:]
     sender_mail, name = _sender(_given("sender_mail", sender, skipped), skipped)
     subject = _one_line(_required("subject", subject, skipped) or "") or _one_line(default_subject)
     content = _usable("content", Html, _required("content", content, skipped), skipped) or default_content
@@ -193,7 +197,7 @@ def _recipients(path: str, addresses: Any, known: set[str], skipped: list[str]) 
         if (key := address_key(address)) in known:
             continue
         try:
-            recipients.append(Recipient(email=address, name=_cut(name, MAX_NAME_BYTES) or None))
+            recipients.append(Recipient(email=address, name=_cut(name, MAX_DISPLAY_NAME_BYTES) or None))
         except ValidationError as error:
             skipped.append(f"{path}[{number}].{describe(error)}")
         else:
@@ -215,10 +219,8 @@ def _reply_to(value: str | None, skipped: list[str]) -> str | None:
 def _versions(to: list[Recipient], cc: list[Recipient], bcc: list[Recipient]) -> list[MessageVersion]:
     """Create a version per 20 recipients; only the first one has ``cc`` and ``bcc``, so that each gets one copy."""
     return [
-        MessageVersion(
-            to=to[start : start + MAX_RECIPIENTS_PER_VERSION], cc=[] if start else cc, bcc=[] if start else bcc
-        )
-        for start in range(0, len(to), MAX_RECIPIENTS_PER_VERSION)
+        MessageVersion(to=to[start : start + MAX_RECIPIENTS], cc=[] if start else cc, bcc=[] if start else bcc)
+        for start in range(0, len(to), MAX_RECIPIENTS)
     ]
 
 

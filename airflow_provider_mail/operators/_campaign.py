@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, argument_error, task_instance_name, unwrap
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowFailException
+from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
+from airflow_provider_mail._task.redacted import unwrap
+from airflow_provider_mail._task.waiting import WaitingMixin
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign
-    from airflow_provider_mail.api.flows.polling import PollDecision
+    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
+    from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 T = TypeVar("T")
 
@@ -39,7 +44,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     }
 
     mail_name: str | None
-    content: Any
     only_save: bool
     ignore_differences: Collection[str]
     adopt_older: bool
@@ -60,7 +64,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         :raises MailValidationError: naming each field that is wrong.
         :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
         """
-        from airflow_provider_mail._task.list_names import list_names
+        from airflow_provider_mail._task.rules import list_names
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
@@ -77,21 +81,19 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         return None if self.adopt_older or self.mail_name is None else run_began(context)
 
 
-class WaitForCampaignMixin(MailTaskMixin):
+class WaitForCampaignMixin(WaitingMixin):
     """Mixin for operators that wait for their campaign, and cancel it when the task is marked failed or successful.
 
     Airflow sends a signal at any time, also if only the process ends: when a worker is drained or a task is cleared. So
     the signal is recorded, and handled between two requests or during a sleep.
     """
 
-    deferrable: bool
-    poke_interval: float
-    poll_error_timeout: float
-    timeout: float
     cancel_on_kill: bool
     task_id: str
-    log: Any
-    defer: Callable[..., NoReturn]
+    _awaited = ""
+    """The name of the campaign that is awaited."""
+    _send_time = 0.0
+    """Its Unix time by the local clock; 0 without one."""
     _killed = False
 
     def on_kill(self) -> None:
@@ -147,87 +149,75 @@ class WaitForCampaignMixin(MailTaskMixin):
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
         """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
 
-        :param request: the request that created the campaign.
         :raises AirflowFailException: when the campaign will not be sent.
         :raises AirflowException: when the polls failed for too long, or the wait timed out.
         """
-        from airflow_provider_mail.api.campaigns import Campaign, find_campaign
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import (
-            PollDecision,
-            PollErrorBudget,
-            Polls,
-            WaitStatus,
-            status_line,
-        )
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
-        from airflow_provider_mail.triggers._base import end_wait
+        from airflow_provider_mail.api.flows.polling import WaitStatus
 
-        mail_name, send_date = request.mail_name, request.send_date
+        self._awaited = mail_name = request.mail_name
         # The send date is in the service's time.
         self.clock_offset = self.hook.get_conn().service_clock.offset
-        send_time = send_date.timestamp() - self.clock_offset if send_date else 0.0
-        end_time = max(time.time(), send_time) + self.timeout
-        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
-        for result, decision in Polls(
-            CampaignWait(mail_name, errors, seen=True, scheduled=send_date is not None),
-            lambda: (self.ask(find_campaign(mail_name)), self.clock_offset),
-            log=lambda decision: self.log.info("%s", status_line(decision, self.poke_interval, end_time)),
-        ):
-            if decision.status is not WaitStatus.WAITING:
-                break
-            now = time.time()
+        self._send_time = request.send_date.timestamp() - self.clock_offset if request.send_date else 0.0
+        self._end_time = max(time.time(), self._send_time) + self.timeout
+        while (decision := self.next_decision(context)).status is WaitStatus.WAITING:
             if self.deferrable:
-                if isinstance(result, Campaign):
-                    send_time = now + decision.pause
-                self._defer(mail_name, end_time, send_time if send_time > now else 0.0, context)
-            left = end_time - now
+                self._before_deferral(mail_name, context)
+                self.defer_wait()
+            left = self._end_time - time.time()
             if left <= 0:
-                decision = PollDecision(WaitStatus.TIMEOUT, f"the wait timed out: {decision.message}")
+                decision = decision.at_deadline()
                 break
             # The task occupies its worker slot anyway, so only failed polls are repeated more slowly.
-            pause = decision.pause if isinstance(result, MailError) else 0.0
+            pause = decision.pause if isinstance(self._result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
             self.hook.run(self.check_kill(mail_name, context))
-        decision = decision.for_connection(self.mail_conn_id)
-        return end_wait(decision, task=self, timeout_error=AirflowException)
+        return self.end_wait(decision.for_connection(self.conn_id))
 
-    def last_look(self, context: Context) -> PollDecision:
+    def poll(self, context: Context) -> PollResult:
         from airflow_provider_mail.api.campaigns import find_campaign
-        from airflow_provider_mail.api.flows.polling import PollErrorBudget
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
 
-        ti = context["ti"]
-        mail_name = ti.xcom_pull(task_ids=self.task_id, key="mail_name", map_indexes=ti.map_index)
-        wait = CampaignWait(mail_name, PollErrorBudget(polled_before=True), seen=True)
-        return wait.decide(self.ask(find_campaign(mail_name)), time.time(), self.clock_offset)
+        return self.ask(find_campaign(self._awaited))
 
-    def _defer(self, mail_name: str, end_time: float, not_before: float, context: Context) -> NoReturn:
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
+        from airflow_provider_mail.api.flows.waits import CampaignWait
+
+        errors.polled_before = True
+        return CampaignWait(self._awaited, errors, seen=True, scheduled=self._send_time > 0)
+
+    def trigger(self, end_time: float) -> MailCampaignTrigger:
+        from airflow_provider_mail.api.campaigns import Campaign
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
-        if self.cancel_on_kill:
-            # Airflow informs a process late that its task was ended; by then, the process may have exited.
-            self.hook.run(self.cancel_if_task_ended(mail_name, context))
-            if not AIRFLOW_V_3_3_PLUS:
-                self.log.warning(
-                    "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "
-                    "campaign will not be cancelled then. With deferrable=False it will."
-                )
-        self.defer(
-            trigger=MailCampaignTrigger(
-                mail_conn_id=self.mail_conn_id,
-                mail_name=mail_name,
-                poke_interval=self.poke_interval,
-                end_time=end_time + self.clock_offset,
-                not_before=not_before,
-                seen=True,
-                cancel_on_kill=self.cancel_on_kill,
-                poll_error_timeout=self.poll_error_timeout,
-            ),
-            method_name="execute_complete",
-            # The trigger has its own deadline; this one applies when no triggerer runs.
-            timeout=timedelta(seconds=end_time - time.time() + self.poke_interval + 60),
+        now = time.time()
+        if isinstance(self._result, Campaign) and self._decision:
+            self._send_time = now + self._decision.pause
+        return MailCampaignTrigger(
+            mail_conn_id=self.mail_conn_id,
+            mail_name=self._awaited,
+            poke_interval=self.poke_interval,
+            end_time=end_time,
+            not_before=self._send_time if self._send_time > now else 0.0,
+            seen=True,
+            cancel_on_kill=self.cancel_on_kill,
+            poll_error_timeout=self.poll_error_timeout,
         )
+
+    def last_look(self, context: Context) -> PollDecision:
+        ti = context["ti"]
+        self._awaited = ti.xcom_pull(task_ids=self.task_id, key="mail_name", map_indexes=ti.map_index)
+        return super().last_look(context)
+
+    def _before_deferral(self, mail_name: str, context: Context) -> None:
+        if not self.cancel_on_kill:
+            return
+        # Airflow informs a process late that its task was ended; by then, the process may have exited.
+        self.hook.run(self.cancel_if_task_ended(mail_name, context))
+        if not AIRFLOW_V_3_3_PLUS:
+            self.log.warning(
+                "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "
+                "campaign will not be cancelled then. With deferrable=False it will."
+            )
 
 
 def run_began(context: Context) -> datetime:

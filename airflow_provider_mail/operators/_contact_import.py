@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import (
-    MailTaskMixin,
-    OnEmpty,
-    argument_error,
-    task_instance_name,
-)
+from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_instance_name
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -22,10 +18,11 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.recipients import Spellings
-    from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in lower case, and the properties."""
@@ -101,10 +98,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Import all rows; returns the counts."""
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
-        from airflow_provider_mail._task.import_record import import_record
-        from airflow_provider_mail._task.rejected_rows import RejectSpool
+        from airflow_provider_mail._task.progress import import_record
+        from airflow_provider_mail._task.rejects import RejectSpool
         from airflow_provider_mail.api.contacts import ImportContacts
-        from airflow_provider_mail.api.flows.import_plan import Progress
+        from airflow_provider_mail.api.flows.import_contacts import Progress
         from airflow_provider_mail.hold import HoldCheck
 
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
@@ -138,7 +135,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         checkpoint: StoredImportCheckpoint | None,
         context: Context,
     ) -> None:
-        from airflow_provider_mail._task.import_progress import ImportProgress
+        from airflow_provider_mail._task.progress import ImportProgress
         from airflow_provider_mail._task.recipients import Spellings
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
@@ -206,7 +203,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
         """Return the positions of the values that are sent, and the plan with their properties."""
         from airflow_provider_mail.api.contacts import check_mapping
-        from airflow_provider_mail.api.flows.import_plan import ImportPlan
+        from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
         self._check_delimiter(columns)
         mapping = self._mapping(columns)
@@ -309,14 +306,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         self.log.warning("%s", message)
 
     def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
+        from airflow_provider_mail._task.progress import import_counts
+
         return {
             "list_name": self.list_name,
-            "read": progress.read,
-            "accepted": progress.accepted,
-            "accepted_earlier": progress.accepted_earlier,
-            "rejected": progress.rejected,
-            "requests": progress.requests,
-            "remarks": progress.remarks,
+            **import_counts(progress),
             "sandbox": sandbox,
             **(self.reject_places() if progress.rejected else {}),
         }

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.mixin import MailTaskMixin
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api._core.requests import Flow
-    from airflow_provider_mail.api.flows.ensure import Creatable, Deletable
+    from airflow_provider_mail.api.flows.create_once import Creatable, Deletable
 
 
 class BaseNamedOperator(MailTaskMixin, BaseOperator):
@@ -60,7 +60,7 @@ class BaseCreateOperator(BaseNamedOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look up the name; create the resource if it does not exist."""
-        from airflow_provider_mail.api.flows.ensure import create
+        from airflow_provider_mail.api.flows.create_once import create
 
         with self.mail_errors():
             created = self.hook.run(
@@ -99,6 +99,6 @@ class BaseDeleteOperator(BaseRemoveOperator):
         """Build the request that deletes the resource."""
 
     def removal(self, context: Context) -> Flow[bool]:
-        from airflow_provider_mail.api.flows.ensure import delete
+        from airflow_provider_mail.api.flows.create_once import delete
 
         return delete(self.deletion(context), missing_ok=self.ignore_if_missing)

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
+from airflow_provider_mail.version_compat import AirflowFailException, conf
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -109,6 +109,11 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         this needs Airflow 3.3. Default: false.
     """
 
+    template_fields = (
+        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "send_list_names",
+        "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
+        "editor_type",
+    )  # fmt: skip
     operator_extra_links = (MailCampaignLink(),)
 
     send_date: Any
@@ -153,10 +158,18 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
-        self.poke_interval = seconds_of(poke_interval)
-        self.poll_error_timeout = seconds_of(poll_error_timeout)
-        self.timeout = seconds_of(timeout)
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
+            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, send_window=send_window,
+            only_save=only_save,
+            send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
+            attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
+            project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,
+            ignore_differences=ignore_differences, adopt_older=adopt_older, send_again=send_again,
+            allow_past_send_date=allow_past_send_date, on_incomplete=on_incomplete,
+            wait_for_completion=wait_for_completion, deferrable=deferrable, poke_interval=poke_interval,
+            poll_error_timeout=poll_error_timeout, timeout=timeout, cancel_on_kill=cancel_on_kill,
+        )  # fmt: skip
         if on_incomplete == "keep" and not (wait_for_completion or only_save):
             raise self.argument_error(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
@@ -192,7 +205,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
                 context["ti"].xcom_push(key=key, value=value)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
-        if creation.found is not None and creation.found.mail_status == MailStatus.FAILED:
+        if creation.campaign is not None and creation.campaign.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
                 "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
@@ -207,9 +220,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom."""
-        from airflow_provider_mail.triggers._base import decision_of, end_wait
-
-        stats = end_wait(decision_of(event), task=self, timeout_error=AirflowException)
+        stats = self.end_deferral(event)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         self._mark_sent(context, pushed["mail_name"])
@@ -218,14 +229,14 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
     @staticmethod
     def _mark_sent(context: Context, mail_name: str) -> None:
         """Record that the campaign was sent, so that no later try creates it again."""
-        from airflow_provider_mail._task.creation_state import StoredCreationState
+        from airflow_provider_mail._task.state import StoredCreationState
 
         state = StoredCreationState(context)
         state.start(mail_name)
         state.mark_sent()
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail._task.creation_state import NOT_STORED, StoredCreationState
+        from airflow_provider_mail._task.state import NOT_STORED, StoredCreationState
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState
@@ -281,6 +292,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
     done = "cancelled"
@@ -298,7 +310,10 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, ignore_if_missing=ignore_if_missing,
+            ignore_draft=ignore_draft, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def removal(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.campaigns import CancelCampaign
@@ -329,6 +344,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
 
@@ -342,7 +358,10 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteCampaign:
         from airflow_provider_mail.api.campaigns import DeleteCampaign

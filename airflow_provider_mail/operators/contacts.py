@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, OnEmpty, RedactedField, Templated, unwrap
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated
+from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rules import rows_problem, text
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MailDeleteContactOperator", "MailImportContactsOperator", "MailUpsertContactOperator"]
 
-Rows: TypeAlias = "Iterable[Mapping[str, Any] | Sequence[Any]]"
+Rows: TypeAlias = Iterable[Mapping[str, Any] | Sequence[Any]]
 
 
 class MailImportContactsOperator(BaseContactImportOperator):
@@ -73,6 +75,10 @@ class MailImportContactsOperator(BaseContactImportOperator):
         every try sends everything. Default: true.
     """
 
+    template_fields = (
+        "mail_conn_id", "list_name", "list_description", "contacts", "column_names", "columns", "update_mode",
+        "null_value", "rejects_path",
+    )  # fmt: skip
     contacts = RedactedField()
     column_names: Sequence[str] | None
 
@@ -97,7 +103,12 @@ class MailImportContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, contacts=contacts,
+            column_names=column_names, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
+            max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
+            rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
+        )  # fmt: skip
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
@@ -120,8 +131,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
         if callable(rows):
             rows = rows()
         if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-            from airflow_provider_mail._task.literals import rows_problem
-
             raise AirflowFailException(rows_problem("contacts", rows))
         return rows
 
@@ -182,8 +191,9 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
     ui_color = "#e6f1f2"
-    limits: ClassVar = {"contact_email": "Address"}
+    own_rules: ClassVar = {"contact_email": text("Address")}
     contact_email = RedactedField()
     phone_number = RedactedField()
     name = RedactedField()
@@ -200,7 +210,10 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, contact_email=contact_email, phone_number=phone_number, name=name,
+            list_name=list_name, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
         if contact_email is None and phone_number is None:
             raise self.argument_error(
                 "contact_email or phone_number is required (email is Airflow's: where alerts are sent)"
@@ -240,6 +253,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "contact_email", "reference")
     thing = "contact"
     identified_by = ()
     contact_email = RedactedField()
@@ -256,7 +270,10 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, contact_email=contact_email, reference=reference,
+            ignore_if_missing=ignore_if_missing, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteContact:
         from airflow_provider_mail.api.contacts import DeleteContact
@@ -271,7 +288,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         return [request.model_copy(update={"email": email}) for email in spellings(request.email)]
 
     def removal(self, context: Context) -> Flow[bool]:
-        from airflow_provider_mail.api.flows.ensure import delete
+        from airflow_provider_mail.api.flows.create_once import delete
 
         existed = False
         requests = self._deletions(context)

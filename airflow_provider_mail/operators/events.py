@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -31,7 +30,7 @@ SHOWN = 20
 """Number of differences in the error and in XCom."""
 
 
-class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
+class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
     """Compare the received events of transactional mail with the daily statistics of the service.
 
     A lost push, a disabled event or a wrong key shows as a difference. Each day and counter is a row of ``table``, even
@@ -79,9 +78,12 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         campaign. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "events_table", "table", "start_day", "end_day", "counters", "counted_on",
+        "time_zone", "event_types",
+    )  # fmt: skip
     ui_color = "#e6f1f2"
 
-    sql_conn_id: str
     events_table: str
     table: str
     start_day: str | None
@@ -115,18 +117,16 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail._task.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, events_table=events_table, table=table,
+            start_day=start_day, end_day=end_day, lookback_days=lookback_days, counters=counters, tolerance=tolerance,
+            tolerance_fraction=tolerance_fraction, edge_hours=edge_hours, counted_on=counted_on, time_zone=time_zone,
+            event_types=event_types,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the days, store the differences, and fail if one is too large."""
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
         from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 
         self._check()
@@ -184,8 +184,8 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:
         """Compare each day, and store the rows."""
-        from airflow_provider_mail._task.observation import Observation
-        from airflow_provider_mail.api.flows.statistics import transactional_stats
+        from airflow_provider_mail._task.statistics import Observation
+        from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.load import load
         from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, difference_row
@@ -193,9 +193,10 @@ class MailEventsReconcileOperator(MailLineage, MailTaskMixin, BaseOperator):
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         records = {record.stats_date: record for record in self.hook.run(transactional_stats(request))}
-        days = [start_day + timedelta(days=number) for number in range((end_day - start_day).days + 1)]
         compared = [
-            difference for day in days for difference in self._differences(day, records.get(day), self.counted_on)
+            difference
+            for day in calendar(start_day, end_day)
+            for difference in self._differences(day, records.get(day), self.counted_on)
         ]
         rows = [
             difference_row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class MailCreateListOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "list_name", "list_description")
     thing = "list"
     identified_by = ("list_name",)
 
@@ -50,7 +51,9 @@ class MailCreateListOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, sandbox_mode=sandbox_mode
+        )
 
     def creation(self, context: Context) -> AddList:
         from airflow_provider_mail.api.lists import AddList
@@ -75,6 +78,7 @@ class MailDeleteListOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "list_name")
     thing = "list"
     identified_by = ("list_name",)
 
@@ -88,7 +92,10 @@ class MailDeleteListOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteList:
         from airflow_provider_mail.api.lists import DeleteList

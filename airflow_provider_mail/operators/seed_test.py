@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.arguments import Templated, seconds_of, unwrap
+from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail._task.redacted import unwrap
 from airflow_provider_mail.operators.campaigns import DEFERRABLE, MailCreateCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -128,10 +129,14 @@ class MailSendTestOperator(MailCreateCampaignOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super(MailCreateCampaignOperator, self).__init__(**kwargs)
-        self.set_arguments(locals())
-        self.poke_interval = seconds_of(poke_interval)
-        self.poll_error_timeout = seconds_of(poll_error_timeout)
-        self.timeout = seconds_of(timeout)
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, seed_list_names=seed_list_names, max_seeds=max_seeds,
+            sender_mail=sender_mail, sender_name=sender_name, subject=subject, content=content, allow_blank=allow_blank,
+            reply_to=reply_to, attachment=attachment, language_code=language_code, market_name=market_name,
+            subscript_name=subscript_name, project_code=project_code, editor_type=editor_type,
+            sandbox_mode=sandbox_mode, wait_for_completion=wait_for_completion, deferrable=deferrable,
+            poke_interval=poke_interval, poll_error_timeout=poll_error_timeout, timeout=timeout,
+        )  # fmt: skip
 
     @property
     def send_list_names(self) -> Any:
@@ -154,7 +159,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
         return super().execute(context)
 
     def _check_size(self, context: Context) -> None:
-        from airflow_provider_mail._task.list_names import list_names
+        from airflow_provider_mail._task.rules import list_names
         from airflow_provider_mail.api.flows.campaign_caps import list_sizes
 
         names = list_names("seed_list_names", unwrap(self, self.seed_list_names, context)) or []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException
 
@@ -38,6 +38,7 @@ class MailAddSenderOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "sender_email", "sender_type")
     thing = "sender"
     identified_by = ("sender_email", "sender_type")
     sender_type: object
@@ -52,7 +53,9 @@ class MailAddSenderOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, sender_type=sender_type, sandbox_mode=sandbox_mode
+        )
 
     def creation(self, context: Context) -> AddSender:
         from airflow_provider_mail.api.senders import AddSender
@@ -79,6 +82,7 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         Default: true.
     """
 
+    template_fields = ("mail_conn_id", "from_domain", "selector")
     ui_color = "#e6f1f2"
     from_domain: str
     selector: str
@@ -94,7 +98,9 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, from_domain=from_domain, selector=selector, fail_if_invalid=fail_if_invalid
+        )
 
     def execute(self, context: Context) -> dict[str, bool]:
         """Request the checks."""
@@ -134,6 +140,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "sender_email")
     thing = "sender"
     identified_by = ("sender_email",)
 
@@ -147,7 +154,10 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteSender:
         from airflow_provider_mail.api.senders import DeleteSender

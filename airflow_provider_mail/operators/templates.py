@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         false.
     """
 
+    template_fields = ("mail_conn_id", "template_name", "template_content", "template_subject", "editor_type")
     template_fields_renderers = {"template_content": "html"}  # noqa: RUF012 - Airflow's own attribute
     thing = "template"
     identified_by = ("template_name",)
@@ -67,7 +68,11 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, template_name=template_name, template_content=template_content,
+            template_subject=template_subject, allow_blank=allow_blank, editor_type=editor_type, replace=replace,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def creation(self, context: Context) -> AddTemplate:
         from airflow_provider_mail.api.templates import AddTemplate
@@ -100,6 +105,7 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         false.
     """
 
+    template_fields = ("mail_conn_id", "template_name")
     thing = "template"
     identified_by = ("template_name",)
 
@@ -113,7 +119,10 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, template_name=template_name, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteTemplate:
         from airflow_provider_mail.api.templates import DeleteTemplate

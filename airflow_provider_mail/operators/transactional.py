@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import (
-    MailTaskMixin,
-    OnEmpty,
-    RedactedField,
-    Templated,
-    task_instance_name,
-    unwrap,
-)
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated, task_instance_name
+from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rules import rows_problem
 from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
@@ -68,7 +63,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     things: ClassVar[str] = "messages"
     """The argument with the content of the mailing, and the noun for its items, for errors."""
 
-    content: Any
     send_date: Any
     on_ambiguous: str
     on_unfilled_tag: OnUnfilledTag
@@ -197,6 +191,10 @@ class MailSendOperator(BaseSendOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sender_mail", "sender_name", "to", "subject", "content", "reply_to", "send_date", "category",
+        "campaign", "attachment", "unique_msg_id", "service_tags", "on_ambiguous",
+    )  # fmt: skip
     to = RedactedField()
     required_texts = ("subject", "content")
     elsewhere: ClassVar = {
@@ -229,7 +227,13 @@ class MailSendOperator(BaseSendOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_mail=sender_mail, sender_name=sender_name, to=to, subject=subject,
+            content=content, reply_to=reply_to, send_date=send_date, category=category, campaign=campaign,
+            track_open=track_open, track_click=track_click, attachment=attachment, unique_msg_id=unique_msg_id,
+            allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,
+            sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
+        )  # fmt: skip
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api._core.tags import tags_of
@@ -273,8 +277,8 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
 
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
-        from airflow_provider_mail._task.chunk_spool import ChunkSpool
-        from airflow_provider_mail._task.message_check import MessageCheck
+        from airflow_provider_mail._task.at_most_once import ChunkSpool
+        from airflow_provider_mail._task.messages import MessageCheck
         from airflow_provider_mail._task.recipients import Recipients
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.flows.batches import cut
@@ -393,6 +397,10 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sender_mail", "sender_name", "messages", "subject", "content", "template_name", "mail_params",
+        "reply_to", "send_date", "category", "campaign", "attachment", "service_tags", "on_ambiguous",
+    )  # fmt: skip
     messages = RedactedField()
 
     def __init__(
@@ -425,14 +433,20 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_mail=sender_mail, sender_name=sender_name, messages=messages,
+            subject=subject, content=content, template_name=template_name, mail_params=mail_params, reply_to=reply_to,
+            send_date=send_date, send_window=send_window,
+            category=category, campaign=campaign, track_open=track_open, track_click=track_click,
+            attachment=attachment, versions_per_request=versions_per_request, on_empty=on_empty,
+            on_duplicate_recipient=on_duplicate_recipient, allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag,
+            service_tags=service_tags, sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
+        )  # fmt: skip
 
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
         messages = unwrap(self, self.messages, context)
         if callable(messages):
             messages = messages()
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            from airflow_provider_mail._task.literals import rows_problem
-
             raise AirflowFailException(rows_problem("messages", messages))
         return nullcontext(messages)

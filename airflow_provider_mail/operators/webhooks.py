@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, RedactedField, Templated, unwrap
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.redacted import RedactedField, unwrap
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
     :param trans_enable: whether events are pushed. Default: unchanged. (templated)
     """
 
+    template_fields = ("mail_conn_id", "trans_event", "trans_callback_url", "trans_callback_url_extra", "trans_enable")
     ui_color = "#e6f1f2"
     trans_callback_url = RedactedField()
     trans_callback_url_extra = RedactedField()
@@ -66,7 +68,11 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, trans_event=trans_event, trans_callback_url=trans_callback_url,
+            trans_callback_url_extra=trans_callback_url_extra,
+            trans_callback_url_extra_update_mode=trans_callback_url_extra_update_mode, trans_enable=trans_enable,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, list[str]]:
         """Read the configuration, save the fields that differ, and read it again."""

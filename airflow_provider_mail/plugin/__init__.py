@@ -1,16 +1,40 @@
-"""What Airflow's API server mounts. Every part of Airflow imports the plugin, so its imports must stay cheap."""
+"""What Airflow's API server mounts. Every part of Airflow imports this module: its imports must stay cheap."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from airflow.plugins_manager import AirflowPlugin
+
+from airflow_provider_mail._config import URL_PREFIX, receives_in_api_server
+from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path, has_page
+
 __all__ = ["MailPlugin"]
 
 
-def __getattr__(name: str) -> Any:
-    # On demand, since the provider information reads the options beside it before Airflow's plugins can be imported.
-    if name == "MailPlugin":
-        from airflow_provider_mail.plugin.mail_plugin import MailPlugin
+class MailPlugin(AirflowPlugin):
+    """Mounts the page of mail where ``[mail] page_conn_id`` is set, and the receiver where it is switched on."""
 
-        return MailPlugin
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    name = "mail"
+
+    @property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # entry points are used as instances
+        """What the API server mounts."""
+        apps: list[dict[str, Any]] = []
+        if receives_in_api_server():
+            from airflow_provider_mail.webhook.app import app as receiver
+
+            apps.append({"app": receiver, "url_prefix": URL_PREFIX, "name": "Events of the email service"})
+        if has_page():
+            from airflow_provider_mail.plugin.app import app as page
+
+            apps.append({"app": page, "url_prefix": PAGE_PREFIX, "name": "Mail"})
+        return apps
+
+    @property
+    def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The entry of the page in the menu, from Airflow 3.1."""
+        if not has_page():
+            return []
+        page = {"name": "Mail", "href": f"{base_path()}{PAGE_PREFIX}/", "url_route": "mail"}
+        return [{**page, "destination": "nav", "category": "browse"}]

@@ -1,9 +1,14 @@
-"""Airflow's authentication and authorization for every request of the page."""
+"""What Airflow itself knows: who may see the page, which task instances a user may read, and which tasks wait."""
 
 from __future__ import annotations
 
+import datetime
+import logging
 import re
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
@@ -11,7 +16,21 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, HTTPException, Request
 
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS
+from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
+from airflow_provider_mail.plugin.grid import Cell, Column, Grid
+from airflow_provider_mail.plugin.settings import base_path
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.plugin.campaign import Campaign
+
+_log = logging.getLogger(__name__)
+
+Task: TypeAlias = tuple[str, str, str, int]
+"""DAG, task, run, and map index or -1."""
+
+# dag/task/run, with the map index of a mapped task: the name of a campaign without a `mail_name` of its own.
+_TASK_NAME = re.compile(r"([\w.-]+)/([\w.-]+)/([\w.~:+-]+)(?:/(\d+))?", re.ASCII)
 
 if AIRFLOW_V_3_1_PLUS:
     authenticated_user: Any = get_user
@@ -47,3 +66,155 @@ def may_read_dag(user: Any, dag_id: str) -> bool:
     from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))
+
+
+def task_named(name: str) -> Task | None:
+    """Return the task instance that created something; ``None`` when the name does not show it.
+
+    An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``.
+
+    :param name: the name of a campaign or an import.
+    """
+    match = _TASK_NAME.fullmatch(name)
+    return (match[1], match[2], match[3], int(match[4] or -1)) if match else None
+
+
+def links_to(tasks: Collection[Task], user: Any) -> Mapping[Task, str]:
+    """Return the addresses of those task instances that Airflow has and whose DAG the user may read."""
+    try:
+        readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks}}
+        return {task: task_address(*task) for task in _existing([task for task in tasks if readable[task[0]]])}
+    except Exception as error:  # the page is shown without links
+        _log.debug("No links to tasks: %s", type(error).__name__)
+        return {}
+
+
+def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
+    """Return the address of a task instance in Airflow.
+
+    :param map_index: its map index; -1 if it is not mapped.
+    """
+    mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
+    return f"{base_path()}/dags/{quote(dag_id)}/runs/{quote(run_id, safe='')}/tasks/{quote(task_id)}{mapped}"
+
+
+def platform_url(account: str, campaign: Campaign) -> str:
+    """Return the address of a campaign on the platform; empty unless the connection has a ``campaign_url``.
+
+    :param account: the connection of its account.
+    """
+    try:
+        connection = BaseHook.get_connection(account)
+        template = str(fields_of(connection).get("campaign_url") or "") if connection.conn_type == CONN_TYPE else ""
+        return campaign_url(template, mail_name=campaign.name, guid=campaign.guid) if template else ""
+    except Exception as error:  # no such connection, or one that is not valid: there is no link
+        _log.debug("No link to the platform: %s", type(error).__name__)
+        return ""
+
+
+def _existing(tasks: Collection[Task]) -> Collection[Task]:
+    """Those that Airflow has."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import select, tuple_
+
+    if not tasks:
+        return ()
+    identity = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
+    wanted = list(tasks)
+    existing: set[Task] = set()
+    with create_session() as session:
+        for start in range(0, len(wanted), 200):  # a statement has room for some hundred parameters
+            condition = tuple_(*identity).in_(wanted[start : start + 200])
+            existing |= {
+                (row[0], row[1], row[2], row[3]) for row in session.execute(select(*identity).where(condition))
+            }
+    return existing
+
+
+WAITS_LIMIT = 500
+
+_AWAITED = {
+    "MailCampaignTrigger": "campaign is sent",
+    "MailSenderTrigger": "sender is verified",
+    "MailStatsSettledTrigger": "statistics no longer change",
+    "MailInboxTrigger": "events arrive",
+}
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A task that waits.
+
+    :param task: the task instance, as ``dag/task/run`` with the map index of a mapped task.
+    :param address: its address in Airflow.
+    :param until: what it waits for.
+    :param mail_name: the campaign that it waits for, if it is one.
+    :param since: when it began to wait.
+    :param deadline: when it gives up; ``None`` for never.
+    """
+
+    task: str
+    address: str
+    until: str
+    mail_name: str
+    since: datetime.datetime
+    deadline: datetime.datetime | None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over: its triggerer has not ended it."""
+        return self.deadline is not None and self.deadline < datetime.datetime.now(datetime.UTC)
+
+
+def waits(user: Any) -> Sequence[Wait]:
+    """Return the waits of the DAGs that a user may read, the longest first; at most 500."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import Trigger
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    query = (
+        select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index, Trigger)
+        .join(Trigger, TaskInstance.trigger_id == Trigger.id)
+        .where(Trigger.classpath.startswith("airflow_provider_mail.", autoescape=True))
+        .order_by(Trigger.created_date, TaskInstance.dag_id, TaskInstance.task_id)
+        .limit(WAITS_LIMIT)
+    )
+    with create_session() as session:
+        rows: list[Any] = list(session.execute(query))
+        found = [(str(row[0]), _wait(*row)) for row in rows]
+    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {dag_id for dag_id, _ in found}}
+    return [wait for dag_id, wait in found if readable[dag_id]]
+
+
+def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) -> Wait:
+    trigger_name = trigger.classpath.rpartition(".")[2]
+    # Of the arguments, only these two: another one may be an address.
+    arguments = trigger.kwargs
+    end = arguments.get("end_time")
+    deadline = datetime.datetime.fromtimestamp(end, datetime.UTC) if isinstance(end, int | float) else None
+    return Wait(
+        task="/".join([dag_id, task_id, run_id, *([] if map_index < 0 else [str(map_index)])]),
+        address=task_address(dag_id, task_id, run_id, map_index),
+        until=_AWAITED.get(trigger_name, trigger_name),
+        mail_name=str(arguments.get("mail_name") or ""),
+        since=trigger.created_date,
+        deadline=deadline,
+    )
+
+
+def waits_table(found: Sequence[Wait]) -> Grid:
+    """Return the tasks that wait."""
+    columns = [
+        Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
+        Column("State"),
+    ]  # fmt: skip
+    rows = [
+        (
+            Cell(wait.task, href=wait.address, is_outside=True), wait.until, wait.mail_name, wait.since, wait.deadline,
+            Cell("past its time", state="failed") if wait.is_late else Cell("waits"),
+        )
+        for wait in found
+    ]  # fmt: skip
+    return Grid("waits", "Tasks that wait", columns, rows)

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 import mimetypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BeforeValidator
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin import campaigns, events, imports, links, lists, loads, render, transactional, waits
-from airflow_provider_mail.plugin.access import permitted_user
-from airflow_provider_mail.plugin.places import NoAnswer, places
-from airflow_provider_mail.plugin.reader import Reader, StaleTablesError
+from airflow_provider_mail.plugin import access, campaign, campaigns, imports, lists, overview, render, views
+from airflow_provider_mail.plugin.grid import Grid
+from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
 _log = logging.getLogger(__name__)
-
-STATIC = Path(__file__).parent / "static"
-HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
-"""Headers of every response: only the files of the page are loaded, and only Airflow may show it in a frame."""
 
 
 class PageApp(FastAPI):
@@ -55,7 +44,7 @@ class PageApp(FastAPI):
             is_started = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in render.HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -81,27 +70,41 @@ class PageApp(FastAPI):
 
 
 # The dependency is the application's, so that no route can be without it.
-app = PageApp(title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(permitted_user)])
+app = PageApp(
+    title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(access.permitted_user)]
+)
 
 # No database has a text with a NUL.
 Text = Annotated[str, Query(max_length=400, pattern=r"^[^\x00]*$")]
+# A form sends a date that is not chosen as an empty text.
+Day = Annotated[datetime.date | None, BeforeValidator(lambda value: value or None)]
 PageNumber = Annotated[int, Query(ge=1, le=100_000)]
-Show: TypeAlias = Callable[..., Response]
+Show: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
-def route(path: str) -> Callable[[Show], Show]:
-    """Register a function that renders a page; it runs in a thread of the page's own."""
+def route(path: str, template: str) -> Callable[[Show], Show]:
+    """Register a function that returns the values of a template; it runs in a thread of the page's own.
+
+    Its tables (`Grid`) can be downloaded: ``csv=`` in the address names one.
+    """
 
     def register(show: Show) -> Show:
-        def read(**arguments: Any) -> Response:
+        def respond(request: Request, **arguments: Any) -> Response:
             try:
-                return show(**arguments)
+                values = show(request=request, **arguments)
             except StaleTablesError:  # a table may have been dropped
-                return show(**arguments)
+                values = show(request=request, **arguments)
+            name = request.query_params.get("csv")
+            if name is None:
+                return render.page(template, request, **values)
+            table = next((table for table in values["tables"].values() if table.name == name), None)
+            if table is None:
+                raise HTTPException(404, "This page has no such table.")
+            return render.download(table, request)
 
         @wraps(show)
         async def endpoint(**arguments: Any) -> Response:
-            return await places.read(partial(read, **arguments))
+            return await places.read(partial(respond, **arguments))
 
         app.get(path)(endpoint)
         return show
@@ -109,102 +112,188 @@ def route(path: str) -> Callable[[Show], Show]:
     return register
 
 
-@route("/")
-def show_campaigns(q: Text = "", account: Text = "", sort: Text = "sent_at", page: PageNumber = 1) -> HTMLResponse:
+def tables(*grids: Grid | None) -> dict[str, Grid]:
+    """Return tables by their names, those with a minus as templates can write them."""
+    return {grid.name.replace("-", "_"): grid for grid in grids if grid}
+
+
+@route("/", "overview.html")
+def show_overview(request: Request) -> Mapping[str, Any]:
+    """Show what is going on, what needs somebody, the last thirty days, and how lists grow."""
+    reader, zone = Reader.of_page(PageSettings.from_airflow()), render.zone_of(request)
+    waits = access.waits(request.state.mail_user)
+    current, current_count = overview.current(reader)
+    measures = overview.month(reader, zone)
+    growth = overview.growth(reader) if reader.has("contacts") else None
+    return {
+        "reader": reader,
+        "has_tables": any(
+            map(reader.has, ("campaign_stats", "campaigns", "contacts", "transactional_stats", "imports"))
+        ),
+        "waits": waits,
+        "current_count": current_count,
+        "findings": overview.findings(reader, waits),
+        "measures": measures,
+        "tables": tables(current, overview.month_table(measures), growth),
+    }
+
+
+@route("/campaigns", "campaigns.html")
+def show_campaigns(
+    request: Request,
+    q: Text = "",
+    list_name: Annotated[Text, Query(alias="list")] = "",
+    first: Annotated[Day, Query(alias="from")] = None,
+    last: Annotated[Day, Query(alias="to")] = None,
+    state: Text = "",
+    account: Text = "",
+    sort: Text = "sent_at",
+    page: PageNumber = 1,
+) -> Mapping[str, Any]:
     """Show the campaigns.
 
-    :param q: part of the name.
+    :param q: part of the name or of the subject.
+    :param list_name: a list that the campaign was sent to.
+    :param first: the first day.
+    :param last: the last day, included.
     :param account: the connection of an account; empty for all.
     :param page: the number of the page, from 1.
     """
     reader = Reader.of_page(PageSettings.from_airflow())
-    result = campaigns.search(reader, text=q, account=account, sort=sort, page=page)
-    return render.page("campaigns.html", found=result, reader=reader)
+    if not (reader.has("campaign_stats") or reader.has("campaigns")):
+        return {"reader": reader, "found": None, "tables": {}}
+    wanted = campaigns.Filter(q, list_name, first, last, state, account, sort, page)
+    found = campaigns.search(reader, wanted, render.zone_of(request))
+    return {"reader": reader, "found": found, "tables": tables(found.table)}
 
 
-@route("/campaign")
-def show_campaign(request: Request, account: Text, name: Text) -> HTMLResponse:
+@route("/campaign", "campaign.html")
+def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, Any]:
     """Show one campaign."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    campaign = campaigns.get(reader, account=account, name=name)
-    if campaign is None:
+    found = campaign.get(reader, account=account, name=name)
+    if found is None:
         raise HTTPException(404, "There is no such campaign in the tables.")
-    return render.page(
-        "campaign.html",
-        reader=reader,
-        campaign=campaign,
-        task=links.task_of(name, request.state.mail_user),
-        platform=links.platform_url(account, campaign),
-    )
+    task = access.task_named(name)
+    curve = found.curve
+    lines = [("This campaign", curve.opens), ("Median", curve.median)] if curve else []
+    return {
+        "reader": reader,
+        "campaign": found,
+        "task": access.links_to([task], request.state.mail_user).get(task, "") if task else "",
+        "platform": access.platform_url(account, found),
+        "tables": tables(campaign.counts_table(found), campaign.curves_table(lines)),
+    }
 
 
-@route("/lists")
-def show_lists() -> HTMLResponse:
+@route("/compare", "compare.html")
+def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) -> Mapping[str, Any]:  # noqa: B006
+    """Show campaigns side by side.
+
+    :param c: the campaigns: account and name, separated by a space.
+    """
+    chosen = [(account, name) for account, _, name in (text.partition(" ") for text in dict.fromkeys(c))]
+    reader = Reader.of_page(PageSettings.from_airflow())
+    found = campaign.compare(reader, chosen[: campaign.COMPARED])
+    lines = [(item.name, item.curve.opens) for item in found if item.curve]
+    return {
+        "reader": reader,
+        "campaigns": found,
+        "is_cut": len(chosen) > campaign.COMPARED,
+        "lines": lines,
+        "tables": tables(campaign.comparison(found), campaign.curves_table(lines)),
+    }
+
+
+@route("/lists", "lists.html")
+def show_lists(request: Request) -> Mapping[str, Any]:
     """Show how lists grow."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("lists.html", reader=reader, found=lists.get(reader) if reader.has("contacts") else None)
+    found = lists.get(reader) if reader.has("contacts") else None
+    return {"reader": reader, "found": found, "tables": tables(lists.lists_table(found) if found else None)}
 
 
-@route("/overlaps")
-def show_overlaps() -> HTMLResponse:
+@route("/overlaps", "overlaps.html")
+def show_overlaps(request: Request) -> Mapping[str, Any]:
     """Show how many contacts two lists have in common."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("overlaps.html", reader=reader, found=lists.compare(reader) if reader.has("contacts") else None)
+    found = lists.compare(reader) if reader.has("contacts") else None
+    return {"reader": reader, "found": found, "tables": tables(lists.overlaps_table(found) if found else None)}
 
 
-@route("/transactional")
-def show_transactional(account: Text = "") -> HTMLResponse:
+@route("/transactional", "transactional.html")
+def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any]:
     """Show transactional mail by day.
 
     :param account: the connection of an account. Default: the first one.
     """
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("transactional.html", reader=reader, found=transactional.get(reader, account))
+    found = views.transactional(reader, account)
+    return {"reader": reader, "found": found, "tables": tables(views.transactional_table(found))}
 
 
-@route("/loads")
-def show_loads() -> HTMLResponse:
+@route("/loads", "loads.html")
+def show_loads(request: Request) -> Mapping[str, Any]:
     """Show how fresh and how complete the tables are."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    return render.page("loads.html", reader=reader, found=loads.get(reader))
+    found = views.loads(reader)
+    links = access.links_to(views.tasks_of_loads(found), request.state.mail_user)
+    grids = views.loads_table(found, links), views.list_loads_table(found, links), views.missing_days_table(found)
+    return {"reader": reader, "found": found, "tables": tables(*grids)}
 
 
-@route("/imports")
-def show_imports(request: Request) -> HTMLResponse:
+@route("/imports", "imports.html")
+def show_imports(request: Request) -> Mapping[str, Any]:
     """Show how many rows imports read, accepted and rejected, and why."""
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
-    shown = imports.get(reader, rejects)
-    tasks = links.tasks_of([item.import_id for item in shown], request.state.mail_user)
-    shown_with_tasks = [(item, tasks.get(item.import_id, "")) for item in shown]
-    return render.page("imports.html", reader=reader, rejects=rejects, found=shown_with_tasks)
+    found = imports.get(reader, rejects)
+    tasks = {task for item in found if (task := access.task_named(item.import_id))}
+    links = access.links_to(tasks, request.state.mail_user)
+    grids = imports.imports_table(found, links), imports.reasons_table(found)
+    return {
+        "reader": reader,
+        "rejects": rejects,
+        "found": found,
+        "whole_row": imports.WHOLE_ROW,
+        "tables": tables(*grids),
+    }
 
 
-@route("/events")
-def show_events() -> HTMLResponse:
+@route("/events", "events.html")
+def show_events(request: Request) -> Mapping[str, Any]:
     """Show the pushed events by code, and how they differ from the statistics."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    differences = events.differences(reader)
-    return render.page(
-        "events.html", reader=reader, found=events.get(reader), differences=differences, inbox=events.inbox()
+    found, differences = views.events(reader), views.differences(reader)
+    grids = (
+        views.counts_table("events", "Event", found.codes),
+        views.counts_table("letters", "Reason", found.letters),
+        views.differences_table(differences),
     )
+    return {
+        "reader": reader,
+        "found": found,
+        "differences": differences,
+        "inbox": views.inbox(),
+        "tables": tables(*grids),
+    }
 
 
-@route("/waits")
-def show_waits(request: Request) -> HTMLResponse:
+@route("/waits", "waits.html")
+def show_waits(request: Request) -> Mapping[str, Any]:
     """Show which tasks wait for the service."""
-    return render.page("waits.html", found=waits.get(request.state.mail_user))
+    found = access.waits(request.state.mail_user)
+    return {"found": found, "tables": tables(access.waits_table(found))}
 
 
 @app.get("/static/{name}")
 def show_file(name: str) -> Response:
     """Return a file of the page."""
-    if name not in render.STATIC_FILES:
+    if name not in render.STATIC:
         raise HTTPException(404, "There is no such file.")
     content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return Response(
-        (STATIC / name).read_bytes(), media_type=content_type, headers={"Cache-Control": "private, max-age=3600"}
-    )
+    headers = {"Cache-Control": "private, max-age=3600"}
+    return Response(render.STATIC[name], media_type=content_type, headers=headers)
 
 
 @app.exception_handler(StarletteHTTPException)
@@ -219,7 +308,7 @@ async def show_bad_query(request: Request, error: RequestValidationError) -> HTM
 
     :param error: the error; its values are not shown.
     """
-    names = sorted({str(problem["loc"][-1]) for problem in error.errors()})
+    names = sorted({str(problem["loc"][1]) for problem in error.errors()})
     return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 
 

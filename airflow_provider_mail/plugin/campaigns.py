@@ -1,37 +1,105 @@
-"""What the page shows of campaigns."""
+"""What the page shows of all campaigns: those that match a filter, and their totals."""
 
 from __future__ import annotations
 
 import datetime
-import statistics
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin.charts import Point
-from airflow_provider_mail.plugin.reader import Reader, Row, day, decoded, moment
+from airflow_provider_mail.plugin.campaign import campaign_state, list_names, only_task
+from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, decoded, moment
+from airflow_provider_mail.plugin.render import address
 
 PAGE_SIZE = 50
 
-SORTS: Mapping[str, str] = {
-    "sent_at": "DESC",
-    "mail_name": "ASC",
-    "sent_count": "DESC",
-    "open_rate": "DESC",
-    "click_rate": "DESC",
-    "bounce_rate": "DESC",
-    "unsubscribe_rate": "DESC",
+SHOWN_LISTS = 2_000
+"""Of how many different sets of lists the filter offers the names."""
+
+_RATE = "100.0 * {} / NULLIF({}, 0)"
+COUNTS = ("sent_count", "open_count", "click_count", "bounce_count", "unsubscribe_count")
+
+SORTS: Mapping[str, tuple[str, str]] = {
+    "sent_at": ("sent_at", "DESC"),
+    "mail_name": ("mail_name", "ASC"),
+    "sent_count": ("sent_count", "DESC"),
+    "open_rate": (_RATE.format("open_count", "sent_count"), "DESC"),
+    "click_rate": (_RATE.format("click_count", "sent_count"), "DESC"),
+    "click_to_open": (_RATE.format("click_count", "open_count"), "DESC"),
+    "bounce_rate": (_RATE.format("bounce_count", "sent_count"), "DESC"),
+    "unsubscribe_rate": (_RATE.format("unsubscribe_count", "sent_count"), "DESC"),
 }
-"""Columns to sort by, with the direction; a campaign without a value comes last."""
+"""Expressions to sort by, with the direction; a campaign without a value comes last."""
 
-EARLIER, MIN_EARLIER = 20, 3
-"""How many earlier campaigns the median is of, at most and at least."""
+COLUMNS = (
+    ("mail_name", "Campaign", "text"),
+    ("subject", "Subject", "text"),
+    ("lists", "Lists", "text"),
+    ("sent_at", "Sent", "time"),
+    ("state", "State", "text"),
+    ("sent_count", "Mails", "number"),
+    ("open_rate", "Opened", "percent"),
+    ("click_rate", "Clicked", "percent"),
+    ("click_to_open", "Click to open", "percent"),
+    ("bounce_rate", "Bounced", "percent"),
+    ("unsubscribe_rate", "Unsubscribed", "percent"),
+)
 
-CURVE_DAYS = 30
-"""Days after the sending that the curve of opens shows."""
+STATES: Mapping[str, tuple[int, str]] = {
+    "scheduled": (1, "sent_at > ?"),
+    "sending": (1, "(sent_at IS NULL OR sent_at <= ?)"),
+    "failed": (4, ""),
+    "draft": (-1, ""),
+}
+"""Status of a send task, and when it is to be sent, by the name of the state; the other campaigns are sent."""
 
-_STATES = {-1: "draft", 1: "sending", 2: "sent", 4: "failed"}
-_COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
+_lists: TtlCache[Sequence[str]] = TtlCache()
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What the address asks for.
+
+    :param q: part of the name or of the subject; upper and lower case are equal.
+    :param list_name: a list that the campaign was sent to.
+    :param first: the first day.
+    :param last: the last day, included.
+    :param state: one of the states that a campaign can have.
+    :param account: the connection of an account.
+    :param sort: one of `SORTS`.
+    :param page: the number of the page, from 1.
+    """
+
+    q: str = ""
+    list_name: str = ""
+    first: datetime.date | None = None
+    last: datetime.date | None = None
+    state: str = ""
+    account: str = ""
+    sort: str = "sent_at"
+    page: int = 1
+
+    @property
+    def query(self) -> dict[str, object]:
+        """The query of the address; what is not asked for is left out."""
+        names = {"list_name": "list", "first": "from", "last": "to"}
+        return {
+            names.get(field.name, field.name): getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether some campaigns are left out."""
+        return replace(self, sort="sent_at", page=1) != Filter()
+
+    def address(self, **changes: Any) -> str:
+        """Return the address of the page with other values."""
+        return address("campaigns", **replace(self, **changes).query)
 
 
 @dataclass(frozen=True)
@@ -39,286 +107,225 @@ class Found:
     """One page of campaigns.
 
     :param total: how many there are on all pages.
-    :param accounts: the connections of all accounts with a campaign that the text matches.
-    :param text: the text that was searched for.
-    :param account: the account that was searched; empty for all.
-    :param page: the number of the page, from 1.
+    :param accounts: the connections of all accounts with a campaign that matches.
+    :param lists: the lists that the filter offers.
     """
 
-    rows: Sequence[Row]
+    table: Grid
     total: int
     accounts: Sequence[str]
-    text: str
-    account: str
-    sort: str
-    page: int
+    lists: Sequence[str]
+    wanted: Filter
 
     @property
     def pages(self) -> int:
         """The number of pages."""
         return max(1, -(-self.total // PAGE_SIZE))
 
-    def query(self, **changes: object) -> dict[str, object]:
-        """Return the query of this page with other values; the defaults are left out."""
-        default = {"q": "", "account": "", "sort": "sent_at", "page": 1}
-        parameters = {"q": self.text, "account": self.account, "sort": self.sort, "page": self.page, **changes}
-        return {name: value for name, value in parameters.items() if value != default[name]}
 
+def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Found:
+    """Return the campaigns that match a filter.
 
-@dataclass(frozen=True)
-class Curve:
-    """How the opens of a campaign grew, in percent of the mails that were sent, by days since the sending.
-
-    :param opens: of the campaign.
-    :param median: of earlier campaigns of the account, as far as three of them were observed.
-    :param earlier: how many earlier campaigns there are.
+    :param zone: the zone in which its days begin.
     """
-
-    opens: Sequence[Point]
-    median: Sequence[Point]
-    earlier: int
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """One campaign.
-
-    :param account: the connection of its account.
-    :param guid: its identifier at the service; empty when it is not in the tables.
-    :param sent_at: when it was or will be sent.
-    :param state: its state in words.
-    :param subject: its subject, if it is in the tables.
-    :param lists: the lists that it was sent to, if they are in the tables.
-    :param counts: the counts by name; ``None`` where the tables have none.
-    :param observed_at: when the counts were first observed.
-    :param curve: the growth of its opens; ``None`` without snapshots.
-    """
-
-    name: str
-    account: str
-    guid: str
-    sent_at: datetime.datetime | None
-    state: str
-    subject: str
-    lists: Sequence[str]
-    counts: Mapping[str, int | None]
-    observed_at: datetime.datetime | None
-    curve: Curve | None
-
-
-def state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
-    """Name the state of a campaign.
-
-    :param mail_status: its status, as the service has it; ``None`` when only its statistics are known.
-    :param sent_at: when it was or will be sent.
-    """
-    if mail_status is None:
-        return "sent"
-    if mail_status == 1 and sent_at and sent_at > datetime.datetime.now(datetime.UTC):
-        return "scheduled"
-    return _STATES.get(int(mail_status), f"status {mail_status}")
-
-
-def search(reader: Reader, *, text: str, account: str, sort: str, page: int) -> Found:
-    """Return the campaigns whose name contains a text.
-
-    :param text: the text; upper and lower case are equal.
-    :param account: the connection of an account; empty for all.
-    :param sort: one of `SORTS`; the default for another value.
-    :param page: the number of the page, from 1.
-    """
-    sort = sort if sort in SORTS else "sent_at"
-    source = _source(reader)
-    if not source:
-        return Found([], 0, [], text, account, sort, page)
-    conditions, values = [], []
-    if text:
-        escaped = "".join(f"!{letter}" if letter in "!%_" else letter for letter in text.lower())
-        conditions.append("LOWER(mail_name) LIKE ? ESCAPE '!'")
-        values.append(f"%{escaped}%")
-    condition = _where(conditions)
+    wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
+    joined, conditions, parameters = _filtered(reader, wanted, zone)
+    matching = f"FROM ({source(reader)}) AS a{joined}{_where(conditions)}"
+    sums = ", ".join(f"SUM({name}) AS {name}" for name in COUNTS)
     counted = reader.rows(
-        f"SELECT mail_conn_id, COUNT(*) AS found FROM ({source}) AS a{condition} GROUP BY mail_conn_id", values
+        f"SELECT mail_conn_id, COUNT(*) AS found, {sums} {matching} GROUP BY mail_conn_id", parameters
     )
-    totals = {str(row["mail_conn_id"]): int(row["found"]) for row in counted}
-    if account:
-        condition = _where([*conditions, "mail_conn_id = ?"])
-        values.append(account)
-    order = f"CASE WHEN {sort} IS NULL THEN 1 ELSE 0 END, {sort} {SORTS[sort]}, mail_name, mail_conn_id"
-    statement = reader.limited(
-        f"SELECT * FROM ({source}) AS a{condition} ORDER BY {order}", PAGE_SIZE, (page - 1) * PAGE_SIZE
+    accounts = sorted({str(row["mail_conn_id"]) for row in counted} | set(filter(None, [wanted.account])))
+    if wanted.account:
+        counted = [row for row in counted if row["mail_conn_id"] == wanted.account]
+        matching = f"FROM ({source(reader)}) AS a{joined}{_where([*conditions, 'mail_conn_id = ?'])}"
+        parameters = [*parameters, wanted.account]
+    expression, direction = SORTS[wanted.sort]
+    names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
+    order = f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, mail_name, mail_conn_id"
+    statement = f"SELECT {names} {matching} ORDER BY {order}"
+
+    def rows(count: int, offset: int = 0) -> Sequence[Sequence[Any]]:
+        found = reader.rows(reader.limited(statement, count, offset), parameters)
+        return _with_tasks(reader, found, len(accounts) > 1 and not wanted.account)
+
+    total = sum(int(row["found"]) for row in counted)
+    table = Grid(
+        "campaigns",
+        "Campaigns",
+        [_column(wanted, *column) for column in COLUMNS],
+        rows(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE),
+        _total(counted, total) if total > 1 else (),
+        lambda: rows(CSV_ROWS),
     )
-    rows = [{**row, "sent_at": moment(row["sent_at"])} for row in reader.rows(statement, values)]
-    states = _task_states(reader, [str(row["mail_name"]) for row in rows])
-    with_states = [{**row, "state": _state_of(row, states)} for row in rows]
-    total = totals.get(account, 0) if account else sum(totals.values())
-    return Found(with_states, total, sorted({*totals, *filter(None, [account])}), text, account, sort, page)
+    return Found(table, total, accounts, lists(reader), wanted)
+
+
+def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
+    if name not in SORTS:
+        return Column(label, kind, is_below=name in ("subject", "lists"))
+    direction: Any = "ascending" if SORTS[name][1] == "ASC" else "descending"
+    return Column(label, kind, sort=wanted.address(sort=name, page=1), sorted=direction if name == wanted.sort else "")
+
+
+def _total(counted: Sequence[Row], total: int) -> Sequence[Any]:
+    sent, opens, clicks, bounces, unsubscribed = (sum(int(row[name] or 0) for row in counted) for name in COUNTS)
+    rates = (rate(opens, sent), rate(clicks, sent), rate(clicks, opens), rate(bounces, sent), rate(unsubscribed, sent))
+    return (f"All {total:,}", "", "", "", "", sent, *rates)
 
 
 def _where(conditions: Sequence[str]) -> str:
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
-def _source(reader: Reader) -> str:
-    """The statement for all campaigns: those with statistics, and tasks without."""
+def _filtered(reader: Reader, wanted: Filter, zone: ZoneInfo) -> tuple[str, Sequence[str], Sequence[Any]]:
+    """The joins and the conditions of a filter, with the parameters of both; the account is left out."""
+    joins, conditions = [], []
+    in_joins: list[Any] = []
+    in_conditions: list[Any] = []
+    has_tasks = reader.has("campaigns")
+
+    def tasks(name: str, condition: str, parameters: Sequence[Any], kind: str = "") -> None:
+        """Join the names of the campaigns whose task fulfills a condition."""
+        joins.append(
+            f" {kind}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
+            f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
+            f"ON {name}_account = mail_conn_id AND {name}_name = mail_name"
+        )
+        in_joins.extend(parameters)
+
+    if wanted.q:
+        pattern = f"%{_escaped(wanted.q.lower())}%"
+        of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
+        if has_tasks:
+            tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", [pattern], "LEFT ")
+            of_name = f"({of_name} OR subjects_name IS NOT NULL)"
+        conditions.append(of_name)
+        in_conditions.append(pattern)
+    if wanted.list_name and has_tasks:
+        # Databases write other letters than those of ASCII as they are, or as JSON escapes them.
+        texts = {json.dumps(wanted.list_name, ensure_ascii=ascii_only) for ascii_only in (False, True)}
+        text = reader["campaigns"].as_text("rcpt_list_names")
+        either = " OR ".join(f"{text} LIKE ? ESCAPE '!'" for _ in texts)
+        tasks("sent_lists", f"({either})", [f"%{_escaped(text)}%" for text in sorted(texts)])
+    if wanted.state in STATES and has_tasks:
+        status, when = STATES[wanted.state]
+        tasks("states", "mail_status = ?", [status])
+        if when:
+            conditions.append(when)
+            in_conditions.append(_time(reader, datetime.datetime.now(datetime.UTC)))
+    elif wanted.state and has_tasks:
+        tasks("states", "mail_status IN (-1, 1, 4)", [], "LEFT ")
+        conditions.append("states_name IS NULL")
+    for day, days, comparison in ((wanted.first, 0, ">="), (wanted.last, 1, "<")):
+        if day:
+            conditions.append(f"sent_at {comparison} ?")
+            in_conditions.append(start_of_day(reader, day + datetime.timedelta(days), zone))
+    if not has_tasks and (wanted.list_name or wanted.state in STATES):
+        conditions.append("1 = 0")
+    return "".join(joins), conditions, [*in_joins, *in_conditions]
+
+
+def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:
+    """Return when a day begins, as the driver takes it."""
+    return _time(reader, datetime.datetime.combine(day, datetime.time.min, zone))
+
+
+def _time(reader: Reader, time: datetime.datetime) -> Any:
+    """A time as the driver takes it."""
+    what, column = ("campaign_stats", "mail_send_date"), ("campaigns", "send_by_date_time")
+    table, name = what if reader.has("campaign_stats") else column
+    return reader[table].parameter(name, time.astimezone(datetime.UTC))
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"!{letter}" if letter in "!%_" else letter for letter in text)
+
+
+def source(reader: Reader) -> str:
+    """Return the statement for all campaigns: those with statistics, and tasks without; empty without tables."""
     parts, stats = [], ""
     if reader.has("campaign_stats"):
         stats = reader["campaign_stats"].spelled
         parts.append(
-            "SELECT mail_conn_id, team, mail_name, mail_send_date AS sent_at, sent_count, open_rate, click_rate, "
-            f"bounce_rate, unsubscribe_rate, NULL AS mail_status FROM {stats} WHERE gone_at IS NULL"
+            "SELECT mail_conn_id, team, mail_name, mail_send_date AS sent_at, sent_count, open_count, click_count, "
+            "hard_bounce + soft_bounce AS bounce_count, unsubscribe_count, NULL AS mail_status "
+            f"FROM {stats} WHERE gone_at IS NULL"
         )
     if reader.has("campaigns"):
-        rates = (
-            ("open_count", "open_rate"),
-            ("click_count", "click_rate"),
-            ("hard_bounce + soft_bounce", "bounce_rate"),
-            ("unsubscribe_count", "unsubscribe_rate"),
-        )
-        rated = ", ".join(f"100.0 * ({count}) / NULLIF(sent_count, 0) AS {name}" for count, name in rates)
         without = (
             f" AND NOT EXISTS (SELECT 1 FROM {stats} AS s WHERE s.mail_conn_id = c.mail_conn_id "
             "AND s.mail_name = c.mail_name AND s.gone_at IS NULL)"
         )
         parts.append(
-            f"SELECT mail_conn_id, team_name AS team, mail_name, send_by_date_time AS sent_at, sent_count, {rated}, "
-            f"mail_status FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL{without if stats else ''}"
+            "SELECT mail_conn_id, team_name AS team, mail_name, send_by_date_time AS sent_at, sent_count, open_count, "
+            "click_count, hard_bounce + soft_bounce AS bounce_count, unsubscribe_count, mail_status "
+            f"FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL{without if stats else ''}"
         )
     return " UNION ALL ".join(parts)
 
 
-def _task_states(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Sequence[Row]]:
+def _with_tasks(reader: Reader, rows: Sequence[Row], has_accounts: bool) -> Sequence[Sequence[Any]]:
+    """The rows of the table, with subject, lists and state of their send tasks."""
+    tasks = _tasks(reader, [str(row["mail_name"]) for row in rows])
+    return [_row(row, tasks, has_accounts) for row in rows]
+
+
+def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts: bool) -> Sequence[Any]:
+    account, name, sent_at = str(row["mail_conn_id"]), str(row["mail_name"]), moment(row["sent_at"])
+    task = only_task(tasks.get((account, name), ()), row["team"])
+    status = row["mail_status"] if row["mail_status"] is not None or not task else task["mail_status"]
+    state = campaign_state(status, sent_at)
+    sent, opens, clicks = row["sent_count"], row["open_count"], row["click_count"]
+    return (
+        Cell(
+            name,
+            href=address("campaign", account=account, name=name),
+            note=account if has_accounts else "",
+            choice=f"{account} {name}",
+        ),
+        str(task["subject"] or "") if task else "",
+        ", ".join(list_names(task["rcpt_list_names"])) if task else "",
+        sent_at,
+        Cell(state, state=state.split()[0]),
+        sent,
+        rate(opens, sent),
+        rate(clicks, sent),
+        rate(clicks, opens),
+        rate(row["bounce_count"], sent),
+        rate(row["unsubscribe_count"], sent),
+    )
+
+
+def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Sequence[Row]]:
     """The send tasks with these names, by account and name."""
-    if not names or not reader.has("campaigns"):
-        return {}
     tasks: dict[tuple[str, str], list[Row]] = {}
-    marks = ", ".join("?" for _ in names)
-    for row in reader.rows(
-        f"SELECT mail_conn_id, mail_name, team_name, mail_status FROM {reader['campaigns'].spelled} "
-        f"WHERE gone_at IS NULL AND mail_name IN ({marks})",
-        names,
-    ):
-        tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
+    if not reader.has("campaigns"):
+        return tasks
+    for start in range(0, len(names), 500):  # a statement has room for some hundred parameters
+        some = names[start : start + 500]
+        marks = ", ".join("?" for _ in some)
+        for row in reader.rows(
+            "SELECT mail_conn_id, mail_name, team_name, mail_status, subject, rcpt_list_names "
+            f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_name IN ({marks})",
+            some,
+        ):
+            tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
     return tasks
 
 
-def _state_of(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]]) -> str:
-    status = row["mail_status"]
-    if status is None:
-        task = _only(tasks.get((str(row["mail_conn_id"]), str(row["mail_name"])), ()), row["team"])
-        status = task["mail_status"] if task else None
-    return state(status, row["sent_at"])
+def lists(reader: Reader) -> Sequence[str]:
+    """Return the lists that campaigns were sent to, as they were at most ten minutes ago."""
+    if not reader.has("campaigns"):
+        return []
 
-
-def _only(tasks: Sequence[Row], team: Any) -> Row | None:
-    """The task that the statistics belong to: names are unique within a team."""
-    same = [task for task in tasks if team is None or task["team_name"] == team]
-    return same[0] if len(same) == 1 else None
-
-
-def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
-    """Return one campaign; ``None`` when the tables have none.
-
-    :param account: the connection of its account.
-    """
-    stats: Row | None = None
-    if reader.has("campaign_stats"):
-        columns = ", ".join(("team", "mail_send_date", "observed_at", *_COUNTS))
-        statement = f"SELECT {columns} FROM {reader['campaign_stats'].spelled} WHERE mail_conn_id = ? AND mail_name = ?"
-        stats = next(iter(reader.rows(f"{statement} AND gone_at IS NULL", [account, name])), None)
-    task: Row | None = None
-    if reader.has("campaigns"):
-        columns = ", ".join(
-            ("guid", "team_name", "subject", "rcpt_list_names", "send_by_date_time", "mail_status", "observed_at")
+    def read() -> Sequence[str]:
+        text = reader["campaigns"].as_text("rcpt_list_names")
+        statement = (
+            f"SELECT lists FROM (SELECT {text} AS lists, MAX(send_by_date_time) AS latest "
+            f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL GROUP BY {text}) AS a ORDER BY latest DESC"
         )
-        tasks = reader.rows(
-            f"SELECT {columns}, delivered_count, {', '.join(_COUNTS)} FROM {reader['campaigns'].spelled} "
-            "WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
-            [account, name],
-        )
-        task = _only(tasks, stats["team"] if stats else None)
-    counted = stats or task
-    if counted is None:
-        return None
-    sent_at = moment(stats["mail_send_date"] if stats else counted["send_by_date_time"])
-    return Campaign(
-        name=name,
-        account=account,
-        guid=str(task["guid"]) if task else "",
-        sent_at=sent_at,
-        state=state(task["mail_status"] if task else None, sent_at),
-        subject=str(task["subject"] or "") if task else "",
-        lists=_names(task["rcpt_list_names"]) if task else (),
-        counts={
-            "delivered_count": task["delivered_count"] if task else None,
-            **{count: counted[count] for count in _COUNTS},
-        },
-        observed_at=moment(counted["observed_at"]),
-        curve=_curve(reader, account, name, sent_at) if stats and sent_at else None,
-    )
+        rows = reader.rows(reader.limited(statement, SHOWN_LISTS))
+        return sorted({str(name) for row in rows for name in decoded(row["lists"]) or ()}, key=str.casefold)
 
-
-def _names(value: Any) -> Sequence[str]:
-    return [str(name) for name in decoded(value) or ()]
-
-
-def _curve(reader: Reader, account: str, name: str, sent_at: datetime.datetime) -> Curve | None:
-    if not reader.has("snapshots"):
-        return None
-    table = reader["campaign_stats"]
-    earlier = reader.rows(
-        reader.limited(
-            f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND mail_send_date < ? "
-            "AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
-            EARLIER,
-        ),
-        [account, table.parameter("mail_send_date", sent_at)],
-    )
-    sent = {str(row["mail_name"]): moment(row["mail_send_date"]) or sent_at for row in earlier} | {name: sent_at}
-    rates = _open_rates(reader, account, {mail_name: at.date() for mail_name, at in sent.items()})
-    own_rates = rates.pop(name, {})
-    if not own_rates:
-        return None
-    median = _median(list(rates.values()), max(own_rates))
-    return Curve(sorted(own_rates.items()), median, len(rates))
-
-
-def _open_rates(reader: Reader, account: str, sent: Mapping[str, datetime.date]) -> dict[str, dict[float, float]]:
-    """The open rate of campaigns by days since the sending."""
-    table = reader["snapshots"]
-    # Each condition is a range of the table's key, so that a year of snapshots costs no more than these days.
-    condition = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
-    values: list[Any] = []
-    for name, first in sent.items():
-        last = first + datetime.timedelta(days=CURVE_DAYS)
-        values += [account, name, table.parameter("observed_day", first), table.parameter("observed_day", last)]
-    rates: dict[str, dict[float, float]] = {}
-    for row in reader.rows(
-        f"SELECT mail_name, observed_day, sent_count, open_count FROM {table.spelled} "
-        f"WHERE {' OR '.join(condition for _ in sent)} ORDER BY mail_name, observed_day",
-        values,
-    ):
-        if row["sent_count"]:
-            name = str(row["mail_name"])
-            age = (day(row["observed_day"]) - sent[name]).days
-            rates.setdefault(name, {})[float(age)] = 100.0 * row["open_count"] / row["sent_count"]
-    return rates
-
-
-def _median(curves: Sequence[Mapping[float, float]], last: float) -> Sequence[Point]:
-    """The median by day, of the curves that reach the day; between two observations, the earlier one counts.
-
-    Where enough curves reach the last day, the others are left out: a curve that ends would bend the median.
-    """
-    whole = [curve for curve in curves if max(curve) >= last]
-    curves = whole if len(whole) >= MIN_EARLIER else curves
-    points = []
-    for age in map(float, range(int(last) + 1)):
-        values = []
-        for curve in curves:
-            if min(curve) <= age <= max(curve):
-                latest = max(observed_age for observed_age in curve if observed_age <= age)
-                values.append(curve[latest])
-        if len(values) >= MIN_EARLIER:
-            points.append((age, statistics.median(values)))
-    return points
+    return _lists.get(reader.identity("campaigns"), read)

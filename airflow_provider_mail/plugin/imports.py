@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from airflow_provider_mail.plugin.access import Task, task_named
+from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, decoded, moment
 
 SHOWN = 50
+
+WHOLE_ROW = "whole row"
+"""The field of a reason that concerns no single field: the row is too short, or the service rejected it."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,7 @@ class Import:
     :param import_id: the task instance, as ``dag/task/run`` with the map index of a mapped task.
     :param rejected: how many rows were rejected.
     :param at: when its last try ended or, without its counts, when the last row was rejected.
-    :param reasons: field (empty if the service rejected the row), reason and number of rows, the most frequent first.
+    :param reasons: field (empty if it is the whole row), reason and number of rows, the most frequent first.
     :param state: how its last try ended; empty without its counts, as the next ones.
     :param list_name: the list that the contacts were added to; empty without one.
     :param account: the connection of the account.
@@ -110,3 +115,69 @@ def _rejected(reader: Reader) -> Sequence[Import]:
         Import(str(row["import_id"]), int(row["found"]), moment(row["latest"]), reasons.get(str(row["import_id"]), []))
         for row in latest
     ]
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The imports of some days.
+
+    :param failed: how many failed.
+    :param rows: how many rows were rejected.
+    :param with_rejects: how many imports rejected them.
+    """
+
+    failed: int
+    rows: int
+    with_rejects: int
+
+
+def recent(reader: Reader, since: datetime.datetime) -> Recent:
+    """Return how many imports failed or rejected rows since a time; a check in sandbox mode does not count."""
+    if not reader.has("imports"):
+        return Recent(0, 0, 0)
+    table = reader["imports"]
+    (row,) = reader.rows(
+        "SELECT SUM(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed, SUM(rows_rejected) AS found, "
+        f"SUM(CASE WHEN rows_rejected > 0 THEN 1 ELSE 0 END) AS with_rejects FROM {table.spelled} "
+        "WHERE finished_at >= ? AND sandbox = ?",
+        [table.parameter("finished_at", since), table.parameter("sandbox", False)],
+    )
+    return Recent(int(row["failed"] or 0), int(row["found"] or 0), int(row["with_rejects"] or 0))
+
+
+def imports_table(found: Sequence[Import], links: Mapping[Task, str]) -> Grid:
+    """Return the imports.
+
+    :param links: the addresses of task instances.
+    """
+    columns = [
+        Column("Import"), Column("State"), Column("Read", "number"), Column("Accepted", "number"),
+        Column("Rejected", "number"), Column("Missing", "percent"), Column("Ended", "time"), Column("List"),
+        Column("Account"),
+    ]  # fmt: skip
+    rows = [
+        (
+            _named(item, links),
+            Cell(item.state, state=item.state, note="sandbox" if item.sandbox else ""),
+            item.read, item.accepted,
+            Cell(item.rejected, href=f"#reasons-{number}" if item.reasons else ""),
+            None if item.read is None or item.accepted is None else rate(item.read - item.accepted, item.read),
+            item.at, item.list_name, item.account,
+        )
+        for number, item in enumerate(found, 1)
+    ]  # fmt: skip
+    return Grid("imports", "Imports", columns, rows)
+
+
+def reasons_table(found: Sequence[Import]) -> Grid:
+    """Return why rows were rejected, for all imports."""
+    columns = [Column("Import"), Column("Field"), Column("Reason"), Column("Rows", "number")]
+    rows = [
+        (item.import_id, field or WHOLE_ROW, reason, count) for item in found for field, reason, count in item.reasons
+    ]
+    return Grid("reasons", "Why rows were rejected", columns, rows)
+
+
+def _named(item: Import, links: Mapping[Task, str]) -> Cell:
+    task = task_named(item.import_id)
+    return Cell(item.import_id, href=links.get(task, "") if task else "", is_outside=True)

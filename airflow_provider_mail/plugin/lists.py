@@ -9,20 +9,12 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import Any
 
-from airflow_provider_mail.plugin.reader import Reader, Row
-from airflow_provider_mail.plugin.remember import Remembered
+from airflow_provider_mail.plugin.charts import trend
+from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 
 COMPARED = 6
 """How many lists of a team are compared with each other: the largest ones."""
-
-_IN_UTC = "100 * EXTRACT(YEAR FROM create_date AT TIME ZONE 'UTC') + EXTRACT(MONTH FROM create_date AT TIME ZONE 'UTC')"
-_MONTHS = {
-    "sqlite": "SUBSTR(create_date, 1, 7)",
-    "postgresql": _IN_UTC,
-    "postgres": _IN_UTC,
-}
-"""The month as a number such as 202603 or a text such as 2026-03, by the kind of database."""
-_MONTH = "100 * EXTRACT(YEAR FROM create_date) + EXTRACT(MONTH FROM create_date)"
 
 
 @dataclass(frozen=True)
@@ -41,6 +33,15 @@ class ContactList:
     name: str
     contacts: int
     months: Sequence[tuple[str, int]]
+
+    @property
+    def last_month(self) -> tuple[str, int | None]:
+        """The last month in which contacts were created, and their number."""
+        if not self.months:
+            return "", None
+        month, count = self.months[-1]
+        without_date = self.contacts - count
+        return month, count - (self.months[-2][1] if len(self.months) > 1 else without_date)
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ class Overlaps:
     at: datetime.datetime
 
 
-_lists: Remembered[Lists] = Remembered()
-_overlaps: Remembered[Overlaps] = Remembered()
+_lists: TtlCache[Lists] = TtlCache()
+_overlaps: TtlCache[Overlaps] = TtlCache()
 
 
 def get(reader: Reader) -> Lists:
@@ -102,7 +103,7 @@ def compare(reader: Reader) -> Overlaps:
 
 
 def _count(reader: Reader) -> Lists:
-    month = _MONTHS.get(reader.kind, _MONTH)
+    month = reader.dialect.month("create_date")
     # SQLite sorts the rows to group them, which is fastest if their first column differs most.
     rows = reader.rows(
         f"SELECT mail_conn_id, team, list_name, created, COUNT(*) AS contacts FROM "
@@ -174,3 +175,31 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
             counts[int(row["team_number"]), larger, smaller] += int(row["contacts"])
     for (number, larger, smaller), contacts in counts.items():
         yield Overlap(teams[number][larger], teams[number][smaller], contacts)
+
+
+def lists_table(found: Lists) -> Grid:
+    """Return the lists with their growth."""
+    columns = [
+        Column("List"), Column("Contacts", "number"), Column("In the last month", "number"), Column("Last month"),
+        Column("Growth by month", "drawing"), Column("Account"), Column("Team"),
+    ]  # fmt: skip
+    rows = []
+    for entry in found.lists:
+        month, added = entry.last_month
+        drawing = Cell(trend([count for _, count in entry.months]))
+        rows.append((entry.name, entry.contacts, added, month, drawing, entry.account, entry.team))
+    return Grid("lists", "Lists", columns, rows)
+
+
+def overlaps_table(found: Overlaps) -> Grid:
+    """Return the lists that have contacts in common."""
+    columns = [
+        Column("List"), Column("Other list"), Column("In both", "number"), Column("Of the first", "percent"),
+        Column("Of the other", "percent"), Column("Account"),
+    ]  # fmt: skip
+    rows = [
+        (pair.one.name, pair.other.name, pair.contacts, rate(pair.contacts, pair.one.contacts),
+         rate(pair.contacts, pair.other.contacts), pair.one.account)
+        for pair in found.overlaps
+    ]  # fmt: skip
+    return Grid("overlaps", "Contacts in two lists", columns, rows)

@@ -1,36 +1,38 @@
-"""Reads the tables of the page; nothing is ever written."""
+"""Reads the tables of the page, in a few threads of its own and with a time limit; nothing is ever written."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import re
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_provider_mail.plugin.settings import PageSettings
-from airflow_provider_mail.warehouse.connection import address, database
-from airflow_provider_mail.warehouse.coverage import LOADS, LOADS_NAME
-from airflow_provider_mail.warehouse.dialects import DIALECTS
+from airflow_provider_mail.warehouse.connection import address, configured_hook
+from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import stream_rows
-from airflow_provider_mail.warehouse.stored import StoredTable
+from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import IMPORTS
-from airflow_provider_mail.warehouse.tables.rejects import REJECTS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
-from airflow_provider_mail.webhook.settings import database_hook
+from airflow_provider_mail.warehouse.time_limit import Reading, aread
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 TABLES: Mapping[str, Table] = {
     "campaign_stats": CAMPAIGN_STATS,
@@ -69,7 +71,7 @@ class Reader:
         self._hook = hook
         self._names = names
         self._tables = {what: StoredTable(hook, TABLES[what], name) for what, name in names.items() if name}
-        self.kind = database(hook)
+        self.dialect = dialect_of(hook)
 
     @classmethod
     def of_page(cls, settings: PageSettings) -> Reader:
@@ -154,13 +156,11 @@ class Reader:
 
         :param sql: the statement, with ORDER BY.
         """
-        if self.kind in DIALECTS and self.kind != "trino":
-            return f"{sql} LIMIT {int(count)} OFFSET {int(offset)}"
-        return f"{sql} OFFSET {int(offset)} ROWS FETCH NEXT {int(count)} ROWS ONLY"
+        return self.dialect.limited(sql, int(count), int(offset))
 
 
 def _hook(conn_id: str, option: str) -> DbApiHook:
-    return database_hook(conn_id, option=option, needs="the page needs a database with a DbApiHook")
+    return configured_hook(option, conn_id)
 
 
 def public_message(message: str, hook: DbApiHook) -> str:
@@ -189,3 +189,93 @@ def day(value: Any) -> datetime.date:
 def decoded(value: Any) -> Any:
     """Return a JSON value of a table; some drivers decode it."""
     return json.loads(value) if isinstance(value, str | bytes) else value
+
+
+PLACES = 4
+"""How many requests read at once, in each process of the API server."""
+
+SECONDS = 20.0
+"""How long a request waits for a place and for its data."""
+
+MAX_THREADS = 4 * PLACES
+"""Maximum number of threads, including abandoned ones whose driver has not returned."""
+
+
+class NoAnswer(Exception):
+    """The database does not answer in time."""
+
+
+class Places:
+    """Runs what reads the database in a few threads: Airflow's own pool of threads is not filled by one that hangs."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(PLACES)
+        self._readings: set[Reading[Any]] = set()
+
+    async def read(self, function: Callable[[], T]) -> T:
+        """Run a function that reads the database in a thread; return its result or raise its error.
+
+        When the caller is cancelled, its place becomes free.
+
+        :raises NoAnswer: there is no result within `SECONDS`.
+        """
+        try:
+            async with asyncio.timeout(SECONDS), self._free:
+                self._readings = {started for started in self._readings if not started.result.done()}
+                if len(self._readings) >= MAX_THREADS:
+                    raise TimeoutError
+                reading = Reading(function, SECONDS)
+                self._readings.add(reading)
+                return await aread(reading)
+        except TimeoutError:
+            address = next((f" ({started.address})" for started in self._readings if started.address), "")
+        raise NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
+
+
+places = Places()
+
+
+KEEP_SECONDS = 600.0
+"""For how long the result of a statement that reads a whole large table is kept."""
+
+_LIMIT = 64
+
+
+class TtlCache(Generic[T]):
+    """The results of a function for ten minutes, in each process of the API server.
+
+    :param clock: returns seconds, as ``time.monotonic`` does, which is the default.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._results: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
+        # A request that comes while a result is being computed waits for it.
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return a result; compute it if it is not known or too old.
+
+        :param key: what the result depends on.
+        :raises TimeoutError: another thread computes for too long.
+        """
+        # Not longer than reading takes at most: the thread that computes may hang.
+        if not self._lock.acquire(timeout=SECONDS):
+            raise TimeoutError
+        try:
+            cached = self._results.get(key)
+            if cached is not None and self._clock() - cached[0] < KEEP_SECONDS:
+                return cached[1]
+            result = compute()
+            self._results[key] = (self._clock(), result)
+            self._results.move_to_end(key)
+            while len(self._results) > _LIMIT:
+                self._results.popitem(last=False)
+            return result
+        finally:
+            self._lock.release()
+
+    def clear(self) -> None:
+        """Forget all results."""
+        with self._lock:
+            self._results.clear()

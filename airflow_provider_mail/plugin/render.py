@@ -1,27 +1,35 @@
-"""Renders the templates."""
+"""Renders the templates, in the time zone that the visitor has chosen in Airflow."""
 
 from __future__ import annotations
 
+import base64
 import datetime
 import hashlib
+import re
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
+from zoneinfo import ZoneInfo
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from markupsafe import Markup
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.hold import RELEASE, stored_hold
 from airflow_provider_mail.plugin import charts
+from airflow_provider_mail.plugin.grid import Grid
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path
 
 _HERE = Path(__file__).parent
-STATIC_FILES = tuple(sorted(path.name for path in (_HERE / "static").iterdir()))
+STATIC = {path.name: path.read_text() for path in sorted((_HERE / "static").iterdir())}
+"""The files of the page: name and text."""
 
 MENU = (
-    ("./", "Campaigns"),
+    ("./", "Overview"),
+    ("campaigns", "Campaigns"),
     ("lists", "Lists"),
     ("transactional", "Transactional"),
     ("loads", "Loads"),
@@ -30,10 +38,45 @@ MENU = (
     ("waits", "Waits"),
 )
 
+ZONE_COOKIE = "mail_zone"
+"""The time zone of Airflow's UI, which the script of the page reads where Airflow keeps it: in the browser."""
+
 _NOTHING = "\N{EN DASH}"
 """Stands for a value that the tables do not have."""
 
+LOGIN = {
+    401: "This page is for users who are logged in to Airflow.",
+    403: "You are not allowed to view plugins in this Airflow, or your login has ended.",
+}
+"""Messages of errors that a login may solve."""
+
 TITLES = {400: "Not possible", 401: "Not logged in", 403: "No permission", 404: "Not found", 503: "No data"}
+
+
+def _digest(name: str) -> str:
+    return base64.b64encode(hashlib.sha256(STATIC[name].encode()).digest()).decode()
+
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    # The page of an error has style and script in itself: their files are for users who are logged in.
+    "Content-Security-Policy": "default-src 'none'; "
+    f"script-src 'self' 'sha256-{_digest('page.js')}'; style-src 'self' 'sha256-{_digest('page.css')}'; "
+    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every response: only the files of the page are loaded, and only Airflow may show it in a frame."""
+
+
+def zone_of(request: Request) -> ZoneInfo:
+    """Return the time zone of a request; UTC where it names none, or one that does not exist."""
+    name = unquote(request.cookies.get(ZONE_COOKIE, "UTC"))
+    try:
+        return ZoneInfo(name if re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", name) else "UTC")
+    except (KeyError, ValueError, OSError):
+        return ZoneInfo("UTC")
 
 
 def _number(value: Any) -> str:
@@ -44,13 +87,24 @@ def _percent(value: Any) -> str:
     return _NOTHING if value is None else f"{float(value):.1f} %"
 
 
-def _time(value: datetime.datetime | None) -> str:
-    return _NOTHING if value is None else f"{value:%Y-%m-%d %H:%M}"
+@pass_context
+def _time(context: Any, value: datetime.datetime | None) -> Markup:
+    if value is None:
+        return Markup(_NOTHING)
+    local = value.astimezone(context["zone"])
+    return Markup('<time datetime="{}">{}</time>').format(
+        local.isoformat(timespec="seconds"), f"{local:%Y-%m-%d %H:%M}"
+    )
 
 
-def _address(path: str, **query: object) -> str:
-    """A relative address: the page may be below any path."""
-    return f"{path}?{urlencode({name: str(value) for name, value in query.items() if value not in ('', None)})}"
+@pass_context
+def _shown(context: Any, value: Any, kind: str) -> Any:
+    """A value of a column."""
+    if kind == "time":
+        return _time(context, value)
+    if kind in ("number", "percent"):
+        return _number(value) if kind == "number" else _percent(value)
+    return "" if value is None else value
 
 
 def _hold() -> str:
@@ -62,11 +116,30 @@ def _hold() -> str:
     return f"All mass mail is held, {hold}. To go on, {RELEASE}." if hold else ""
 
 
-def _version() -> str:
-    digest = hashlib.sha256()
-    for name in STATIC_FILES:
-        digest.update((_HERE / "static" / name).read_bytes())
-    return digest.hexdigest()[:12]
+def address(path: str, **query: object) -> str:
+    """Return a relative address, since the page may be below any path."""
+    pairs = [
+        (name, str(item))
+        for name, value in query.items()
+        for item in (value if isinstance(value, list | tuple) else [value])
+        if item not in ("", None)
+    ]
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+@pass_context
+def _csv_address(context: Any, grid: Grid) -> str:
+    """The address of a table's CSV: that of the page, with the table's name."""
+    query = [(name, value) for name, value in context["request"].query_params.multi_items() if name != "page"]
+    return f"?{urlencode([*query, ('csv', grid.name)])}"
+
+
+def _documentation() -> str:
+    try:
+        urls = metadata("airflow-provider-mail").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    return next((url.partition(", ")[2] for url in urls if url.startswith("Documentation, ")), "")
 
 
 _environment = Environment(
@@ -76,13 +149,30 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters |= {"number": _number, "percent": _percent, "time": _time}
-_environment.globals |= {"address": _address, "charts": charts, "hold": _hold, "menu": MENU, "version": _version()}
+_environment.filters |= {"number": _number, "percent": _percent, "time": _time, "shown": _shown}
+_environment.globals |= {
+    "address": address,
+    "csv_address": _csv_address,
+    "charts": charts,
+    "hold": _hold,
+    "documentation": _documentation(),
+    "menu": MENU,
+    "style": Markup(STATIC["page.css"]),
+    "script": Markup(STATIC["page.js"]),
+    "version": hashlib.sha256("".join(STATIC.values()).encode()).hexdigest()[:12],
+}
 
 
-def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+def page(template: str, request: Request, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Render a page."""
-    return HTMLResponse(_environment.get_template(template).render(**values), status)
+    zone = zone_of(request)
+    return HTMLResponse(_environment.get_template(template).render(**values, zone=zone, request=request), status)
+
+
+def download(grid: Grid, request: Request) -> Response:
+    """Return a table as a file."""
+    headers = {"Content-Disposition": f'attachment; filename="mail-{grid.name}.csv"'}
+    return Response(grid.csv(zone_of(request)), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
@@ -90,9 +180,12 @@ def error(status: int, message: str, request: Request, *, advice: str = "") -> H
 
     :param advice: what to do about it.
     """
-    login = ""
-    if status == 401:
-        here = f"{base_path()}{PAGE_PREFIX}/"
+    login, message = "", LOGIN.get(status, message)
+    if status in LOGIN:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
+        here = f"{base_path()}{PAGE_PREFIX}/{path}{'?' if request.url.query else ''}{request.url.query}"
         login = f"{base_path()}/api/v2/auth/login?{urlencode({'next': here})}"
     title = TITLES.get(status, "Not possible")
-    return page("error.html", status=status, title=title, message=message, advice=advice, login=login)
+    return page(
+        "error.html", request, status=status, title=title, message=message, advice=advice, login=login, code=status
+    )

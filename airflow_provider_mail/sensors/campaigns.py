@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.wait_campaign import CampaignWait, PollResult
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 __all__ = ["MailCampaignSensor"]
@@ -56,6 +56,7 @@ class MailCampaignSensor(BaseWaitSensor):
         timedelta. Default: 600 seconds.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     operator_extra_links = (MailCampaignLink(),)
     identity = "mail_name"
     absent = "campaign {!r} to wait for"
@@ -75,10 +76,13 @@ class MailCampaignSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, deferrable=deferrable, poke_interval=poke_interval,
+            timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
-        from airflow_provider_mail.api.flows.wait_campaign import CampaignWait
+        from airflow_provider_mail.api.flows.waits import CampaignWait
 
         return CampaignWait(self.mail_name, errors, seen=None if errors.polled_before else False, state=state)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -47,6 +47,7 @@ class MailInboxSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: 600 seconds.
     """
 
+    template_fields = ("inbox_conn_id", "inbox_table")
     identity = "inbox_conn_id"
     state_key = "mail_inbox_wait"
     inbox_conn_id: str | None
@@ -64,7 +65,10 @@ class MailInboxSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            inbox_conn_id=inbox_conn_id, inbox_table=inbox_table, deferrable=deferrable, poke_interval=poke_interval,
+            timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
     @property
     def conn_id(self) -> str:
@@ -74,14 +78,14 @@ class MailInboxSensor(BaseWaitSensor):
     @cached_property
     def reader(self) -> InboxReader:
         """Queries the inbox."""
+        from airflow_provider_mail._config import InboxName
         from airflow_provider_mail._polling.inbox_reader import InboxReader
-        from airflow_provider_mail.webhook.settings import InboxName
 
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
 
     def execute(self, context: Context) -> Any:
         """Wait."""
-        from airflow_provider_mail.webhook.settings import configured_inbox
+        from airflow_provider_mail._config import configured_inbox
 
         inbox = configured_inbox(self.inbox_conn_id, self.inbox_table)
         if inbox is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, AirflowFailException, AirflowSkipException
@@ -125,12 +125,18 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         # The counts are read once: nothing but the age ends the wait.
         super(MailStatsSettledSensor, self).__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self._days: tuple[date, date | None] = (date.min, None)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, max_hard_bounce=max_hard_bounce,
+            max_soft_bounce=max_soft_bounce, max_unsubscribe=max_unsubscribe, max_spam=max_spam, min_sent=min_sent,
+            max_age=max_age, confidence=confidence, on_breach=on_breach, response_timeout=response_timeout,
+            sql_conn_id=sql_conn_id, events_table=events_table, start_day=start_day, end_day=end_day,
+            lookback_days=lookback_days, deferrable=deferrable, poke_interval=poke_interval, timeout=timeout,
+            poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+    def set_arguments(self, **arguments: Any) -> None:
         self.stable_checks, self.min_interval = None, 0.0
-        super().set_arguments(arguments)
-        self.response_timeout = seconds_of(self.response_timeout)
+        super().set_arguments(**arguments)
         limits = (*LIMITED, "max_spam")
         if all(getattr(self, name) is None for name in limits):
             raise self.argument_error(f"{', '.join(limits)}: give at least one")

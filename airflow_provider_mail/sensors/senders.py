@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.wait_sender import SenderWait
+    from airflow_provider_mail.api.flows.waits import SenderWait
     from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
@@ -49,6 +49,7 @@ class MailSenderSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: an hour.
     """
 
+    template_fields = ("mail_conn_id", "sender_email", "selector")
     identity = "sender_email"
     absent = "sender {!r} to wait for"
     sender_email: str
@@ -67,10 +68,13 @@ class MailSenderSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, selector=selector, deferrable=deferrable,
+            poke_interval=poke_interval, timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> SenderWait:
-        from airflow_provider_mail.api.flows.wait_sender import SenderWait
+        from airflow_provider_mail.api.flows.waits import SenderWait
 
         return SenderWait(self.sender_email, errors, state=state)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import Templated, seconds_of
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.wait_stats import StatsPollResult, StatsStabilityTracker
+    from airflow_provider_mail.api.flows.waits import StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 __all__ = ["MailStatsSettledSensor"]
@@ -67,6 +66,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
     """
 
+    template_fields = ("mail_conn_id", "mail_name", "start_day", "end_day")
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
     state_key = "mail_stats_settled"
@@ -99,13 +99,17 @@ class MailStatsSettledSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, stable_checks=stable_checks, min_interval=min_interval,
+            max_age=max_age, start_day=start_day, end_day=end_day, lookback_days=lookback_days, deferrable=deferrable,
+            poke_interval=poke_interval, timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
         self._days: tuple[date, date | None] = (date.min, None)
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
-        self.min_interval = float(seconds_of(self.min_interval))
-        self.max_age = None if self.max_age is None else float(seconds_of(self.max_age))
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
+        self.min_interval = float(self.min_interval)
+        self.max_age = None if self.max_age is None else float(self.max_age)
         if self.stable_checks is None and self.max_age is None:
             raise self.argument_error("stable_checks, max_age: one of them must say when the statistics are final")
         if self.reschedule and not self.deferrable and self.max_age is None and not AIRFLOW_V_3_3_PLUS:
@@ -120,15 +124,15 @@ class MailStatsSettledSensor(BaseWaitSensor):
         return not self.deferrable
 
     def poll(self, context: Context) -> StatsPollResult:
-        from airflow_provider_mail._task.date_window import window
-        from airflow_provider_mail.api.flows.wait_stats import find_stats
+        from airflow_provider_mail._task.statistics import window
+        from airflow_provider_mail.api.flows.waits import find_stats
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> StatsStabilityTracker:
-        from airflow_provider_mail.api.flows.wait_stats import StatsStabilityTracker
+        from airflow_provider_mail.api.flows.waits import StatsStabilityTracker
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
             self.log.info("This Airflow stores no state between polls: only max_age ends the wait.")

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, check_keep_days
+from airflow_provider_mail._task.checks import check_keep_days
+from airflow_provider_mail._task.mixin import MailTaskMixin
+from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.lineage import MailLineage, SqlTable
-from airflow_provider_mail.transfers._reading import READINGS, BaseListReader
+from airflow_provider_mail.transfers._reading import BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+    from airflow_provider_mail._task.rejects import UnstorableRecords
     from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.table import Table
 
@@ -46,7 +47,7 @@ class RemovesRows(MailTaskMixin):
         return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
 
 
-class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
+class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
     """Load records of the service into a table.
 
     A load is one transaction and can be repeated; a load that fails leaves the table unchanged. The table is created if
@@ -55,7 +56,6 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     ui_color = "#e6f1f2"
 
-    sql_conn_id: str
     table: str
     on_unstorable: OnUnstorable
     rejects_table: str | None
@@ -63,14 +63,14 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     keep_days: float | None
     lock_timeout: float
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         check_keep_days(self)
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
-        from airflow_provider_mail._task.unstorable_rows import UnstorableRecords
+        from airflow_provider_mail._task.rejects import UnstorableRecords
 
         return UnstorableRecords(
             self.sql_hook,
@@ -80,13 +80,6 @@ class BaseMailToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
             self.keep_days,
             lock_timeout=self.lock_timeout,
         )
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail._task.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
 
     @property
     @abstractmethod
@@ -151,17 +144,8 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the list and load it."""
-        from airflow_provider_mail.api.errors import MailIncompleteError
-
         tables = self.checked_table_names()
-        self.readings = 0
-        with self.mail_errors():
-            for attempt in range(1, READINGS + 1):
-                try:
-                    loaded = self._load(context)
-                    break
-                except MailIncompleteError as error:
-                    self.read_again(error, attempt)
+        loaded = self.read_completely(lambda: self._load(context))
         counts = self.counts(loaded)
         if loaded.deleted is not None and self.replace_where():
             counts["deleted"] = loaded.deleted
@@ -218,7 +202,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
     def window(self, context: Context) -> tuple[date, date]:
         """Return the first and last day of the window."""
-        from airflow_provider_mail._task.date_window import window
+        from airflow_provider_mail._task.statistics import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
 

@@ -9,22 +9,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin
+from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.observation import Observation
+    from airflow_provider_mail._task.statistics import Observation
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
-    from airflow_provider_mail.api.errors import MailIncompleteError
-    from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
 OnChange: TypeAlias = Literal["retry", "fail", "accept"]
@@ -33,6 +32,7 @@ OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 READINGS = 3
 """The maximum number of times that one try of a task reads a list that changes while it is read."""
 
+T = TypeVar("T")
 Rows: TypeAlias = Iterator[tuple[Any, ...]]
 
 
@@ -109,8 +109,8 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
         :param sql_hook: the hook of the database, whose clock is used if the service has none.
         """
-        from airflow_provider_mail._task.observation import Observation
         from airflow_provider_mail._task.progress import ProgressLog
+        from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes, Pager
         from airflow_provider_mail.api.flows.concurrent_pages import read_pages
@@ -152,16 +152,21 @@ class BaseListReader(MailTaskMixin, BaseOperator):
             first_page = next(pages_left, None)
             yield Reading(observation, rows(), again)
 
-    def read_again(self, error: MailIncompleteError, reading: int) -> None:
-        """Log that the list is read again because it changed.
+    def read_completely(self, work: Callable[[], T]) -> T:
+        """Run a function that reads the list; if the list changes meanwhile, run it again, up to three times in all."""
+        from airflow_provider_mail.api.errors import MailIncompleteError
 
-        :param reading: number of the reading, from 1.
-        :raises MailIncompleteError: the error, if the list must not be read again.
-        """
-        if self.on_change == "fail" or reading == READINGS:
-            error.add_note("Set on_change to decide how to handle a list that changes while it is read")
-            raise error
-        self.log.warning("%s; reading the list again (%s of %s)", error, reading + 1, READINGS)
+        self.readings = 0
+        with self.mail_errors():
+            for attempt in range(1, READINGS + 1):
+                try:
+                    return work()
+                except MailIncompleteError as error:
+                    if self.on_change == "fail" or attempt == READINGS:
+                        error.add_note("Set on_change to decide how to handle a list that changes while it is read")
+                        raise
+                    self.log.warning("%s; reading the list again (%s of %s)", error, attempt + 1, READINGS)
+        raise AssertionError("unreachable")
 
 
 class BaseContactReader(BaseListReader):
@@ -184,9 +189,9 @@ class BaseContactReader(BaseListReader):
 
     def request(self) -> PagedRequest[Any]:
         """Build the request for the first page of contacts."""
-        from airflow_provider_mail.api.flows.compact_contacts import GetCompactContacts
+        from airflow_provider_mail.api.contacts import GetListContacts
 
-        return GetCompactContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
+        return GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=self.team_name or None)
 
     @cached_property
     def list_key(self) -> dict[str, str]:
@@ -203,7 +208,7 @@ class BaseContactReader(BaseListReader):
         # The whole list, unless rows may remain that the load has not seen.
         if self.on_change == "accept":
             return None
-        from airflow_provider_mail.warehouse.coverage import Coverage
+        from airflow_provider_mail.warehouse.request import Coverage
         from airflow_provider_mail.warehouse.tables.contacts import list_part
 
         part = list_part(self.list_key["team"], self.list_name)
@@ -233,13 +238,13 @@ class BaseCampaignReader(BaseListReader):
     mail_status: Sequence[int] | None
     all_team: bool
 
-    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
-        super().set_arguments(arguments)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:
         """Return the table of campaigns: one row per connection and campaign."""
-        from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+        from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 
         return CAMPAIGNS
 
@@ -264,7 +269,7 @@ class BaseCampaignReader(BaseListReader):
         self._teams.clear()
         if self.on_change == "accept" or any(self._filters().values()):
             return None
-        from airflow_provider_mail.warehouse.coverage import MarkGone
+        from airflow_provider_mail.warehouse.request import MarkGone
 
         account = {"mail_conn_id": self.mail_conn_id}
 
@@ -276,7 +281,7 @@ class BaseCampaignReader(BaseListReader):
         return MarkGone(observed_at, windows)
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        from airflow_provider_mail.warehouse.tables.campaigns import campaign_row
+        from airflow_provider_mail.warehouse.tables.resources import campaign_row
 
         conn_id = self.mail_conn_id
         self._teams.update(campaign.team_name for campaign in records)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -16,7 +17,6 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MailEventsToSqlOperator"]
 
 
-class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
+class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
     """Load the events that the service has pushed from the inbox into a table: one row per event, each event once.
 
     The task drains the inbox in batches until no push is left. Each batch is one transaction and is marked as drained
@@ -64,11 +64,11 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
     :param retention_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
     """
 
+    template_fields = ("inbox_conn_id", "inbox_table", "sql_conn_id", "table", "dead_letters_table")
     ui_color = "#e6f1f2"
 
     inbox_conn_id: str | None
     inbox_table: str | None
-    sql_conn_id: str
     table: str
     dead_letters_table: str
     batch_size: int
@@ -91,21 +91,18 @@ class MailEventsToSqlOperator(MailLineage, MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail._task.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
+        self.set_arguments(
+            inbox_conn_id=inbox_conn_id, inbox_table=inbox_table, sql_conn_id=sql_conn_id, table=table,
+            dead_letters_table=dead_letters_table, batch_size=batch_size, max_pushes=max_pushes,
+            on_unstorable=on_unstorable, retention_days=retention_days,
+        )  # fmt: skip
 
     @cached_property
     def inbox(self) -> Inbox:
         """The inbox."""
-        from airflow_provider_mail.webhook.settings import ReceiverSettings
+        from airflow_provider_mail.webhook.inbox import open_inbox
 
-        return ReceiverSettings.from_airflow().inbox(self.inbox_conn_id, self.inbox_table)
+        return open_inbox(self.inbox_conn_id, self.inbox_table)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Drain the inbox."""

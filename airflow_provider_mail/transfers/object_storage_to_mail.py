@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from airflow_provider_mail._task.arguments import OnEmpty, Templated
+from airflow_provider_mail._task.mixin import OnEmpty, Templated
+from airflow_provider_mail._task.rules import choice
 from airflow_provider_mail.operators._contact_import import PROPERTIES, BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -74,6 +75,11 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         every try sends everything. Default: true.
     """
 
+    template_fields = (
+        "mail_conn_id", "path", "object_storage_conn_id", "file_format", "compression", "encoding", "delimiter",
+        "column_names", "list_name", "list_description", "columns", "update_mode", "null_value", "rejects_path",
+    )  # fmt: skip
+    own_rules: ClassVar = {"file_format": choice("csv", "jsonl", "parquet")}
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
     file_format: str | None
@@ -108,11 +114,18 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, compression=compression, encoding=encoding, delimiter=delimiter,
+            column_names=column_names, list_name=list_name, list_description=list_description, columns=columns,
+            update_mode=update_mode, chunk_size=chunk_size, max_in_flight=max_in_flight, null_value=null_value,
+            max_reject_fraction=max_reject_fraction, rejects_path=rejects_path, on_empty=on_empty,
+            sandbox_mode=sandbox_mode, resume=resume,
+        )  # fmt: skip
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 
         path = storage_path(self.path, self.object_storage_conn_id, "path")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.arguments import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, RemovesRows
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -15,7 +16,6 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -24,28 +24,21 @@ if TYPE_CHECKING:
 __all__ = ["MailCreateStageTableOperator", "MailMergeStageTableOperator"]
 
 
-class BaseStageTableOperator(MailLineage, MailTaskMixin, BaseOperator):
+class BaseStageTableOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
     """Base class of the operators for the table of staged rows of a load of files."""
 
     ui_color = "#e6f1f2"
 
-    sql_conn_id: str
     table: str
     manifest: str | ObjectStoragePath
     object_storage_conn_id: str | None
-
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail._task.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
 
     def read_manifest(self) -> Manifest:
         """Read the manifest.
 
         :raises AirflowFailException: when there is no manifest.
         """
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.manifest import Manifest
 
@@ -79,6 +72,8 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         path. (templated)
     """
 
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
+
     def __init__(
         self,
         *,
@@ -89,14 +84,16 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the table."""
-        from airflow_provider_mail.warehouse.merge import create_stage
+        from airflow_provider_mail.warehouse.manifest import create_stage
 
         manifest = self.read_manifest()
-        return {"stage_table": create_stage(self.sql_hook(), manifest, self.table), "records": manifest.rows}
+        return {"stage_table": create_stage(self.sql_hook, manifest, self.table), "records": manifest.rows}
 
 
 class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
@@ -130,6 +127,8 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         rows; not applied below ten rows. Default: 0.5.
     """
 
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
+
     def __init__(
         self,
         *,
@@ -142,16 +141,19 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id,
+            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the rows."""
-        from airflow_provider_mail._task.object_storage import storage_path
+        from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
-        from airflow_provider_mail.warehouse.merge import merge_stage
+        from airflow_provider_mail.warehouse.manifest import merge_stage
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 
-        manifest, hook = self.read_manifest(), self.sql_hook()
+        manifest, hook = self.read_manifest(), self.sql_hook
         self.mail_conn_id = manifest.mail_conn_id
 
         def exists(names: Sequence[str]) -> Collection[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.arguments import OnEmpty, RedactedField, Templated, check_keep_days, unwrap
+from airflow_provider_mail._task.checks import check_keep_days
+from airflow_provider_mail._task.mixin import OnEmpty, Templated
+from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
 from airflow_provider_mail.operators.transactional import (
     BaseSendBatchOperator,
@@ -20,29 +22,20 @@ from airflow_provider_mail.operators.transactional import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.rejected_rows import RejectSpool
+    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
 
 
-class SqlSource:
+class SqlSource(SqlTask):
     """Mixin for a query on a connection, with parameters that Airflow neither stores nor shows."""
 
-    sql_conn_id: str
     template_ext: Sequence[str] = (".sql",)
     parameters = RedactedField()
-
-    @cached_property
-    def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
-        from airflow_provider_mail._task.sql import sql_hook
-
-        return sql_hook(self.sql_conn_id)
 
 
 class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
@@ -96,6 +89,10 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         Default: false.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "sql", "parameters", "list_name", "list_description", "columns", "update_mode",
+        "null_value", "rejects_path", "rejects_table",
+    )  # fmt: skip
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
     sql: str
     rejects_table: str | None
@@ -127,7 +124,13 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, list_name=list_name,
+            list_description=list_description, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
+            max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
+            rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
+            rejects_table=rejects_table, keep_days=keep_days, count_first=count_first,
+        )  # fmt: skip
         check_keep_days(self)
 
     @contextmanager
@@ -160,7 +163,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         # Store the rejected rows in the table, the file, or both, replacing those of an earlier try.
         super().keep_rejects(spool, import_id)
         if self.rejects_table:
-            from airflow_provider_mail._task.rejected_rows import store_rejects
+            from airflow_provider_mail._task.rejects import store_rejects
 
             store_rejects(self.sql_hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
 
@@ -234,6 +237,11 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "sql", "parameters", "sender_mail", "sender_name", "to_column", "name_column",
+        "cc_column", "bcc_column", "columns", "subject", "content", "template_name", "mail_params", "reply_to",
+        "send_date", "category", "campaign", "attachment", "service_tags", "on_ambiguous",
+    )  # fmt: skip
     template_fields_renderers = {"sql": "sql", "content": "html"}  # noqa: RUF012 - Airflow's own attribute
     argument = "sql"
     things = "rows"
@@ -283,11 +291,21 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, sender_mail=sender_mail,
+            sender_name=sender_name, to_column=to_column, name_column=name_column, cc_column=cc_column,
+            bcc_column=bcc_column, columns=columns, subject=subject, content=content, template_name=template_name,
+            mail_params=mail_params, reply_to=reply_to, send_date=send_date, send_window=send_window,
+            category=category, campaign=campaign,
+            track_open=track_open, track_click=track_click, attachment=attachment,
+            versions_per_request=versions_per_request, on_empty=on_empty, on_duplicate_recipient=on_duplicate_recipient,
+            allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,
+            sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
+        )  # fmt: skip
 
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
-        from airflow_provider_mail._task.row_messages import RowMessages
+        from airflow_provider_mail._task.messages import RowMessages
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.read import stream_rows
 

@@ -1,4 +1,4 @@
-"""Base class of the triggers of all waits, and the interpretation of its event by the waiting task."""
+"""Base class of the triggers of all waits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
-
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
@@ -29,17 +27,14 @@ class BaseWaitTrigger(BaseTrigger):
     The arguments are stored unencrypted in Airflow's database: they contain a connection id and no secret. They do not
     change between versions, so that waits survive an upgrade.
 
-    The event is plain JSON, which :func:`decision_of` parses: ``status``, ``message``, the name and the result.
+    The event is plain JSON, which ``_task.waiting`` parses: ``status``, ``message``, the name and the result.
 
-    :param conn_id: the connection that is polled.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
     :param end_time: Unix time of the deadline, by the service's clock if its responses show one: the clocks of the
         worker and the triggerer may differ. It survives restarts of the triggerer. ``None`` for no deadline.
-    :param max_poll_errors: the wait ends only after more consecutive failed polls than this.
-    :param poll_error_timeout: seconds of consecutive failed polls that end the wait.
     """
 
-    poller_module: ClassVar[str]
+    poller_module: ClassVar[str] = "airflow_provider_mail._polling.pollers"
     """The module of the poller, which imports everything that :meth:`subscription` needs."""
 
     identity: ClassVar[str] = "mail_name"
@@ -47,10 +42,6 @@ class BaseWaitTrigger(BaseTrigger):
 
     event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
     """The keys of the event for the name of the awaited object and for the result."""
-
-    added_arguments: ClassVar[dict[str, Any]] = {"poll_error_timeout": 600.0}
-    """Arguments added after the first release, with their defaults. They are stored only if they differ, so that a
-    triggerer that is not upgraded yet can load the trigger."""
 
     def __init__(
         self,
@@ -79,11 +70,7 @@ class BaseWaitTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        classpath, arguments = path_and_arguments(self)
-        for name, default in self.added_arguments.items():
-            if arguments[name] == default:
-                del arguments[name]
-        return classpath, arguments
+        return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields exactly one event."""
@@ -158,51 +145,3 @@ def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
     trigger_type = type(trigger)
     arguments = {name: getattr(trigger, name) for name in inspect.signature(trigger_type).parameters}
     return f"{trigger_type.__module__}.{trigger_type.__qualname__}", arguments
-
-
-def decision_of(event: object) -> PollDecision:
-    """Parse the event of a trigger.
-
-    :param event: the event that the trigger yielded.
-    :raises AirflowException: it is not an event of these triggers.
-    """
-    from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
-
-    match event:
-        case {"status": str() as status, "message": str() as message, "result": dict() as result}:
-            pass
-        case {"status": str() as status, "message": str() as message, "mail_stats": dict() as result}:
-            pass
-        case _:
-            status = ""
-    if status not in set(WaitStatus) - {WaitStatus.WAITING}:
-        raise AirflowException(f"not an event of a mail trigger: {event!r}")
-    return PollDecision(WaitStatus(status), message, result, is_seen=status not in ("error", "refused"))
-
-
-def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:
-    """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign.
-
-    :param timeout_error: raised when the wait timed out.
-    :raises AirflowFailException: the awaited state cannot be reached, or the service rejects the polls: a retry does
-        not help.
-    :raises AirflowException: the polls failed.
-    """
-    if decision.status == "complete":
-        return decision.result
-    if decision.status in ("failed", "refused"):
-        raise AirflowFailException(decision.message)
-    raise (timeout_error if decision.status == "timeout" else AirflowException)(decision.message)
-
-
-def end_wait(decision: PollDecision, *, task: Any, timeout_error: type[AirflowException]) -> dict[str, Any]:
-    """End the wait of a task: count it, and return its result or raise its error.
-
-    :param task: the operator or sensor that waited.
-    :param timeout_error: raised when the wait timed out.
-    """
-    from airflow_provider_mail._metrics import WAITS, WAITS_FAILED, emit, task_tags
-
-    failed = decision.status != "complete"
-    emit({WAITS: 1, WAITS_FAILED: int(failed)}, {**task_tags(task), "status": str(decision.status)})
-    return result_of(decision, timeout_error=timeout_error)

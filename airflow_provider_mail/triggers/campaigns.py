@@ -7,11 +7,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_mail._task.literals import not_text, number_problem
+from airflow_provider_mail._task.rules import not_text, number
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ class MailCampaignTrigger(BaseWaitTrigger):
         600.
     """
 
-    poller_module = "airflow_provider_mail._polling.campaigns"
-    added_arguments: ClassVar[dict[str, Any]] = {**BaseWaitTrigger.added_arguments, "cancel_on_kill": False}
-
     def __init__(
         self,
         *,
@@ -79,11 +76,11 @@ class MailCampaignTrigger(BaseWaitTrigger):
         self.cancel_on_kill = cancel_on_kill
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        from airflow_provider_mail._polling.campaigns import CampaignPoller, CampaignSubscription
-        from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait
+        from airflow_provider_mail._polling.pollers import CampaignPoller, CampaignSubscription
+        from airflow_provider_mail.api.flows.waits import MAX_SCHEDULED_PAUSE, CampaignWait
 
         wait = CampaignWait(self.mail_name, errors, seen=self.seen, scheduled=self.not_before > 0)
-        pause = min(max(self.not_before - time.time(), 0.0), MAX_PAUSE)
+        pause = min(max(self.not_before - time.time(), 0.0), MAX_SCHEDULED_PAUSE)
         return CampaignPoller, CampaignSubscription(
             mail_name=self.mail_name, decide=wait.decide, due=time.monotonic() + pause
         )
@@ -160,8 +157,11 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
             raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
-        for name, value in (("lookback", seconds), ("poke_interval", poke_interval)):
-            if problem := number_problem(name, value):
+        for name, rule, value in (
+            ("lookback", number(), seconds),
+            ("poke_interval", number(above=True), poke_interval),
+        ):
+            if problem := rule.check(name, value):
                 raise ValueError(f"{name}: {problem}")
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
@@ -174,11 +174,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments, by which Airflow identifies the trigger; they contain no secret."""
-        classpath, arguments = path_and_arguments(self)
-        if self.label is None:
-            # The argument was added later: without it, the trigger stays identical to one that is already running.
-            del arguments["label"]
-        return classpath, arguments
+        return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll endlessly; yield an event for each poll that finds newly completed campaigns."""
@@ -197,7 +193,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
         names = [self.mail_name, self.name_prefix, self.name_contains]
         # Each watcher of the asset has a key of its own; a changed poke_interval does not change the key.
-        identity = [self.mail_conn_id, *names, self.mail_status, *([] if self.label is None else [self.label])]
+        identity = [self.mail_conn_id, *names, self.mail_status, self.label]
         key = f"mail_events_{digest(identity)}"
         reported = ReportedCampaigns(getattr(self, "asset_state_store", None), key)
         detector = CampaignChangeDetector(self._wants, self.lookback, await reported.read())

@@ -56,14 +56,14 @@ class MailInboxTrigger(BaseWaitTrigger):
     @property
     def target(self) -> Hashable:
         """The inbox."""
-        from airflow_provider_mail.webhook.settings import InboxName
+        from airflow_provider_mail._config import InboxName
 
         return InboxName(self.inbox_conn_id, self.inbox_table)
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+        from airflow_provider_mail._config import InboxName
         from airflow_provider_mail._polling.inbox import InboxPoller, InboxWait
         from airflow_provider_mail._polling.shared_poller import WaitSubscription
-        from airflow_provider_mail.webhook.settings import InboxName
 
         wait = InboxWait(InboxName(self.inbox_conn_id, self.inbox_table), errors)
         return InboxPoller, WaitSubscription(decide=wait.decide)

@@ -29,7 +29,6 @@ class MailSenderTrigger(BaseWaitTrigger):
         600.
     """
 
-    poller_module = "airflow_provider_mail._polling.senders"
     identity = "sender_email"
     event_keys = ("name", "result")
 
@@ -56,8 +55,8 @@ class MailSenderTrigger(BaseWaitTrigger):
         self.selector = selector
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        from airflow_provider_mail._polling.senders import SenderPoller, SenderSubscription
-        from airflow_provider_mail.api.flows.wait_sender import SenderWait
+        from airflow_provider_mail._polling.pollers import SenderPoller, SenderSubscription
+        from airflow_provider_mail.api.flows.waits import SenderWait
 
         decide = SenderWait(self.sender_email, errors).decide
         return SenderPoller, SenderSubscription(sender_email=self.sender_email, selector=self.selector, decide=decide)

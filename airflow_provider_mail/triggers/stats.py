@@ -38,8 +38,6 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         600.
     """
 
-    poller_module = "airflow_provider_mail._polling.stats"
-
     def __init__(
         self,
         *,
@@ -73,8 +71,8 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         self.memory = memory
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        from airflow_provider_mail._polling.stats import StatsPoller, StatsSubscription
-        from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsStabilityTracker
+        from airflow_provider_mail._polling.pollers import StatsPoller, StatsSubscription
+        from airflow_provider_mail.api.flows.waits import MAX_STATS_PAUSE, StatsStabilityTracker
 
         tracker = StatsStabilityTracker(
             self.mail_name,
@@ -97,6 +95,6 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
             mail_name=self.mail_name,
             days=tracker.days(start_day, end_day, now),
             decide=decide,
-            due=time.monotonic() + min(max(tracker.not_before - now, 0.0), MAX_PAUSE),
+            due=time.monotonic() + min(max(tracker.not_before - now, 0.0), MAX_STATS_PAUSE),
         )
         return StatsPoller, subscription

@@ -38,9 +38,9 @@ def erase_events(
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
     from airflow_provider_mail.webhook.erasure import erase
-    from airflow_provider_mail.webhook.settings import ReceiverSettings
+    from airflow_provider_mail.webhook.inbox import open_inbox
 
-    inbox = ReceiverSettings.from_airflow().inbox(inbox_conn_id, inbox_table)
+    inbox = open_inbox(inbox_conn_id, inbox_table)
     return asdict(erase(email, inbox, sql_hook(sql_conn_id), table, dead_letters_table))
 
 
@@ -57,7 +57,7 @@ def replay_dead_letters(
     :return: how many dead letters were ``read``, how many events were ``stored``, and how many letters are ``left``.
     :raises WarehouseError: a table cannot be read or loaded.
     """
-    from airflow_provider_mail.webhook.dead_letters import replay
+    from airflow_provider_mail.webhook.drain import replay
 
     result = replay(sql_hook(sql_conn_id), table, dead_letters_table)
     return {"read": result.letters, "stored": result.drained.stored.total(), "left": result.left}

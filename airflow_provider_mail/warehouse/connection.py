@@ -8,44 +8,100 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connect_limits import limit_connecting
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
-from airflow_provider_mail.warehouse.file_lock import one_process, pause
-from airflow_provider_mail.warehouse.lock_watch import LockWatch
+from airflow_provider_mail.warehouse.lock_watch import pause
 from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-_LOCKED = "Could not set lock on file"
-BUSY_FILE_WAITS_S = {
-    _LOCKED: 60.0,
-    # Raised while another process creates the file, and always for a file of another kind.
-    "not a valid DuckDB database file": 5.0,
-    # Another thread of this process is just closing it.
-    "is already attached by database": 5.0,
-}
-"""How long to wait for a database in a file, by the message of its driver."""
-
 PATIENT_SECONDS = 60
 """Limit for connecting, and for a missing acknowledgement by the server, where no request waits for the result."""
 
-_BY_TYPE = {
-    "databricks": "databricks",
-    "gcpbigquery": "bigquery",
-    "redshift": "redshift",
-    "snowflake": "snowflake",
-    "trino": "trino",
+
+_PACKAGES = {
+    "athena": "apache-airflow-providers-amazon",
+    "databricks": "apache-airflow-providers-databricks",
+    "drill": "apache-airflow-providers-apache-drill",
+    "druid": "apache-airflow-providers-apache-druid",
+    "duckdb": "airflow-provider-duckdb",
+    "exasol": "apache-airflow-providers-exasol",
+    "gcpbigquery": "apache-airflow-providers-google",
+    "hive_cli": "apache-airflow-providers-apache-hive",
+    "hiveserver2": "apache-airflow-providers-apache-hive",
+    "impala": "apache-airflow-providers-apache-impala",
+    "jdbc": "apache-airflow-providers-jdbc",
+    "mssql": "apache-airflow-providers-microsoft-mssql",
+    "mysql": "apache-airflow-providers-mysql",
+    "odbc": "apache-airflow-providers-odbc",
+    "oracle": "apache-airflow-providers-oracle",
+    "pinot": "apache-airflow-providers-apache-pinot",
+    "postgres": "apache-airflow-providers-postgres",
+    "presto": "apache-airflow-providers-presto",
+    "redshift": "apache-airflow-providers-amazon",
+    "snowflake": "apache-airflow-providers-snowflake",
+    "sqlite": "apache-airflow-providers-sqlite",
+    "teradata": "apache-airflow-providers-teradata",
+    "trino": "apache-airflow-providers-trino",
+    "vertica": "apache-airflow-providers-vertica",
 }
-"""Databases by connection type, where the hook's ``dialect_name`` is another one: that of Redshift is Postgres."""
+"""The package that has the hook, by connection type."""
 
 
-def database(hook: DbApiHook) -> str:
-    """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection."""
-    if warehouse := _BY_TYPE.get(str(hook.conn_type).lower()):
-        return warehouse
-    name = hook.dialect_name
-    return str(hook.conn_type if name == "default" else name).lower()
+def _advice(conn_type: str) -> str:
+    if package := _PACKAGES.get(conn_type):
+        return f"On every worker: pip install {package}"
+    return "Install the provider of that type on every worker, or fix the connection's type"
+
+
+def hook_of(conn_id: str) -> DbApiHook:
+    """Return the ``DbApiHook`` of a connection to any database.
+
+    :raises WarehouseError: its type has no such hook, or the provider of the hook is not installed.
+    :raises AirflowNotFoundException: there is no such connection.
+    """
+    # Not at the top: on Airflow 3.0 this imports all hooks.
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.version_compat import AirflowException, BaseHook
+
+    connection = BaseHook.get_connection(conn_id)
+    connection_name = f"connection {conn_id!r}"
+    try:
+        hook = _databricks(conn_id) if connection.conn_type == "databricks" else connection.get_hook()
+    except (AirflowException, ImportError) as error:
+        problem = f"{connection_name} of type {connection.conn_type!r} has no hook: {error}"
+        raise WarehouseError(f"{problem}. {_advice(connection.conn_type or '')}") from None
+    if not isinstance(hook, DbApiHook):
+        raise WarehouseError(f"{connection_name} is not a database with a DbApiHook ({type(hook).__name__})")
+    if hasattr(hook, "use_legacy_sql") and not any(name.endswith("use_legacy_sql") for name in connection.extra_dejson):
+        hook.use_legacy_sql = False  # By default, Airflow's hook uses BigQuery's legacy SQL.
+    return hook
+
+
+def configured_hook(option: str, conn_id: str) -> DbApiHook:
+    """Return the hook of a connection that Airflow's configuration names.
+
+    :param option: the option of the section ``[mail]``, for errors.
+    :raises MailConfigError: there is no such database.
+    """
+    from airflow_provider_mail.version_compat import AirflowException
+
+    try:
+        return hook_of(conn_id)
+    except (AirflowException, WarehouseError) as error:
+        problem = f"connection {conn_id!r}: {error}" if isinstance(error, AirflowException) else str(error)
+    raise MailConfigError(f"[mail] {option}: {problem}")
+
+
+def _databricks(conn_id: str) -> DbApiHook:
+    # The connection type's own hook starts jobs.
+    from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
+
+    hook: DbApiHook = DatabricksSqlHook(databricks_conn_id=conn_id)
+    return hook
 
 
 @contextmanager
@@ -58,16 +114,11 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
     """
     failure, start, reading = "", time.monotonic(), current_reading()
     longest = reading.seconds if reading else float("inf")
-    with ExitStack() as lock:
+    with ExitStack() as held:
         try:
             if reading:
                 reading.address = address(hook)
-            with ExitStack() as watch:
-                if file := _duckdb_file(hook):
-                    wait = min(BUSY_FILE_WAITS_S[_LOCKED], longest)
-                    holder = "another process uses the database file"
-                    watch.enter_context(LockWatch(f"connection {hook.get_conn_id()!r}: ", lambda: holder, wait))
-                    lock.enter_context(one_process(file, wait))
+            with dialect_of(hook).opening(hook, longest, held):
                 connection = _open(hook, start, longest)
         except Exception as error:
             if type(error).__module__.startswith("airflow."):
@@ -93,14 +144,6 @@ def open_connection(hook: DbApiHook) -> Any:
     return _open(hook, time.monotonic(), float("inf"))
 
 
-def _duckdb_file(hook: DbApiHook) -> str | None:
-    """The file of a DuckDB database; none for one in memory or at MotherDuck."""
-    if str(hook.conn_type).lower() != "duckdb":
-        return None
-    host = hook.get_connection(hook.get_conn_id()).host
-    return None if host in ("", ":memory:") else host
-
-
 def address(hook: DbApiHook) -> str:
     """Return host and port of a database, or its file, to show to people; never the user. May be empty."""
     connection = hook.get_connection(hook.get_conn_id())
@@ -109,17 +152,17 @@ def address(hook: DbApiHook) -> str:
 
 
 def _open(hook: DbApiHook, start: float, longest: float) -> Any:
-    """Connect. Wait at most ``longest`` seconds for a DuckDB file that another process uses."""
+    """Connect. Wait at most ``longest`` seconds for a database that is busy."""
     # A copy: the hook of Databricks caches its connection, and would return it again after it was closed.
     hook = copy(hook)
     reading = current_reading()
     connect_seconds = CONNECT_SECONDS if reading else PATIENT_SECONDS
-    limit_connecting(hook, database(hook), connect_seconds, reading.seconds if reading else None)
+    dialect = dialect_of(hook)
+    dialect.limit_connecting(hook, connect_seconds, reading.seconds if reading else None)
     while True:
         try:
             return copy(hook).get_conn()
         except Exception as error:
-            wait = next((wait for text, wait in BUSY_FILE_WAITS_S.items() if text in str(error)), 0.0)
-            if time.monotonic() - start >= min(wait, longest):
+            if time.monotonic() - start >= min(dialect.busy_seconds(error), longest):
                 raise
         pause()

@@ -162,10 +162,7 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
 
 
 def is_client_side(error: BaseException) -> bool:
-    """Return whether the driver could not convert a value that it received; the database reports no error then.
-
-    :param error: the exception, raised while rows were fetched.
-    """
+    """Return whether the driver could not convert a value that it received; the database reports no error then."""
     if sqlstate(error) or getattr(error, "sqlite_errorname", None):
         return False
     if isinstance(error, ArithmeticError | TypeError | ValueError):

@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from airflow_provider_mail.warehouse.connection import database
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.request import LoadRequest
@@ -47,14 +46,12 @@ def event_counts(
     A mail is identified by ``unique_msg_id`` and the address, since the recipients of one request may share the id. An
     event without an id counts as a mail of its own.
 
-    :param begin: the beginning of the period, with a zone.
-    :param end: its end, not included.
     :param counted_on: the time that decides whether an event is in the period.
     :param event_types: count only events of these types. Default: those without the ``guid`` of a campaign.
     :param undated: count only events of mails for which no event has the time of sending.
     :raises WarehouseError: naming the table and the connection.
     """
-    dialect = dialect_of(database(hook))(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
+    dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
     timestamp = dialect.parameters.get("timestamp", lambda value: value)
     mark, when = hook.placeholder, _TIMES[counted_on]
     codes = sorted({code for rule in RULES.values() for code in rule.codes})
@@ -88,7 +85,7 @@ def campaign_event_counts(hook: DbApiHook, name: str, *, mail_conn_id: str, mail
 
     :raises WarehouseError: naming the table and the connection.
     """
-    dialect = dialect_of(database(hook))(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
+    dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
     mark = hook.placeholder
     sql = (
         f"SELECT event_code, COUNT(DISTINCT email) FROM {dialect.target} "

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import datetime
 import gc
-import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected, database
-from airflow_provider_mail.warehouse.coverage import Between, Coverage, MarkGone
-from airflow_provider_mail.warehouse.dialects import DIALECTS, dialect_of
-from airflow_provider_mail.warehouse.dialects.portable import NOT_ENFORCING
-from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.dialects import database, dialect_of
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
-from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.request import (
     FUTURE_TOLERANCE,
     LOCK_TIMEOUT,
+    Between,
     Clock,
+    Coverage,
+    History,
     LoadRequest,
     LoadResult,
+    MarkGone,
     RemovalRule,
 )
 from airflow_provider_mail.warehouse.rows import OnUnstorable, Source
-from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.task_run import TaskRun
+from airflow_provider_mail.warehouse.table import Table, TableName, TaskRun
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -46,8 +44,6 @@ __all__ = [
     "database_time",
     "load",
 ]
-
-_log = logging.getLogger(__name__)
 
 
 def load(
@@ -108,17 +104,13 @@ def load(
         lock_timeout=lock_timeout,
         clock=Clock(now) if now else None,
         history=history,
-        task_run=TaskRun.current(),
+        task_run=current_task_run(),
+        connected=lambda: connected(hook),
     )
     check_database(hook)
     if history:
         check_history(hook)
-    database_name = database(hook)
-    if database_name not in DIALECTS:
-        _log.info(
-            "Database %s has no own dialect: loading %s by deleting and inserting rows", database_name, request.name
-        )
-    dialect = dialect_of(database_name)(hook, request)
+    dialect = dialect_of(hook)(hook, request)
     dialect.check_conditions()
     try:
         with _infrequent_gc(), connected(hook) as connection:
@@ -134,18 +126,24 @@ def load(
     raise request.source.error or failure
 
 
+def current_task_run() -> TaskRun:
+    """Return the try of the task that this process executes."""
+    from airflow.sdk import get_current_context
+
+    try:
+        ti = get_current_context()["ti"]
+    except RuntimeError:
+        return TaskRun()
+    map_index = -1 if ti.map_index is None else ti.map_index
+    return TaskRun(ti.run_id, ti.dag_id, ti.task_id, map_index, ti.try_number)
+
+
 def check_database(hook: DbApiHook) -> None:
     """Reject a database in which concurrent loads would duplicate rows.
 
     :raises WarehouseError: naming the connection and the alternatives.
     """
-    rejected = NOT_ENFORCING.intersection((database(hook), str(hook.conn_type).lower()))
-    if rejected and database(hook) not in DIALECTS:
-        raise WarehouseError(
-            f"connection {hook.get_conn_id()!r}: {min(rejected)} does not enforce primary keys or has no transactions, "
-            "so concurrent loads would duplicate rows: write files and load them with the database's own tools "
-            "(docs/warehouses.md), or use dlt (docs/dlt.md)"
-        )
+    dialect_of(hook).check_database(hook)
 
 
 def check_history(hook: DbApiHook) -> None:
@@ -153,7 +151,7 @@ def check_history(hook: DbApiHook) -> None:
 
     :raises WarehouseError: naming the connection and the databases that can.
     """
-    if not issubclass(dialect_of(database(hook)), Staged):
+    if not dialect_of(hook).keeps_history:
         raise WarehouseError(
             f"connection {hook.get_conn_id()!r}: a history needs SQLite, Postgres, DuckDB, MySQL or MariaDB, not "
             f"{database(hook)}"
@@ -165,7 +163,7 @@ def database_time(hook: DbApiHook) -> datetime.datetime | None:
 
     :raises WarehouseError: when the connection fails.
     """
-    dialect = dialect_of(database(hook))
+    dialect = dialect_of(hook)
     if dialect.unix_time is None:
         return None
     with connected(hook) as connection, closing(connection.cursor()) as cursor:

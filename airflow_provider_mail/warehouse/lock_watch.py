@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,11 @@ FIRST_LOOK_SECONDS = 5.0
 _MAX_INTERVAL_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
+
+
+def pause() -> None:
+    """Sleep between two attempts at a database that is busy."""
+    time.sleep(random.uniform(0.05, 0.1))
 
 
 class LockWatch:

@@ -1,22 +1,40 @@
 """The manifest of a load: a JSON file, written last, that names the files of the load and what they are complete for.
 
 Its form is that of the manifests that Redshift writes and reads (``entries``, ``schema``, ``meta``), with more fields.
+A warehouse loads the files into a table of staged rows, which is then merged.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between, Coverage
+from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.dialects import DIALECTS, database, dialect_of
+from airflow_provider_mail.warehouse.dialects.merging import Merging
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.table import Column, Table
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
+from airflow_provider_mail.warehouse.load import current_task_run
+from airflow_provider_mail.warehouse.request import (
+    Between,
+    Clock,
+    Coverage,
+    LoadRequest,
+    LoadResult,
+    MarkGone,
+    RemovalRule,
+)
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import Column, Table, TableName
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 MANIFEST = "manifest.json"
 """The name of the file, in the folder of the load."""
@@ -55,7 +73,6 @@ class Manifest:
 
     :param load_id: the load: lower-case letters, digits and underscores.
     :param table_name: the key of `TABLES`.
-    :param observed_at: when the service was asked.
     :param file_format: ``parquet`` or ``jsonl``.
     :param files: the files; none for a load without rows.
     :param replace_where: the rows of the table that are deleted unless the load has them.
@@ -218,3 +235,94 @@ def table_key(table: Table) -> str:
     :param table: one of `TABLES`.
     """
     return next(name for name, declared in TABLES.items() if declared is table)
+
+
+T = TypeVar("T")
+
+
+def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
+    """Create the empty table that the warehouse loads the files into; return its name.
+
+    :param name: the table that the rows are merged into.
+    :raises WarehouseError: naming table and connection.
+    """
+    dialect = _dialect(hook, manifest, name)
+    _run(hook, dialect, dialect.create_stage)
+    return dialect.stage
+
+
+def merge_stage(
+    hook: DbApiHook,
+    manifest: Manifest,
+    name: str,
+    *,
+    removal: RemovalRule | None = None,
+    exists: Callable[[Sequence[str]], Collection[str]] | None = None,
+) -> LoadResult:
+    """Merge the staged rows, then remove the table of staged rows; a load that is merged already changes nothing.
+
+    :param name: the table, created if it does not exist.
+    :param exists: see :class:`~airflow_provider_mail.warehouse.request.MarkGone`. Default: the windows are all that
+        the service has.
+    :param removal: which rows may be removed. Default: any that the load lacks.
+    :raises UnconfirmedError: when too many would be removed.
+    :raises WarehouseError: naming table and connection; nothing was merged. Also when the service was asked more than
+        five minutes after now, by the clock of this worker: the rows would hide newer ones.
+    """
+    dialect = _dialect(hook, manifest, name, removal, exists)
+    if manifest.observed_at > Clock(datetime.datetime.now(datetime.UTC)).latest():
+        raise dialect.error(
+            f"check the clocks of the service and of this worker, then write the files again: load {manifest.load_id} "
+            f"was read at {manifest.observed_at:%Y-%m-%d %H:%M:%S} (UTC), which lies in the future, so its rows would "
+            "hide newer ones"
+        )
+
+    def work(cursor: Any) -> LoadResult:
+        dialect.prepare(cursor)
+        account = {"mail_conn_id": manifest.mail_conn_id}
+        return dialect.merge_files(cursor, manifest.rows, manifest.observed_at, account)
+
+    return _run(hook, dialect, work)
+
+
+def _dialect(
+    hook: DbApiHook,
+    manifest: Manifest,
+    name: str,
+    removal: RemovalRule | None = None,
+    exists: Callable[[Sequence[str]], Collection[str]] | None = None,
+) -> Merging:
+    dialect = dialect_of(hook)
+    if not issubclass(dialect, Merging):
+        warehouses = ", ".join(name for name, path in DIALECTS.items() if path.startswith("warehouses."))
+        raise WarehouseError(
+            f"connection {hook.get_conn_id()!r}: {database(hook)} is not loaded from files, which is for "
+            f"{warehouses}; load it with the operators of airflow_provider_mail.transfers.mail_to_sql"
+        )
+    table = TableName.parse(name)
+    source = Source(())
+    source.read, source.rejected = manifest.rows, manifest.rejected  # by the warehouse
+    request = LoadRequest(
+        manifest.table,
+        table,
+        source,
+        manifest.replace_where,
+        manifest.coverage,
+        MarkGone(manifest.observed_at, lambda: manifest.mark_gone, exists) if manifest.mark_gone else None,
+        removal=removal,
+        clock=Clock(max(manifest.observed_at, datetime.datetime.now(datetime.UTC))),
+        task_run=current_task_run(),
+    )
+    return dialect(hook, request, manifest.load_id, has_json_text=manifest.file_format == "parquet")
+
+
+def _run(hook: DbApiHook, dialect: Merging, work: Callable[[Any], T]) -> T:
+    try:
+        with connected(hook) as connection, closing(dialect.open(connection)) as cursor:
+            return work(cursor)
+    except WarehouseError:
+        raise
+    except Exception as error:
+        failure = dialect.error(dialect.safe_message(error)).with_traceback(error.__traceback__)
+    # Outside of `except`, so that the driver's exception, full of values, is not chained.
+    raise dialect.request.source.error or failure

@@ -1,14 +1,18 @@
-"""Reads the result of a user's statement in constant memory."""
+"""Reads the result of a user's statement in constant memory; reads, changes and deletes rows of a declared table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.connection import connected, database
+from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
+from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.table import Column, Table, TableName
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -47,7 +51,7 @@ def stream_rows(
         # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
         raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
-    dialect, cursor = dialect_of(database(hook)), None
+    dialect, cursor = dialect_of(hook), None
     with connected(hook) as connection:
         cursor = run(lambda: dialect.open_reader(hook, connection))
         try:
@@ -79,3 +83,106 @@ def _advice(fetched: int) -> str:
         f". The driver cannot convert a value after row {fetched}: select its column as text, such as "
         "CAST(column AS TEXT), and for text with bytes of another encoding convert it in the query"
     )
+
+
+class StoredTable:
+    """A declared table in a database.
+
+    :param name: its name in the database, optionally with its schema.
+    :raises WarehouseError: for an invalid name.
+    """
+
+    def __init__(self, hook: DbApiHook, table: Table, name: str | TableName) -> None:
+        self._hook = hook
+        self._table = table
+        parsed = name if isinstance(name, TableName) else TableName.parse(name)
+        self._dialect = dialect_of(hook)(hook, LoadRequest(table, parsed, Source(())))
+
+    @property
+    def spelled(self) -> str:
+        """The name of the table as a statement has it."""
+        return self._dialect.target
+
+    def column(self, name: str) -> str:
+        """Spell a column in a statement."""
+        return self._dialect.column(name)
+
+    def as_text(self, name: str) -> str:
+        """Return the expression for the text of a column of JSON."""
+        return f"CAST({self.column(name)} AS {self._dialect.text_cast})"
+
+    def parameter(self, name: str, value: Any) -> Any:
+        """Convert a value of a column to what the driver takes."""
+        convert = self._dialect.parameters.get(self._table[name].type.name)
+        return convert(value) if convert else value
+
+    def existing_columns(self) -> frozenset[str]:
+        """Return the names of the table's columns; none when it does not exist.
+
+        :raises WarehouseError: naming the connection, never values.
+        """
+        return self._connected(lambda connection: frozenset(self._dialect.existing_columns(connection)))
+
+    def beside(self, name: str) -> TableName:
+        """Return the name of another table: without a schema, that in the schema in which the database finds this one.
+
+        :raises WarehouseError: for an invalid name, or naming the connection, never values.
+        """
+        parsed = TableName.parse(name)
+        if len(parsed.parts) > 1:
+            return parsed
+        return self._connected(self._dialect.resolved_name).beside(parsed)
+
+    def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
+        """Return the first rows after a value, in the order of a column.
+
+        :param by: name of the column, which is different in each row.
+        :param after: only rows with larger values.
+        """
+        with stream_rows(self._hook, self._dialect.select_page(columns, by), [after], size) as (_, batches):
+            rows = next(batches, [])
+        return [tuple(map(_python, map(self._table.__getitem__, columns), row)) for row in rows]
+
+    def select(self, columns: str, condition: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows that fulfil a condition. Read them all before the next statement.
+
+        :param columns: what to select, as SQL spells it.
+        :param condition: the condition, in SQL that every database knows.
+        """
+        sql = f"SELECT {columns} FROM {self.spelled} WHERE {condition}"
+        with stream_rows(self._hook, sql) as (_, batches):
+            for batch in batches:
+                yield from batch
+
+    def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
+        """Delete the rows that fulfil one of the conditions; return their number.
+
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
+        return self._connected(lambda connection: self._dialect.delete(connection, conditions))
+
+    def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        """Change the rows that fulfil a condition; return their number.
+
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
+        return self._connected(lambda connection: self._dialect.update(connection, where, values))
+
+    def _connected(self, work: Callable[[Any], T]) -> T:
+        try:
+            with connected(self._hook) as connection:
+                return work(connection)
+        except WarehouseError:
+            raise
+        except Exception as error:
+            failure = self._dialect.error(self._dialect.safe_message(error))
+        # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
+        raise failure
+
+
+def _python(column: Column, value: Any) -> Any:
+    """The value as it was loaded: some databases have no type for times, or none with a zone."""
+    if column.type.name != "timestamp" or value is None:
+        return value
+    time = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)

@@ -1,19 +1,201 @@
-"""One load as data: what is loaded into which table under which conditions, and its result."""
+"""One load as data: what is loaded into which table under which conditions, what it is complete for, and its result.
+
+A row has the time at which its content was first observed (``observed_at``). That a later load found it unchanged is
+recorded once for a whole part of the table (`Coverage`), in ``mail_loads`` in the same schema: a day of statistics, a
+list of contacts. Together, they tell a late load of old data from new data.
+
+A `History` records from when to when each row was in a part: from the first complete reading that has it until the
+first later one that does not. The times of all readings are kept, so a reading that is loaded after a later one changes
+the history as if it had been loaded first.
+"""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone, loads_beside
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
-from airflow_provider_mail.warehouse.history import History
 from airflow_provider_mail.warehouse.rows import Source
-from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.task_run import TaskRun
+from airflow_provider_mail.warehouse.table import (
+    BIGINT,
+    DATE,
+    INTEGER,
+    LOAD_COLUMNS,
+    TIMESTAMP,
+    Column,
+    NamePart,
+    Table,
+    TableName,
+    TaskRun,
+    text,
+)
+
+_MAX_PART_CHARACTERS = 250
+
+LOADS = Table(
+    comment="When each part of the tables beside this one was last read whole from the mail service",
+    key=("table_name", "mail_conn_id", "part"),
+    columns=(
+        Column("table_name", text(64), "Name of the table as the database spells it, without its schema"),
+        Column("mail_conn_id", text(250), "Airflow connection of the account that was read"),
+        Column(
+            "part",
+            text(_MAX_PART_CHARACTERS),
+            "What of the table: a day (YYYY-MM-DD), or a list, behind its team and a slash where there is one",
+        ),
+        Column("observed_at", TIMESTAMP, "When it was last read", observed=True),
+    ),
+    load_columns=(
+        *LOAD_COLUMNS,
+        Column("dag_id", text(250), "DAG of the task that read it; null outside of a task", nullable=True),
+        Column("task_id", text(250), "That task", nullable=True),
+        Column("map_index", INTEGER, "Index of a mapped task, otherwise -1", nullable=True),
+        Column("try_number", INTEGER, "Number of the task's try, from 1", nullable=True),
+        Column("load_rows", BIGINT, "Rows of the whole load, which may have read other parts too", nullable=True),
+    ),
+)
+LOADS_NAME = "mail_loads"
+
+
+@dataclass(frozen=True)
+class Between:
+    """Values from ``low`` to ``high``, both inclusive."""
+
+    low: Any
+    high: Any
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Some values, at least one."""
+
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The parts of a table for which a load has every row of the service, as of one time.
+
+    The load may also have rows outside of all parts.
+
+    :param observed_at: the time at which reading began, with a zone; the rows have the same.
+    :param parts: the rows of each part, as conditions (by column, a value or `Between`), by its name in ``mail_loads``.
+    :param whole: the condition for the rows of all parts.
+    """
+
+    mail_conn_id: str
+    observed_at: datetime.datetime
+    parts: Mapping[str, Mapping[str, Any]]
+    whole: Mapping[str, Any]
+
+    @classmethod
+    def days(
+        cls,
+        column: Column,
+        first: datetime.date,
+        last: datetime.date,
+        *,
+        mail_conn_id: str,
+        observed_at: datetime.datetime,
+        only: Collection[datetime.date] | None = None,
+    ) -> Coverage:
+        """Cover days in UTC of one account; none when ``last`` lies before ``first``.
+
+        :param column: the date or timestamp that decides to which day a row belongs.
+        :param only: the days that are covered; the load has no rows of the others. Default: all.
+        """
+        account = {"mail_conn_id": mail_conn_id}
+        count = (last - first).days + 1
+        days = (first + datetime.timedelta(days=number) for number in range(count))
+        parts = {
+            day.isoformat(): {**account, column.name: _span(column, day, day)}
+            for day in days
+            if only is None or day in only
+        }
+        return cls(mail_conn_id, observed_at, parts, {**account, column.name: _span(column, first, last)})
+
+    @classmethod
+    def one(cls, part: str, where: Mapping[str, Any], *, mail_conn_id: str, observed_at: datetime.datetime) -> Coverage:
+        """Cover one part.
+
+        :param part: its name; a long one is cut and gets a digest.
+        :param where: the values that its rows have, by column, among them ``mail_conn_id``.
+        """
+        if len(part) > _MAX_PART_CHARACTERS:
+            digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()[:16]
+            part = f"{part[: _MAX_PART_CHARACTERS - 17]} {digest}"
+        return cls(mail_conn_id, observed_at, {part: where}, where)
+
+    def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
+        """Return the rows of `LOADS` for a load."""
+        for part in self.parts:
+            yield table_name(name), self.mail_conn_id, part, self.observed_at
+
+
+@dataclass(frozen=True)
+class MarkGone:
+    """Rows that the service does not have any more: those in a window that a load does not have.
+
+    :param observed_at: the time at which reading began, with a zone; only rows that were observed earlier can be gone.
+    :param windows: called when all rows have been read; returns the windows for which they are complete, as conditions
+        (by column, a value, ``None`` or `Between`). Without a window, no row is marked.
+    :param exists: returns those of these values of the key's last column that the service still has, outside of the
+        windows: their rows are not marked. Default: the windows are all that it has.
+    """
+
+    observed_at: datetime.datetime
+    windows: Callable[[], Sequence[Mapping[str, Any]]]
+    exists: Callable[[Sequence[str]], Collection[str]] | None = None
+
+
+def table_name(name: TableName) -> str:
+    """Return the name of a table as ``mail_loads`` has it.
+
+    :param name: the name, whose schema is left out.
+    """
+    last = name.parts[-1]
+    return last.text if last.quoted else last.text.lower()
+
+
+def loads_beside(name: TableName) -> TableName:
+    """Return the name of ``mail_loads`` in the schema of a table."""
+    return name.beside(TableName((NamePart(LOADS_NAME, False),)))
+
+
+def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:
+    if column.type == DATE:
+        return Between(first, last)
+    return Between(
+        datetime.datetime.combine(first, datetime.time.min, datetime.UTC),
+        datetime.datetime.combine(last, datetime.time.max, datetime.UTC),
+    )
+
+
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
+READ_AT, ROWS = "read_at", "contacts"
+
+
+@dataclass(frozen=True)
+class History:
+    """The history of what one load reads, which must be complete.
+
+    :param intervals: the declared table with the loaded table's key and ``valid_from`` as key, and ``valid_to``.
+    :param readings: the declared table of readings: the columns of ``where``, the time and the number of rows.
+    :param where: the part of the table that is read whole, as values by column.
+    """
+
+    intervals: Table
+    readings: Table
+    name: TableName
+    readings_name: TableName
+    where: Mapping[str, Any]
+    observed_at: datetime.datetime
+
 
 Where = Mapping[str, Any]
 
@@ -75,8 +257,6 @@ class RemovalRule:
     def check(self, before: int, after: int, prefix: str, unit: str = "rows") -> None:
         """Compare the number of rows before and after a load, of which both readings lack the difference.
 
-        :param prefix: beginning of the error's message.
-        :param unit: what is counted. Default: rows.
         :raises UnconfirmedError: when too many would be removed; the message names the permission.
         """
         if after:
@@ -121,14 +301,10 @@ class LoadRequest:
     """One load.
 
     :param replace_where: see :func:`airflow_provider_mail.warehouse.load.load`, also for the next four.
-    :param covers: what the rows are complete for.
-    :param mark_gone: which other rows are marked as gone.
-    :param removal: which of these rows may be removed.
-    :param expire_before: rows that were observed earlier are deleted.
-    :param lock_timeout: seconds to wait for a lock.
     :param clock: tells which rows cannot have been observed yet. Default: not checked.
     :param recorded: the rows of the load that this one records. Default: ``source``.
     :param resolved: the table's name with its schema, both as the database spells them. Default: not known.
+    :param connected: opens another connection, to look for what holds a lock. Default: it is not looked for.
     """
 
     table: Table
@@ -145,6 +321,7 @@ class LoadRequest:
     task_run: TaskRun = field(default_factory=TaskRun)
     recorded: Source | None = None
     resolved: TableName | None = None
+    connected: Callable[[], AbstractContextManager[Any]] | None = None
 
     def __post_init__(self) -> None:
         if self.replace_where is not None and not self.replace_where:
@@ -190,8 +367,5 @@ class LoadRequest:
         )
 
     def load_values(self, loaded_at: datetime.datetime) -> tuple[Any, ...]:
-        """Return the values of the table's ``load_columns``.
-
-        :param loaded_at: when the rows are written, with a zone.
-        """
+        """Return the values of the table's ``load_columns``."""
         return self.task_run.values(self.table, loaded_at, (self.recorded or self.source).read)

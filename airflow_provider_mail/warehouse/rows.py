@@ -88,7 +88,6 @@ _TEXT, _TEXT_OR_NULL = {str}, {str, type(None)}
 def json_text(value: object) -> str:
     """Encode JSON canonically, so that equal values are equal texts.
 
-    :param value: what JSON can represent.
     :raises ValueError: for NaN and infinity.
     """
     return json_texts([value])[0]
@@ -140,10 +139,7 @@ def fits(column: Column, value_type: type) -> bool:
 
 
 def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
-    """Turn converters of one value into converters of many.
-
-    :param converts: by the name of a portable type, converts one value.
-    """
+    """Turn converters of one value into converters of many."""
     return {name: partial(map, convert) for name, convert in converts.items()}
 
 
@@ -177,7 +173,6 @@ class Encoder:
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Encode rows to one sequence of values per column.
 
-        :param number: number of the first row, from 1.
         :raises UnstorableError: naming row and column, never the value.
         """
         columns = self._table.columns
@@ -366,7 +361,6 @@ class Source:
     ) -> Iterator[tuple[int, T]]:
         """Encode the rows, some at a time; yield how many are stored, and what they are encoded to.
 
-        :param size: the largest number of rows at a time.
         :param encoder: decides which rows can be stored.
         :param encode: encodes rows, of which it gets the number of the first one.
         :raises UnstorableError: when a row cannot be stored and nothing receives it.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
@@ -34,10 +36,7 @@ JSON = Type("json")
 
 
 def text(length: int) -> Type:
-    """Return the type of text that may be part of a key; databases that need no limit set none.
-
-    :param length: maximum length in characters.
-    """
+    """Return the type of text that may be part of a key; databases that need no limit set none."""
     return Type("text", length)
 
 
@@ -46,7 +45,6 @@ class Column:
     """One column.
 
     :param name: a plain lower-case name.
-    :param type: its portable type.
     :param comment: its meaning, with the unit; stored in databases that have comments.
     :param observed: the column holds the time at which the service was asked. A later observation replaces an earlier
         one, never the other way round, and a row in which nothing else differs does not count as changed.
@@ -86,7 +84,6 @@ LOAD_COLUMNS = (
 class Table:
     """A table without its name, which the user chooses.
 
-    :param columns: the columns of a row that is loaded.
     :param key: names of the columns that identify a row; not nullable, and with a length if they are text.
     :param comment: what the table holds; stored in databases that have comments.
     :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
@@ -179,7 +176,6 @@ class Table:
 class NamePart:
     """One part of a table's name.
 
-    :param text: the part, without quotes.
     :param quoted: whether it was quoted and keeps its case; otherwise the database folds its case as usual.
     """
 
@@ -195,10 +191,7 @@ MAX_PART_BYTES = 63
 
 @dataclass(frozen=True)
 class TableName:
-    """The name of a table, optionally with its schema and catalog.
-
-    :param parts: the parts, the table's own name last.
-    """
+    """The name of a table, optionally with its schema and catalog."""
 
     parts: tuple[NamePart, ...]
 
@@ -206,7 +199,6 @@ class TableName:
     def parse(cls, name: str) -> TableName:
         """Parse ``orders``, ``crm.orders``, ``crm."Orders 2026"`` or ``catalog.crm.orders``, quoted as in standard SQL.
 
-        :param name: the name as the user wrote it.
         :raises WarehouseError: when it is none of these, or a part is longer than 63 bytes.
         """
         parts: list[NamePart] = []
@@ -250,3 +242,25 @@ def quoted(identifier: str) -> str:
 def literal(text: str) -> str:
     """Quote a text as standard SQL does."""
     return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """The try of a task that loads rows; outside of a task, all are ``None``.
+
+    :param map_index: the index of a mapped task, otherwise -1.
+    """
+
+    run_id: str | None = None
+    dag_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    try_number: int | None = None
+
+    def values(self, table: Table, loaded_at: datetime.datetime, rows: int | None = None) -> tuple[Any, ...]:
+        """Return the values of a table's ``load_columns``.
+
+        :param rows: number of rows of the load. Default: none, for a table that does not hold it.
+        """
+        values_by_name = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
+        return tuple(values_by_name[name] for name in table.load_names)

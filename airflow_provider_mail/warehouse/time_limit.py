@@ -84,7 +84,6 @@ def current_reading() -> Reading[Any] | None:
 def read_within(function: Callable[[], T], seconds: float) -> T:
     """Run a function that reads a database; return its result or raise its error.
 
-    :param function: the function, called in another thread.
     :raises TimeoutError: it takes longer; its connections are cut.
     """
     reading = Reading(function, seconds)

@@ -1,25 +1,171 @@
-"""The receiver for any ASGI server: ``airflow_provider_mail.webhook.app:app``."""
+"""The receiver of pushes (specification, "Events") for any ASGI server: ``airflow_provider_mail.webhook.app:app``."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from airflow_provider_mail._metrics import prepare
+from airflow_provider_mail._config import ReceiverSettings
+from airflow_provider_mail._metrics import RECEIVED_EVENTS, RECEIVED_PUSHES, emit, prepare
+from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
 from airflow_provider_mail.webhook.cached import Cached
-from airflow_provider_mail.webhook.commits import GroupCommit
+from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded, Room
+from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
 from airflow_provider_mail.webhook.health import Health
-from airflow_provider_mail.webhook.receiver import ALIVE, Receiver, asks_for, hide_token, unavailable
-from airflow_provider_mail.webhook.settings import ReceiverSettings
-from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens
+from airflow_provider_mail.webhook.inbox import Push, open_inbox
+from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, Tokens, token_digest, token_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
+
+RETRY_AFTER_SECONDS = 5
+
+HEALTH, ALIVE = "health", "alive"
+"""The last segments of the paths that need no token. They reveal no more than the response to a wrong token."""
+
+BODY_SECONDS = 60
+"""How long a body may take to arrive."""
+
+
+_JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
+_TASK_STATUS = EventCode.TASK_STATUS.encode()
+
+
+class Receiver:
+    """Takes pushes at ``.../<token>``, with 200 once the inbox holds them; ``.../health`` shows whether it can.
+
+    :param tokens: ids of the `mail` connections by the digests of their valid tokens.
+    :param max_body: the longest body in bytes; a longer one is answered with 413.
+    :param user_agent: the ``User-Agent`` of the service; empty accepts any.
+    """
+
+    def __init__(
+        self,
+        commits: GroupCommit,
+        tokens: Cached[Mapping[str, str]],
+        health: Health,
+        *,
+        max_body: int,
+        user_agent: str,
+    ) -> None:
+        self._commits = commits
+        self._tokens = tokens
+        self._health = health
+        self._max_body = max_body
+        self._user_agent = user_agent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to a request."""
+        token = hide_token(scope)
+        if asks_for(HEALTH, scope, token):
+            response = Response("OK") if await self._health.can_store() else unavailable()
+        elif asks_for(ALIVE, scope, token):
+            response = Response("OK")
+        else:
+            response = await self._response(Request(scope, receive), token)
+        await response(scope, receive, send)
+
+    async def _response(self, request: Request, token: str) -> Response:
+        try:
+            tokens = await self._tokens.get()
+        except Exception:
+            return self._counted(unavailable())
+        presented, mail_conn_id = token_digest(token), None
+        for digest, owner in tokens.items():
+            mail_conn_id = owner if hmac.compare_digest(presented, digest) else mail_conn_id
+        if mail_conn_id is None:
+            return self._counted(Response("Not Found", 404))
+        return self._counted(*await self._pushed(request, mail_conn_id))
+
+    @staticmethod
+    def _counted(response: Response, events: int = 0) -> Response:
+        emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(response.status_code)})
+        return response
+
+    async def _pushed(self, request: Request, mail_conn_id: str) -> tuple[Response] | tuple[Response, int]:
+        """Respond to a request with a valid token; return the number of its events, too, if they were counted."""
+        if request.method != "POST":
+            return (Response("Method Not Allowed", 405, {"Allow": "POST"}),)
+        if self._user_agent and request.headers.get("user-agent") != self._user_agent:
+            return (Response("Forbidden", 403),)
+        if not _JSON.fullmatch(request.headers.get("content-type", "")):
+            return (Response("Unsupported Media Type", 415),)
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            return (Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"}),)
+        if self._health.is_full():
+            return (unavailable(),)
+        count = 0
+        try:
+            with self._commits.room() as room:
+                try:
+                    async with asyncio.timeout(BODY_SECONDS):
+                        body = await self._body(request, room)
+                except (ClientDisconnect, TimeoutError):
+                    return (Response("Bad Request", 400, {"Connection": "close"}),)
+                if body is None:
+                    return (Response("Content Too Large", 413),)
+                if not begins_as_push(body):
+                    return (Response("The body is not a JSON array of events", 400),)
+                if (count := await count_events(body)) > MAX_EVENTS_PER_PUSH:
+                    return Response(f"The push has more than {MAX_EVENTS_PER_PUSH} events", 400), count
+            await self._commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
+        except (Overloaded, NotStored):
+            return unavailable(), count
+        self._health.stored(len(body))
+        return Response("OK"), count
+
+    async def _body(self, request: Request, room: Room) -> bytes | None:
+        """Read the body; ``None`` when it is too long."""
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self._max_body:
+            return None
+        body = bytearray()
+        async for chunk in request.stream():
+            if len(body) + len(chunk) > self._max_body:
+                return None
+            room.add(len(chunk))
+            body += chunk
+        return bytes(body)
+
+
+def hide_token(scope: Scope) -> str:
+    """Take the token out of a request before anything can be logged or raised; return it.
+
+    Servers log path and query after the response.
+    """
+    token = token_of(scope["path"])
+    scope["path"] = f"{scope.get('root_path', '')}/{HIDDEN}"
+    scope["raw_path"], scope["query_string"] = scope["path"].encode(), b""
+    return token
+
+
+def unavailable() -> Response:
+    """Return the response after which the service tries again."""
+    return Response("Service Unavailable", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+async def count_events(body: bytes) -> int:
+    """Return the number of events of a push, at most 1,001; 0 if it cannot be split, which the drain handles."""
+    if (count := count_quickly(body)) is None:
+        # In a thread: brackets alone take a second for some MiB.
+        parts = await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1)
+        count = len(parts or [])
+    return count
+
+
+def asks_for(name: str, scope: Scope, token: str) -> bool:
+    """Return whether a request asks for the state of the receiver."""
+    return token == name and scope["method"] in ("GET", "HEAD")
+
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +217,7 @@ class ReceiverApp:
         # Airflow 3.1 and later look up connections in the database only in this context.
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
         settings = ReceiverSettings.from_airflow()
-        inbox = settings.inbox()
+        inbox = open_inbox()
         tokens = Tokens(inbox)
         prepare()
         self._commits = GroupCommit(inbox, max_pending=settings.receive_max_pending_bytes)

@@ -14,8 +14,8 @@ from typing import Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading
+from airflow_provider_mail.webhook.cached import Threads
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.threads import Threads
 
 _log = logging.getLogger(__name__)
 

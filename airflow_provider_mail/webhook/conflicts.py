@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_mail.warehouse.read import StoredTable
 from airflow_provider_mail.warehouse.rows import json_text
-from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, read_push
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ class Seen(NamedTuple):
 def conflicts(stored: StoredTable, pushes: Sequence[StoredPush], seen: Sequence[Seen]) -> Iterator[DeadLetter]:
     """Yield a dead letter for each event that was not stored because one with its identity has other fields.
 
-    :param stored: the table of events.
     :param seen: their events, in the same order, after they were loaded.
     """
     pushes_by_id = {push.id: push for push in pushes}

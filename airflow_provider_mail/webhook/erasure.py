@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.warehouse.read import StoredTable
 from airflow_provider_mail.warehouse.rows import json_text
-from airflow_provider_mail.warehouse.stored import StoredTable
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook.events import WIRE_NAMES, DeadLetter, Origin, split_array
 
@@ -38,7 +38,6 @@ class Erased:
 
     :param pushes: pushes in the inbox that held events of the person.
     :param dead_letters: dead letters that named the person; of a whole push, the other events remain.
-    :param events: rows of the table of events.
     """
 
     pushes: int
@@ -53,7 +52,6 @@ def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_let
     erasures may run at once.
 
     :param inbox: the inbox; ``None`` without one. On SQLite no drain may run meanwhile.
-    :param table: name of the table of events.
     :raises ValueError: there is no address.
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
@@ -107,8 +105,6 @@ class Person:
         """Return the body of a push without the events about the person; ``None`` when it has none.
 
         The other events remain as they are. A body that is not an array is one event.
-
-        :param body: the body, which may be damaged.
         """
         if not self.is_named_in(body.decode(errors="replace")):
             return None

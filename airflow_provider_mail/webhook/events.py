@@ -100,10 +100,7 @@ class UnreadableError(ValueError):
 
 
 def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    """Yield a row of `EVENTS` for each event of a push.
-
-    :param reject: receives what cannot be read.
-    """
+    """Yield a row of `EVENTS` for each event of a push."""
     body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         events: Any = None if b"\\u0000" in body else _decode_flat(body)
@@ -180,11 +177,7 @@ def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[
 
 
 def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    """Yield a row of `EVENTS` for each event of a dead letter that can be read now.
-
-    :param index: its position in the push; ``None`` for a whole push.
-    :param reject: receives what still cannot be read.
-    """
+    """Yield a row of `EVENTS` for each event of a dead letter that can be read now."""
     if index is None:
         yield from read_push(raw.encode(), origin, reject)
         return
@@ -198,8 +191,6 @@ def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[D
 def read_event(event: Any, origin: Origin, index: int) -> Row:
     """Return the row of `EVENTS` for an event.
 
-    :param event: the decoded event.
-    :param index: its position in the push.
     :raises UnreadableError: it is no event, or cannot be stored.
     """
     if isinstance(event, _Unparsed):
@@ -236,8 +227,6 @@ def event_id(event: Mapping[str, Any], code: str) -> str:
 
     The specification does not show whether the recipients of one request share a ``UniqueMsgID``, so the address is a
     part of the identifier, and not what identifies a ``TaskStatus``, so all of its fields are.
-
-    :param code: its ``EventCode``.
     """
     message = event.get(_MESSAGE)
     if not message or code == EventCode.TASK_STATUS:

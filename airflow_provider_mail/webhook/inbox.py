@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import datetime
-import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected, database, open_connection
-from airflow_provider_mail.warehouse.dialects.postgres import rows_as_tuples
+from airflow_provider_mail._config import OPTIONS, InboxName, configured_inbox
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.warehouse.connection import configured_hook, connected, open_connection
+from airflow_provider_mail.warehouse.dialects import database, dialect_of
+from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import TableName, quoted
 from airflow_provider_mail.warehouse.time_limit import current_reading
-from airflow_provider_mail.webhook import DEFAULT_TABLE
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
-
-_DURABLE = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
-"""A server or a role may have switched off that a commit waits for the disk."""
-
-_BUSY_SECONDS = 60.0
-"""How long to wait for the lock of a SQLite file, without a time limit."""
 
 
 @dataclass(frozen=True)
@@ -81,29 +76,27 @@ class InboxState:
 class Inbox:
     """The table of pushes in the user's database.
 
-    :param hook: the hook of the database: SQLite or Postgres.
     :param table: name of the table, optionally with its schema.
     :raises WarehouseError: for another database, or an invalid table name.
     """
 
-    def __init__(self, hook: DbApiHook, table: str = DEFAULT_TABLE) -> None:
+    def __init__(self, hook: DbApiHook, table: str = OPTIONS["inbox_table"]["default"]) -> None:
         self.hook = hook
-        database_name = database(hook)
-        if database_name not in ("sqlite", "postgresql", "postgres"):
+        if (spelling := dialect_of(hook).inbox) is None:
             raise WarehouseError(
-                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not {database_name}"
+                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not "
+                f"{database(hook)}"
             )
-        self.is_sqlite = database_name == "sqlite"
+        self.sql = spelling()
         self.name = TableName.parse(table)
         self.table = qualified(self.name)
-        self.mark = "?" if self.is_sqlite else "%s"
+        self.mark = hook.placeholder
         """How a statement names a parameter."""
-        self.time_type = "TEXT" if self.is_sqlite else "timestamp with time zone"
 
     def open(self) -> Any:
         """Return a new DB-API connection, with explicit transactions."""
         connection = open_connection(self.hook)
-        self._configure(connection)
+        self.sql.configure(self.hook, connection)
         return connection
 
     @contextmanager
@@ -113,47 +106,26 @@ class Inbox:
         :raises WarehouseError: the connection fails.
         """
         with connected(self.hook) as connection:
-            self._configure(connection)
+            self.sql.configure(self.hook, connection)
             yield connection
 
-    def _configure(self, connection: Any) -> None:
-        if self.is_sqlite:
-            connection.isolation_level = None
-            reading = current_reading()
-            wait = int(1000 * (reading.seconds if reading else _BUSY_SECONDS))
-            # WAL: a drain reads while pushes arrive. FULL: a commit survives a crash of the host.
-            for pragma in (f"busy_timeout = {wait}", "journal_mode = WAL", "synchronous = FULL"):
-                connection.execute(f"PRAGMA {pragma}").fetchall()
-        else:
-            self.hook.set_autocommit(connection, False)
-            rows_as_tuples(connection)
-            if hasattr(connection, "prepare_threshold"):  # psycopg 3
-                # A pooler such as PgBouncer may give each transaction another session, without prepared statements.
-                connection.prepare_threshold = None
-
     def _limit(self, cursor: Any, besides: str = "") -> None:
-        """Limit the statements of this transaction to the time of the `Reading`; poolers share sessions."""
-        limit = ""
-        if (reading := current_reading()) and not self.is_sqlite:
-            limit = f"SELECT set_config('statement_timeout', '{int(1000 * reading.seconds)}', true)"
+        """Limit the statements of this transaction to the time of the `Reading`."""
+        reading = current_reading()
+        limit = self.sql.limit(reading.seconds) if reading else ""
         if query := "; ".join(filter(None, (limit, besides))):
             cursor.execute(query)
 
     def create(self) -> None:
         """Create the table, or add the columns that a version of it lacks."""
-        number, blob = (
-            ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB")
-            if self.is_sqlite
-            else ("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea")
-        )
         columns = {
-            "id": number,
-            "received_at": f"{self.time_type} NOT NULL",
+            "id": self.sql.id_type,
+            "received_at": f"{self.sql.time_type} NOT NULL",
             "mail_conn_id": "text NOT NULL",
             "task_status": "boolean NOT NULL",
-            "body": f"{blob} NOT NULL",
+            "body": f"{self.sql.body_type} NOT NULL",
             "body_bytes": "integer NOT NULL",
-            "drained_at": self.time_type,
+            "drained_at": self.sql.time_type,
         }
         # Small, whatever the retention: the pushes to be drained, and those that may report on a campaign.
         indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(mail_conn_id, id) WHERE task_status"}
@@ -171,11 +143,7 @@ class Inbox:
         with self.connected() as cursor:
             if self.columns(cursor, name).issuperset(columns):
                 return  # without the right to create tables, IF NOT EXISTS would fail, too
-            # Two sessions that change the same table at once fail, even with IF NOT EXISTS.
-            if self.is_sqlite:
-                cursor.execute("BEGIN IMMEDIATE")
-            else:
-                cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mail {table}"])
+            self.sql.lock_definition(cursor, table)
             if existing := self.columns(cursor, name):
                 for column in columns.keys() - existing:
                     cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
@@ -187,18 +155,14 @@ class Inbox:
             cursor.connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
-        """Store pushes in one transaction; when this returns they are durable.
-
-        :param connection: a connection from `open`.
-        :param pushes: the pushes, at least one.
-        """
+        """Store pushes in one transaction; when this returns they are durable."""
         values = [
             value
             for push in pushes
-            for value in (self.time(push.received_at), push.mail_conn_id, push.task_status, *_packed(push.body))
+            for value in (self.sql.time(push.received_at), push.mail_conn_id, push.task_status, *_packed(push.body))
         ]
         with closing(connection.cursor()) as cursor:
-            self._limit(cursor, "BEGIN IMMEDIATE" if self.is_sqlite else _DURABLE)
+            self._limit(cursor, self.sql.begin_insert)
             cursor.execute(self._insert(len(pushes)), values)
         connection.commit()
 
@@ -214,13 +178,12 @@ class Inbox:
         In Postgres they are locked until the end of the transaction, and other calls skip them. In SQLite they are not:
         two drains at once do the same work, which the keys of the warehouse make harmless.
 
-        :param connection: a connection from `open`.
         :param max_bytes: the largest sum of the lengths of their bodies, unless the first one is longer.
         """
         with closing(connection.cursor()) as cursor:
             cursor.execute(
                 f"SELECT id, body_bytes FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT {self.mark}"
-                f"{'' if self.is_sqlite else ' FOR UPDATE SKIP LOCKED'}",
+                f"{self.sql.skip_locked}",
                 [max_pushes],
             )
             ids: list[int] = []
@@ -233,14 +196,11 @@ class Inbox:
             return self._pushes(cursor, ids)
 
     def finish(self, connection: Any, ids: Sequence[int], drained_at: datetime.datetime) -> None:
-        """Mark pushes as drained, and commit, which ends their locks.
-
-        :param connection: the connection of `take`.
-        """
+        """Mark pushes as drained, and commit, which ends their locks."""
         with self._write(connection) as cursor:
             cursor.execute(
-                f"UPDATE {self.table} SET drained_at = {self.mark} WHERE {self._is_one_of}",
-                [self.time(drained_at), self._list(ids)],
+                f"UPDATE {self.table} SET drained_at = {self.mark} WHERE {self.sql.is_one_of}",
+                [self.sql.time(drained_at), self.sql.ids(ids)],
             )
 
     def newest(self, *, task_status_only: bool = False) -> dict[str, int]:
@@ -275,7 +235,7 @@ class Inbox:
                 "WHERE drained_at IS NULL"
             )
             pushes, size, oldest = cursor.fetchone()
-            return InboxState(int(pushes), int(size), self._time(oldest) if oldest else None)
+            return InboxState(int(pushes), int(size), self.sql.read_time(oldest) if oldest else None)
 
     def probe(self) -> None:
         """Write a push and roll it back.
@@ -283,25 +243,21 @@ class Inbox:
         :raises Exception: nothing can be stored.
         """
         with self.connected() as cursor:
-            if self.is_sqlite:
-                cursor.execute("BEGIN IMMEDIATE")
-            time = self.time(datetime.datetime.now(datetime.UTC))
+            if self.sql.begin:
+                cursor.execute(self.sql.begin)
+            time = self.sql.time(datetime.datetime.now(datetime.UTC))
             cursor.execute(self._insert(1), (time, "", False, *_packed(b"[]")))
             cursor.connection.rollback()
 
     def delete_drained(self, before: datetime.datetime) -> int:
-        """Delete pushes that were drained earlier; return their number.
-
-        :param before: a time with a zone.
-        """
+        """Delete pushes that were drained earlier; return their number."""
         with connected(self.hook) as connection, self._write(connection) as cursor:
-            cursor.execute(f"DELETE FROM {self.table} WHERE drained_at < {self.mark}", [self.time(before)])
+            cursor.execute(f"DELETE FROM {self.table} WHERE drained_at < {self.mark}", [self.sql.time(before)])
             return int(cursor.rowcount)
 
     def scan(self, connection: Any, *, after: int, max_pushes: int) -> list[StoredPush]:
         """Return pushes, drained or not, in the order of their numbers.
 
-        :param connection: a connection from `open`.
         :param after: only pushes with larger numbers.
         """
         with closing(connection.cursor()) as cursor:
@@ -316,12 +272,10 @@ class Inbox:
 
         Waits for a drain that has taken the push, and for other changes of it; they wait until the commit.
 
-        :param connection: a connection from `open`.
         :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
-            lock = "" if self.is_sqlite else " FOR UPDATE"
-            cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{lock}", [id])
+            cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{self.sql.for_update}", [id])
             row = cursor.fetchone()
             body = change(zlib.decompress(row[0])) if row else None
             if body is not None:
@@ -337,26 +291,7 @@ class Inbox:
 
     def columns(self, cursor: Any, name: TableName) -> set[str]:
         """Return the names of the columns of a table; none when it does not exist."""
-        if self.is_sqlite:
-            *schema, table = (part.text for part in name.parts)
-            cursor.execute("SELECT name FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
-        else:
-            query = (
-                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-            )
-            cursor.execute(query, [qualified(name)])
-        return {column for (column,) in cursor.fetchall()}
-
-    def time(self, when: datetime.datetime) -> Any:
-        """Return a time as a parameter of a statement.
-
-        :param when: the time, with a zone. In SQLite, times are text in UTC and sort as such.
-        """
-        return when.astimezone(datetime.UTC).isoformat(" ", "microseconds") if self.is_sqlite else when
-
-    def _time(self, value: Any) -> datetime.datetime:
-        """A time that was read."""
-        return datetime.datetime.fromisoformat(value) if self.is_sqlite else value
+        return self.sql.columns(cursor, name)
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
@@ -372,21 +307,21 @@ class Inbox:
     def _write(self, connection: Any) -> Iterator[Any]:
         """A cursor for statements that write; commits at the end."""
         with closing(connection.cursor()) as cursor:
-            if self.is_sqlite:
-                cursor.execute("BEGIN IMMEDIATE")
+            if self.sql.begin:
+                cursor.execute(self.sql.begin)
             yield cursor
         connection.commit()
 
     def _pushes(self, cursor: Any, ids: Sequence[int]) -> list[StoredPush]:
         cursor.execute(
-            f"SELECT id, received_at, mail_conn_id, task_status, body FROM {self.table} WHERE {self._is_one_of} "
+            f"SELECT id, received_at, mail_conn_id, task_status, body FROM {self.table} WHERE {self.sql.is_one_of} "
             "ORDER BY id",
-            [self._list(ids)],
+            [self.sql.ids(ids)],
         )
         return [
             StoredPush(
                 id=id,
-                received_at=self._time(at),
+                received_at=self.sql.read_time(at),
                 mail_conn_id=mail_conn_id,
                 task_status=bool(task_status),
                 body=zlib.decompress(body),
@@ -394,21 +329,9 @@ class Inbox:
             for id, at, mail_conn_id, task_status, body in cursor.fetchall()
         ]
 
-    @property
-    def _is_one_of(self) -> str:
-        """The condition that the id is one of `_list`: one parameter, however many there are."""
-        return "id IN (SELECT value FROM json_each(?))" if self.is_sqlite else "id = ANY(%s)"
-
-    def _list(self, ids: Sequence[int]) -> Any:
-        return json.dumps(ids) if self.is_sqlite else list(ids)
-
     def _index(self, purpose: str) -> str:
-        """The name of an index with the table that it is on, as CREATE INDEX wants both."""
-        *schema, table = self.name.parts
-        name = quoted(f"{table.text.encode()[:40].decode(errors='ignore')}_{purpose}")
-        if not self.is_sqlite:
-            return f"{name} ON {self.table}"  # in the schema of the table
-        return f"{''.join(f'{quoted(part.text)}.' for part in schema)}{name} ON {quoted(table.text)}"
+        name = quoted(f"{self.name.parts[-1].text.encode()[:40].decode(errors='ignore')}_{purpose}")
+        return self.sql.index(name, self.name)
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:
@@ -416,6 +339,26 @@ def _packed(body: bytes) -> tuple[bytes, int]:
     return zlib.compress(body, 1), len(body)
 
 
-def qualified(name: TableName) -> str:
-    """Return the name of a table as both databases read it."""
-    return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
+def inbox_of(name: InboxName) -> Inbox:
+    """Return an inbox.
+
+    :raises MailConfigError: there is no such database.
+    :raises WarehouseError: it is neither Postgres nor SQLite.
+    """
+    return Inbox(configured_hook("inbox_conn_id", name.conn_id), name.table)
+
+
+def open_inbox(conn_id: str | None = None, table: str | None = None) -> Inbox:
+    """Return the inbox of Airflow's configuration.
+
+    :param conn_id: the connection to another inbox.
+    :param table: another table.
+    :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
+    :raises WarehouseError: it is neither Postgres nor SQLite.
+    """
+    if (name := configured_inbox(conn_id, table)) is None:
+        raise MailConfigError(
+            "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite database "
+            "(AIRFLOW__MAIL__INBOX_CONN_ID)"
+        )
+    return inbox_of(name)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.time_limit import read_within
-from airflow_provider_mail.webhook.inbox import Inbox, InboxState
-from airflow_provider_mail.webhook.settings import ReceiverSettings
+from airflow_provider_mail.webhook.inbox import Inbox, InboxState, open_inbox
 from airflow_provider_mail.webhook.tokens import Tokens
 
 ROTATE = "airflow mail receive rotate"
@@ -24,8 +24,6 @@ class ReceiverStatus:
     """The state of receiving.
 
     :param max_bytes: bytes that may wait in it.
-    :param tokens: number of valid tokens by connection.
-    :param at: when this was read.
     """
 
     inbox: InboxState
@@ -60,7 +58,7 @@ def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> 
     :raises MailConfigError: there is no inbox.
     :raises WarehouseError: there is no table, or the database does not answer in time.
     """
-    inbox = settings.inbox()
+    inbox = open_inbox()
     try:
         return read_within(lambda: _read(inbox, settings.receive_max_inbox_bytes), seconds)
     except (MailConfigError, WarehouseError):

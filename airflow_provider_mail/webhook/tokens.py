@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError
+from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.table import MAX_PART_BYTES, NamePart, TableName
-from airflow_provider_mail.webhook.inbox import qualified
 
 if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
@@ -26,11 +24,6 @@ HIDDEN = "..."
 
 TOKENS_SECONDS = 5
 """How long it may take until a receiver knows a new token, and rejects a retired one."""
-
-# The clock of the database decides what is valid and what is newer: of several machines, one may have a wrong clock.
-_SQLITE_TIME = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', {mark} || ' seconds')"
-_POSTGRES_TIME = "(clock_timestamp() + make_interval(secs => {mark}))"
-
 
 _NO_TOKEN = "the inbox has no valid token: make one with `airflow mail receive rotate`"
 
@@ -70,7 +63,7 @@ class Tokens:
 
     def create(self) -> None:
         """Create the table, or add the columns that a version of it lacks."""
-        time = self._inbox.time_type
+        time = self._inbox.sql.time_type
         columns = {
             "digest": "text PRIMARY KEY",
             "mail_conn_id": "text NOT NULL",
@@ -133,28 +126,17 @@ class Tokens:
 
         :raises MailConflictError: another rotation has not ended.
         """
-        with self._inbox.connected() as cursor:
-            if self._inbox.is_sqlite:
-                cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
-                with Path(f"{cursor.fetchone()[0]}.rotation.lock").open("w") as file:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except BlockingIOError:
-                        raise _conflict(mail_conn_id) from None
-                    yield cursor
-                return
-            cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
-            lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
-            cursor.execute(lock, [f"mail rotation {self.table} {mail_conn_id}"])
-            if not cursor.fetchone()[0]:
-                raise _conflict(mail_conn_id)
+        name = f"mail rotation {self.table} {mail_conn_id}"
+        with self._inbox.connected() as cursor, self._inbox.sql.only_one(cursor, name) as is_only_one:
+            if not is_only_one:
+                raise MailConflictError(
+                    f"rotate again later: another rotation of connection {mail_conn_id!r} has not ended. Nothing was "
+                    "changed"
+                )
             yield cursor
 
     def newest(self, cursor: Any, mail_conn_id: str, count: int) -> set[str]:
-        """Return the digests of the newest tokens of a connection.
-
-        :param cursor: of `rotation`.
-        """
+        """Return the digests of the newest tokens of a connection."""
         query = (
             "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark} "
             # A clock that was set back must not make a former token the newest.
@@ -166,7 +148,6 @@ class Tokens:
     def retire_others(self, cursor: Any, kept: Collection[str], mail_conn_id: str, grace: timedelta) -> None:
         """Let tokens of a connection of this deployment end, and end the rotation.
 
-        :param cursor: of `rotation`.
         :param kept: digests of the tokens that do not end.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
         :raises WarehouseError: the database has ended the rotation; no token ends.
@@ -188,21 +169,13 @@ class Tokens:
 
     def _run(self, cursor: Any, query: str, *parameters: Any) -> None:
         mark = self._inbox.mark
-        time = (_SQLITE_TIME if self._inbox.is_sqlite else _POSTGRES_TIME).format(mark=mark)
+        # The clock of the database decides what is valid and newer: of several machines, one may have a wrong clock.
+        time = self._inbox.sql.now.format(mark=mark)
         cursor.execute(query.format(table=self.table, mark=mark, time=time), parameters)
 
 
-def _conflict(mail_conn_id: str) -> MailConflictError:
-    return MailConflictError(
-        f"rotate again later: another rotation of connection {mail_conn_id!r} has not ended. Nothing was changed"
-    )
-
-
 def with_token(url: str, token: str) -> str:
-    """Return a URL with another token as the last segment of its path.
-
-    :param url: the URL, which has a token.
-    """
+    """Return a URL with another token as the last segment of its path."""
     parts = urlsplit(url)
     before = parts.path.rstrip("/").rpartition("/")[0]
     return parts._replace(path=f"{before}/{token}").geturl()

@@ -42,7 +42,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail._task.import_checkpoint",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail._task.progress",
-    "airflow_provider_mail._task.rejected_rows",
+    "airflow_provider_mail._task.rejects",
     "airflow_provider_mail.warehouse.read",
 )
 

@@ -26,7 +26,7 @@ TABLES = {"statistics": "mail_campaign_stats", "contacts": "mail_contacts"}
 # Import before the measurement what the operators import when they run.
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
-    "airflow_provider_mail.api.flows.compact_contacts",
+    "airflow_provider_mail.api.contacts",
     "airflow_provider_mail.api.flows.concurrent_pages",
     "airflow_provider_mail.api.flows.statistics",
     "airflow_provider_mail._task.exceptions",
@@ -81,7 +81,7 @@ def by_dlt(subject: str, *, arrow: bool = False, **settings: Any) -> Run:
     from airflow_provider_mail.api import ClientConfig, MailClient
     from airflow_provider_mail.dlt_source import mail_source
     from airflow_provider_mail.warehouse.files import arrow_table
-    from airflow_provider_mail.warehouse.tables.senders import SENDERS
+    from airflow_provider_mail.warehouse.tables.resources import SENDERS
 
     destination_name, url = os.environ["BENCHMARK_KIND"], os.environ["BENCHMARK_URL"]
     destinations = {

@@ -27,7 +27,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.transfers.events_to_sql",
     "airflow_provider_mail.warehouse.load",
     "airflow_provider_mail.webhook.drain",
-    "airflow_provider_mail.webhook.settings",
+    "airflow_provider_mail._config",
 )
 
 

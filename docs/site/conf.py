@@ -39,6 +39,7 @@ html_title = f"{project} {version}"
 html_logo = html_favicon = str(ROOT / "docs" / "integration-logos" / "mail.svg")
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs" / "site" / "scorer.js")
 html_js_files = [("versions.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False

@@ -24,6 +24,7 @@ OUTSIDE = {
 """Pages that are not in ``docs``, with their place on the site."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
+_SEARCH = re.compile(r"\A<!-- search: (.*) -->\n")
 _CODE = re.compile(r"(```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
@@ -90,6 +91,14 @@ def moved(text: str, path: str) -> str:
     return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in _CODE.split(text))
 
 
+def searchable(text: str) -> str:
+    """Return a page whose comment ``<!-- search: ... -->`` is known to the search of the site.
+
+    :param text: the page in Markdown.
+    """
+    return _SEARCH.sub(lambda comment: f'---\nmyst:\n  html_meta:\n    keywords: "{comment[1]}"\n---\n', text)
+
+
 def labelled(text: str, labels: list[tuple[str, str]]) -> str:
     """Return a page with the labels of its how-to guides, each above the heading of the section on that class.
 
@@ -120,7 +129,7 @@ def write(folder: Path) -> None:
     for path in (*docs, *(path for path in OUTSIDE if (ROOT / path).exists())):
         target = folder / (place(path) or path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(labelled(moved((ROOT / path).read_text(), path), guides.get(path, [])))
+        target.write_text(searchable(labelled(moved((ROOT / path).read_text(), path), guides.get(path, []))))
     overview = folder / "overview.md"
     overview.write_text(overview.read_text().replace("# airflow-provider-mail\n", "# Overview\n", 1))
     write_examples(folder / "examples")

@@ -9,11 +9,14 @@ import os
 import signal
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
-from mail_emulator.demo_data import add_demo_data
+from mail_emulator.control_api import ControlApi
 from mail_emulator.emulator import Emulator
 from mail_emulator.settings import EmulatorSettings, from_text
+
+_DEMO_SENDER = "news@example.com"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,6 +66,24 @@ def main(arguments: list[str] | None = None) -> int:
     emulator.stop()
     _print("The emulator has stopped.")
     return 0
+
+
+def add_demo_data(emulator: ControlApi) -> None:
+    """Add senders, lists, templates and past campaigns of a small company; objects of an earlier run are kept."""
+    if _DEMO_SENDER not in {sender["entry"] for sender in emulator.senders()}:
+        emulator.add_sender(_DEMO_SENDER)
+    if "Newsletter" in {contact_list["name"] for contact_list in emulator.lists()}:
+        return
+    emulator.add_list("Newsletter", count=1000, description="Everybody who asked for it")
+    emulator.add_list("Employees", count=25, description="Left out of campaigns")
+    emulator.add_subscription("Newsletter")
+    emulator.add_template(
+        "welcome",
+        subject="Welcome, {{name}}",
+        content='<p>Hello {{name}},</p><p><a href="https://example.com/start">start here</a></p>',
+    )
+    today = emulator.clock.now().date()
+    emulator.add_campaigns(14, prefix="newsletter", first_day=today - timedelta(days=14))
 
 
 def _print(text: str) -> None:

@@ -1,13 +1,17 @@
-"""The states of a campaign task, from scheduled to done or failed, and the reactions of its recipients."""
+"""The states of a campaign task, from scheduled to done or failed, and the reactions of its recipients.
+
+Times are milliseconds of the virtual clock.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
-from mail_emulator import codec, lists
+from mail_emulator import lists
 from mail_emulator.markup import tracks_clicks
 from mail_emulator.operations import Context
 from mail_emulator.recipient_behavior import count_at, end_ms, expected_reactions
+from mail_emulator.responses import decode_json, encode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row
 
@@ -58,7 +62,7 @@ def _choose_recipients(context: Context, row: Row) -> None:
 
     Contacts that are excluded or have no address are left out, and each contact is stored once.
     """
-    store, request = context.store, codec.decode(row["request"])
+    store, request = context.store, decode_json(row["request"])
     targets = _list_ids(context, row["team"], request["sendListNames"])
     excluded = _list_ids(context, row["team"], request["repelListNames"])
     store.run(
@@ -80,8 +84,8 @@ def _choose_recipients(context: Context, row: Row) -> None:
         [
             row["id"],
             context.settings.seed * 7919 + row["id"],
-            codec.encode(targets).decode(),
-            codec.encode(excluded).decode(),
+            encode_json(targets).decode(),
+            encode_json(excluded).decode(),
         ],
     )
     sent = store.value("SELECT count(*) FROM recipients WHERE campaign_id = ? AND rank >= 0", [row["id"]])
@@ -108,25 +112,18 @@ def _finish(context: Context, row: Row, ended: int) -> None:
 
 
 def queue_task_status(context: Context, campaign_id: int, at: int, status: str) -> None:
-    """Queue a TaskStatus event.
-
-    :param at: time of the event in milliseconds.
-    :param status: ``Created`` or ``Completed``.
-    """
+    """Queue a TaskStatus event."""
     context.store.insert("events", code="TaskStatus", at=at, campaign_id=campaign_id, detail=status)
 
 
 def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
-    """Return the counters of a finished task at a time, under the specification's names.
-
-    :param now: the time in milliseconds.
-    """
+    """Return the counters of a finished task at a time, under the specification's names."""
     if row["fixed_stats"]:
-        fixed: dict[str, int] = codec.decode(row["fixed_stats"])
+        fixed: dict[str, int] = decode_json(row["fixed_stats"])
         return fixed
     elapsed = now - (row["ended_at"] or now)
     delivered: int = row["sent"] - row["hard"] - row["soft"]
-    by_hand: dict[str, int] = codec.decode(row["by_hand"]) if row["by_hand"] else {}
+    by_hand: dict[str, int] = decode_json(row["by_hand"]) if row["by_hand"] else {}
 
     def reacted(column: str) -> int:
         return min(delivered, count_at(row[column], elapsed, settings) + by_hand.get(column, 0))
@@ -148,21 +145,13 @@ REACTIONS = (("Opened", "opens"), ("Clicked", "clicks"), ("Unsubscribed", "unsub
 
 
 def first_rank(row: Row, column: str) -> int:
-    """Return the rank of the first recipient with this reaction.
-
-    :param column: the reaction, a column of `REACTIONS`.
-    """
+    """Return the rank of the first recipient with this reaction."""
     bounced: int = row["hard"] + row["soft"]
     return bounced + (row["opens"] - row["spam"] if column == "spam" else 0)
 
 
 def reacting(row: Row, column: str, start: int, end: int, settings: EmulatorSettings) -> tuple[int, int]:
-    """Return the positions (from, to) of the recipients with this reaction after ``start`` and until ``end``.
-
-    :param column: the reaction, a column of `REACTIONS`.
-    :param start: time in milliseconds.
-    :param end: time in milliseconds.
-    """
+    """Return the positions (from, to) of the recipients with this reaction after ``start`` and until ``end``."""
     return (
         count_at(row[column], start - row["ended_at"], settings),
         count_at(row[column], end - row["ended_at"], settings),
@@ -208,12 +197,7 @@ def _apply_campaign_reactions(context: Context, row: Row, last: int) -> None:
 
 
 def apply_reaction(context: Context, event: str, campaign_id: int, begin: int, end: int) -> None:
-    """Update the suppressions and contacts of recipients with a reaction.
-
-    :param event: the reaction, of `REACTIONS`.
-    :param begin: rank of the first recipient.
-    :param end: rank behind the last one.
-    """
+    """Update the suppressions and contacts of recipients with a reaction."""
     recipients = [campaign_id, begin, end]
     if event in ("Unsubscribed", "SpamReport"):
         context.store.run(f"{_SUPPRESS} {_RANKS}", [event, context.now, *recipients])

@@ -7,7 +7,7 @@ import binascii
 import uuid
 from typing import Any
 
-from mail_emulator import codec, lists, senders
+from mail_emulator import lists, senders
 from mail_emulator.campaign_life import (
     CANCELLED,
     DONE,
@@ -21,12 +21,14 @@ from mail_emulator.campaign_life import (
     queue_task_status,
 )
 from mail_emulator.clock import parse_date, parse_iso, to_ms
-from mail_emulator.fields import (
+from mail_emulator.operations import (
     ATTACHMENT,
     LANGUAGES,
     SANDBOX,
     Body,
+    Context,
     Field,
+    Operation,
     is_boolean,
     is_moment,
     is_text,
@@ -37,8 +39,7 @@ from mail_emulator.fields import (
     up_to_bytes,
     window,
 )
-from mail_emulator.operations import Context, Operation
-from mail_emulator.responses import ServiceError
+from mail_emulator.responses import ServiceError, decode_json, encode_json
 from mail_emulator.store import Row
 
 STATES = (DRAFT, SCHEDULED, SENDING, DONE, FAILED, CANCELLED)
@@ -108,7 +109,7 @@ def _create(context: Context, body: Body, kept_because: str | None, attachment_b
         hidden_looks=settings.visible_after_looks,
         sender=body["senderMail"],
         subject=body["subject"],
-        request=codec.encode(body).decode(),
+        request=encode_json(body).decode(),
         kept_because=kept_because,
         attachment_bytes=attachment_bytes,
     )
@@ -161,7 +162,7 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
     if body["mailStatus"] is not None:
         states = [state for state in STATES if mail_status(state, settings) in body["mailStatus"]]
         conditions.append("state IN (SELECT value FROM json_each(?))")
-        values.append(codec.encode(states).decode())
+        values.append(encode_json(states).decode())
     condition_sql = " AND ".join(conditions)
     direction = "DESC" if settings.newest_first else "ASC"
     rows = context.store.rows(
@@ -178,7 +179,7 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
 
 def _to_json(context: Context, row: Row) -> dict[str, Any]:
     """Return a task in the form of the specification's section "Campaign send task"."""
-    request = codec.decode(row["request"])
+    request = decode_json(row["request"])
     seconds = context.settings.draft_at_first_seconds
     is_new = seconds > 0 and context.now < row["created"] + int(seconds * 1000)
     state = DRAFT if is_new else row["state"]
@@ -222,7 +223,6 @@ def _delete(context: Context, body: Body) -> None:
 def period(context: Context, body: Body) -> tuple[int, int]:
     """Return the start of startDate and the end of endDate in milliseconds.
 
-    :param body: the request, with startDate and endDate.
     :raises ServiceError: startDate is after endDate.
     """
     first, last = parse_date(body["startDate"]), parse_date(body["endDate"])

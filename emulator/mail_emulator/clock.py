@@ -19,7 +19,6 @@ class VirtualClock:
 
     :param base_ms: virtual time at ``origin``. Default: real time.
     :param origin: real time in seconds since the epoch. Default: now.
-    :param rate: multiple of real time; 0 stands still, 3600 is an hour per second.
     """
 
     def __init__(self, base_ms: float | None = None, origin: float | None = None, rate: float = 1.0) -> None:
@@ -39,16 +38,12 @@ class VirtualClock:
         self._base_ms, self.rate = self._origin * 1000, 1.0
 
     def set(self, moment: datetime) -> None:
-        """Jump to a time, forward or back; the rate stays.
-
-        :param moment: a datetime with a time zone.
-        """
+        """Jump to a time, forward or back; the rate stays."""
         self._base_ms, self._origin = to_ms(moment), time.time()
 
     def advance(self, seconds: float) -> None:
         """Move the clock.
 
-        :param seconds: virtual seconds; negative ones move it back.
         :raises ValueError: it would leave the years from 1970 to 9998.
         """
         if not _FIRST_MS <= self.now_ms() + seconds * 1000 < _LAST_MS:
@@ -58,7 +53,6 @@ class VirtualClock:
     def run(self, rate: float = 1.0) -> None:
         """Run at a multiple of real time.
 
-        :param rate: the multiple; 0 stops the clock.
         :raises ValueError: it is negative or not finite.
         """
         if not 0 <= rate < math.inf:
@@ -73,7 +67,6 @@ class VirtualClock:
 def to_ms(moment: datetime) -> int:
     """Convert a time to milliseconds since the epoch.
 
-    :param moment: a datetime with a time zone.
     :raises ValueError: it has none.
     """
     if moment.tzinfo is None:
@@ -87,10 +80,7 @@ def from_ms(ms: int) -> datetime:
 
 
 def iso(ms: int) -> str:
-    """Return the specification's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``.
-
-    :param ms: milliseconds since the epoch.
-    """
+    """Return the specification's timestamp form, ``YYYY-MM-DDThh:mm:ssZ``."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mail_emulator import codec, lists
+from mail_emulator import lists
 from mail_emulator.campaign_life import apply_reactions
 from mail_emulator.clock import iso
-from mail_emulator.fields import (
+from mail_emulator.operations import (
     EMAIL,
     SANDBOX,
     Body,
+    Context,
     Field,
+    Operation,
     integer,
     is_array,
     is_text,
@@ -22,8 +24,7 @@ from mail_emulator.fields import (
     record,
     texts,
 )
-from mail_emulator.operations import Context, Operation
-from mail_emulator.responses import ServiceError
+from mail_emulator.responses import ServiceError, decode_json, encode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row
 
@@ -120,7 +121,7 @@ def _incoming(rows: list[Any], columns: dict[str, int], settings: EmulatorSettin
                 problem = f"has an email that {_email_problem(email, settings)}"
         if problem is None:
             if others:
-                properties = codec.encode({name: row[at] for name, at in others if row[at] is not None}).decode()
+                properties = encode_json({name: row[at] for name, at in others if row[at] is not None}).decode()
             name = (row[name_at] or None) if name_at is not None else None
             yield email.lower() if email else f"tel:{phone}", email, phone, name, properties
         elif settings.import_bad_row == "reject":
@@ -131,7 +132,7 @@ def _as_text(row: list[Any], settings: EmulatorSettings) -> tuple[list[Any], str
     """Convert numbers and booleans of a row to strings, or return the problem."""
     if settings.import_text_only or any(isinstance(value, list | dict) for value in row):
         return row, "holds a value that is not a string"
-    return [value if value is None or isinstance(value, str) else codec.encode(value).decode() for value in row], None
+    return [value if value is None or isinstance(value, str) else encode_json(value).decode() for value in row], None
 
 
 def save(
@@ -139,9 +140,6 @@ def save(
 ) -> None:
     """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins.
 
-    :param mode: the update mode, 1 to 3.
-    :param list_id: id of the list that they are added to.
-    :param with_properties: whether they have properties to merge.
     :raises ServiceError: 403, there would be more contacts than ``contact_quota``.
     """
     store, now = context.store, context.now
@@ -182,7 +180,7 @@ def to_json(row: Row) -> dict[str, Any]:
         "name": row["name"] or row["email"] or row["phone"],
         "email": row["email"],
         "phoneNumber": row["phone"],
-        "properties": codec.decode(row["properties"]),
+        "properties": decode_json(row["properties"]),
         "createDate": iso(row["created"]),
         "modifyTime": iso(row["modified"]),
         "createUserId": row["creator"],
@@ -210,11 +208,7 @@ def _list_get(context: Context, body: Body) -> dict[str, Any]:
         context.not_found(f"list {body['listName']}")
         return {"requestId": _request_id(context), "contactList": [], "totalRecords": 0}
     rows, total = context.store.members.page(contact_list["id"], limit, offset)
-    return {
-        "requestId": _request_id(context),
-        "contactList": [to_json(row) for row in rows],
-        "totalRecords": total,
-    }
+    return {"requestId": _request_id(context), "contactList": [to_json(row) for row in rows], "totalRecords": total}
 
 
 def _request_id(context: Context) -> str:
@@ -234,10 +228,7 @@ _EMAIL = Field("email", is_text, required=True)
 
 OPERATIONS = (
     Operation(
-        "/v5/contacts/upsert",
-        (*texts("name", "email", "phoneNumber", "listName"), SANDBOX),
-        _upsert,
-        sandbox=True,
+        "/v5/contacts/upsert", (*texts("name", "email", "phoneNumber", "listName"), SANDBOX), _upsert, sandbox=True
     ),
     Operation(
         "/v5/contacts/imports",

@@ -1,202 +1,32 @@
-"""The control interface: clock, faults, journal, state and settings."""
+"""The control interface that ``Emulator`` and ``EmulatorClient`` share: read the state, change settings, reset."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
-from mail_emulator import oauth
-from mail_emulator.faults import operation_path
+from mail_emulator import contacts, oauth
+from mail_emulator.campaign_life import DONE, SENDING, counts, mail_status
+from mail_emulator.clock import iso
 from mail_emulator.inbox.control import InboxControl
-from mail_emulator.inspection import Inspection
-from mail_emulator.rpc import Channel, Group, control
+from mail_emulator.responses import decode_json
+from mail_emulator.rpc import Channel, ClockControl, FaultControl, Group, JournalControl, control
 from mail_emulator.seeding import Seeding
+from mail_emulator.store import Row
+from mail_emulator.webhooks import configuration
 
 
-class ClockControl(Group):
-    """The virtual clock. Tasks, tokens, statistics and events follow immediately."""
-
-    name = "clock"
-
-    @control
-    def read(self) -> dict[str, Any]:
-        """Return the virtual time (``now``, ISO 8601) and the ``rate``."""
-        return {"now": self.service.clock.now().isoformat(), "rate": self.service.clock.rate}
-
-    def now(self) -> datetime:
-        """Return the virtual time as an aware datetime."""
-        return datetime.fromisoformat(self.read()["now"])
-
-    @control
-    def set(self, moment: datetime | str) -> None:
-        """Set the clock.
-
-        :param moment: a datetime, or ISO 8601 text, with a time zone.
-        """
-        self.service.clock.set(_moment(moment))
-        self.service.clock_moved()
-
-    @control
-    def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Move the clock by the sum of the arguments.
-
-        :param seconds: virtual seconds; negative ones move it back, as do all others.
-        :param minutes: virtual minutes.
-        :param hours: virtual hours.
-        :param days: virtual days.
-        """
-        span = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
-        self.service.clock.advance(span.total_seconds())
-        self.service.clock_moved()
-
-    @control
-    def run(self, rate: float = 1.0) -> None:
-        """Run the clock at a multiple of real time.
-
-        :param rate: the multiple; 3600 is an hour per second.
-        """
-        self.service.clock.run(rate)
-        self.service.clock_moved()
-
-    @control
-    def freeze(self, moment: datetime | str | None = None) -> None:
-        """Stop the clock until it is moved.
-
-        :param moment: the time to stop at, as for :meth:`set`. Default: now.
-        """
-        self.service.clock.run(0)
-        if moment is not None:
-            self.service.clock.set(_moment(moment))
-        self.service.clock_moved()
-
-
-def _moment(moment: datetime | str) -> datetime:
-    return datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-
-
-class FaultControl(Group):
-    """Faults. Their kinds are in ``faults.FAULT_KINDS``."""
-
-    name = "faults"
-
-    @control
-    def add(
-        self,
-        kind: str,
-        operation: str = "*",
-        *,
-        count: int | None = 1,
-        skip: int = 0,
-        where: Mapping[str, Any] | None = None,
-        **params: Any,
-    ) -> int:
-        """Apply a fault to the next ``count`` requests (None: all) of an operation, after skipping ``skip``.
-
-        Of several matching faults the one added first applies.
-
-        :param kind: a name in ``FAULT_KINDS``.
-        :param operation: a path, with or without ``/v5/``, or ``*``.
-        :param count: number of requests.
-        :param skip: number of matching requests to skip first.
-        :param where: top-level fields of the body and the values they must have.
-        :param params: parameters of the kind.
-        :return: id of the fault.
-        """
-        return self.service.faults.add(kind, operation, count=count, skip=skip, where=where, params=params)
-
-    @control
-    def remove(self, fault_id: int) -> None:
-        """Remove a fault.
-
-        :param fault_id: its id, from :meth:`add`.
-        """
-        self.service.faults.remove(fault_id)
-
-    @control
-    def clear(self) -> None:
-        """Remove all faults."""
-        self.service.faults.clear()
-
-    @control
-    def list(self) -> list[dict[str, Any]]:
-        """Return all faults, also those used up; ``struck`` counts how often each has applied."""
-        return self.service.faults.list()
-
-
-class JournalControl(Group):
-    """The received requests."""
-
-    name = "journal"
-
-    @control
-    def entries(self, operation: str | None = None, *, since: int = 0) -> list[dict[str, Any]]:
-        """Return requests (fields of ``journal.Entry``), oldest first.
-
-        :param operation: only requests of this operation. Default: all.
-        :param since: only requests with a higher sequence number.
-        """
-        return self.service.journal.entries(operation and operation_path(operation), since)
-
-    @control
-    def counts(self) -> dict[str, int]:
-        """Return the number of requests per operation path."""
-        return dict(self.service.journal.counts)
-
-    def count(self, operation: str | None = None) -> int:
-        """Return the number of requests.
-
-        :param operation: only requests of this operation. Default: all.
-        """
-        counts = self.counts()
-        return sum(counts.values()) if operation is None else counts.get(operation_path(operation), 0)
-
-    @control
-    def processed(self, operation: str | None = None) -> list[dict[str, Any]]:
-        """Return the requests that took effect, whether or not the client received the response.
-
-        :param operation: only requests of this operation. Default: all.
-        """
-        entries = self.service.journal.entries(operation and operation_path(operation))
-        return [entry for entry in entries if entry["processed"]]
-
-    @control
-    def newest(self, limit: int = 50, *, before: int | None = None, containing: str = "") -> list[dict[str, Any]]:
-        """Return requests, newest first.
-
-        :param limit: maximum number of requests.
-        :param before: only requests with a lower sequence number.
-        :param containing: only requests whose path contains this.
-        """
-        return self.service.journal.newest(limit, before, containing)
-
-    @control
-    def response(self, sequence: int) -> str | None:
-        """Return the beginning of the body of a response: of the last 1,000 requests, at most 16 KiB; else None.
-
-        :param sequence: sequence number of the request.
-        """
-        body = self.service.journal.response(sequence)
-        return None if body is None else body.decode(errors="replace")
-
-    @control
-    def most_in_flight(self) -> int:
-        """Return the maximum number of requests in flight so far."""
-        return self.service.journal.most_in_flight
-
-    @control
-    def clear(self) -> None:
-        """Remove all entries, counts and the maximum."""
-        self.service.journal.clear()
-
-
-class ControlApi(Seeding, Inspection):
+class ControlApi(Seeding):
     """The control interface that ``Emulator`` and ``EmulatorClient`` share.
 
     :param channel: how calls reach the emulator.
     """
+
+    clock: ClockControl
+    faults: FaultControl
+    journal: JournalControl
+    inbox: InboxControl
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
@@ -232,7 +62,7 @@ class ControlApi(Seeding, Inspection):
         """Delete all state, faults and journal entries, and run the clock with real time; settings are kept."""
         service = self.service
         service.store.clear()
-        service.faults.clear()
+        service.faults.added.clear()
         service.journal.clear()
         service.clock.reset()
 
@@ -280,3 +110,195 @@ class ControlApi(Seeding, Inspection):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"events are still unfinished after {timeout:g} s")
             time.sleep(0.005)
+
+    # The state, read without a request in the journal, as plain JSON.
+
+    @control
+    def contact(self, email: str) -> dict[str, Any] | None:
+        """Return a contact in the form of the specification's section "Contact"; None when there is none.
+
+        :param email: its address.
+        """
+        row = contacts.find(self.service.context(), email)
+        return None if row is None else contacts.to_json(row)
+
+    @control
+    def contacts(
+        self, list_name: str | None = None, *, limit: int | None = None, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return contacts, in the order of creation.
+
+        :param list_name: only those of this list. Default: all.
+        :param limit: maximum number. Default: all.
+        :param offset: how many to skip.
+        """
+        store = self.service.store
+        part = [-1 if limit is None else limit, offset]
+        if list_name is None:
+            rows = store.rows("SELECT * FROM contacts ORDER BY id LIMIT ? OFFSET ?", part)
+        else:
+            rows = store.rows(
+                "SELECT contacts.* FROM members JOIN contacts ON contacts.id = contact_id "
+                "WHERE list_id = (SELECT id FROM lists WHERE name = ?) ORDER BY contact_id LIMIT ? OFFSET ?",
+                [list_name, *part],
+            )
+        return [contacts.to_json(row) for row in rows]
+
+    @control
+    def contact_count(self, list_name: str | None = None) -> int:
+        """Return the number of contacts.
+
+        :param list_name: only those of this list; 0 when there is none of that name. Default: all.
+        """
+        store = self.service.store
+        if list_name is None:
+            return int(store.value("SELECT count(*) FROM contacts"))
+        list_id = store.value("SELECT id FROM lists WHERE name = ?", [list_name])
+        return 0 if list_id is None else store.members.total(list_id)
+
+    @control
+    def lists(self) -> list[dict[str, Any]]:
+        """All lists: name, description, team, type (0 dynamic, 1 static) and number of contacts."""
+        rows = self.service.store.rows("SELECT id, name, description, team, type FROM lists ORDER BY id")
+        return [{**row, "contacts": self.service.store.members.total(row.pop("id"))} for row in rows]
+
+    @control
+    def templates(self) -> list[dict[str, Any]]:
+        """All templates: name, subject, content, editor."""
+        return self.service.store.rows("SELECT name, subject, content, editor FROM templates ORDER BY id")
+
+    @control
+    def senders(self) -> list[dict[str, Any]]:
+        """All sender entries: entry and type."""
+        return self.service.store.rows("SELECT entry, type FROM senders ORDER BY id")
+
+    @control
+    def suppressions(self) -> dict[str, str]:
+        """Return suppressed addresses and the reason of each."""
+        return {row["key"]: row["reason"] for row in self.service.store.rows("SELECT * FROM suppressions")}
+
+    @control
+    def campaigns(self, mail_name: str | None = None) -> list[dict[str, Any]]:
+        """Return tasks, also removed ones, oldest first.
+
+        Each with id, guid, mailName, state (draft, scheduled, sending, done, failed), mailStatus, removed, cancelled,
+        keptBecause, attachmentBytes, created, sendDate (ISO 8601), request (the body of its creation without the
+        attachment), sentCount (how many it was sent to, 0 before sending) and, when done, mailStats.
+
+        :param mail_name: only those of exactly this name. Default: all.
+        """
+        rows = self.service.store.rows(
+            "SELECT * FROM campaigns WHERE ? IS NULL OR name = ? ORDER BY id", [mail_name, mail_name]
+        )
+        return [self._campaign(row) for row in rows]
+
+    @control
+    def newest_campaigns(
+        self, limit: int = 50, *, before: int | None = None, containing: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return tasks in the form of :meth:`campaigns`, newest first.
+
+        :param limit: maximum number.
+        :param before: only those with a lower id.
+        :param containing: only those with this in their name or subject, in upper or lower case.
+        """
+        rows = self.service.store.rows(
+            "SELECT * FROM campaigns WHERE (:before IS NULL OR id < :before) AND "
+            "(instr(lower(name), :text) OR instr(lower(subject), :text)) ORDER BY id DESC LIMIT :limit",
+            {"before": before, "text": containing.lower(), "limit": limit},
+        )
+        return [self._campaign(row) for row in rows]
+
+    @control
+    def find_campaign(self, identity: str) -> dict[str, Any] | None:
+        """Return the newest task in the form of :meth:`campaigns`; None when there is none.
+
+        :param identity: its exact name, its guid or its id.
+        """
+        row = self.service.store.row(
+            "SELECT * FROM campaigns WHERE ? IN (name, guid, CAST(id AS TEXT)) ORDER BY id DESC", [identity]
+        )
+        return None if row is None else self._campaign(row)
+
+    def _campaign(self, row: Row) -> dict[str, Any]:
+        settings = self.service.settings
+        return {
+            "id": row["id"],
+            "guid": row["guid"],
+            "mailName": row["name"],
+            "state": row["state"],
+            "mailStatus": mail_status(row["state"], settings),
+            "removed": row["deleted_at"] is not None,
+            "cancelled": row["cancelled_at"] is not None,
+            "keptBecause": row["kept_because"],
+            "attachmentBytes": row["attachment_bytes"],
+            "created": iso(row["created"]),
+            "sendDate": iso(row["send_at"]),
+            "request": decode_json(row["request"]),
+            "sentCount": row["sent"] if row["state"] in (SENDING, DONE) else 0,
+            "mailStats": counts(row, self.service.clock.now_ms(), settings) if row["state"] == DONE else None,
+        }
+
+    @control
+    def campaign_recipients(self, mail_name: str) -> list[str]:
+        """Return the recipients of campaigns of this name; an address mailed twice is listed twice.
+
+        :param mail_name: the campaign's exact name.
+        """
+        rows = self.service.store.rows(
+            "SELECT email FROM recipients JOIN campaigns ON campaigns.id = campaign_id "
+            "WHERE name = ? AND rank >= 0 ORDER BY email",
+            [mail_name],
+        )
+        return [row["email"] for row in rows]
+
+    @control
+    def mails_to(self, email: str) -> list[dict[str, Any]]:
+        """Return all mail sent or scheduled to an address, of campaigns (mailName) and transactional (uniqueMsgID).
+
+        :param email: the address.
+        """
+        store = self.service.store
+        return [
+            *store.rows(
+                "SELECT 'campaign' AS kind, name AS mailName, subject FROM recipients "
+                "JOIN campaigns ON campaigns.id = campaign_id WHERE rank >= 0 AND lower(email) = lower(?)",
+                [email],
+            ),
+            *store.rows(
+                "SELECT 'transactional' AS kind, unique_msg_id AS uniqueMsgID, subject, role FROM deliveries "
+                "JOIN messages ON messages.id = message_id WHERE dropped IS NULL AND lower(email) = lower(?)",
+                [email],
+            ),
+        ]
+
+    @control
+    def messages(self, unique_msg_id: str | None = None, *, recipient: str | None = None) -> list[dict[str, Any]]:
+        """Return accepted transactional messages: one per request (single form) or version (batch form).
+
+        Each with batch (number of the request), version, form, unique_msg_id, sender, sender_name, reply_to, subject
+        and content (tags filled in), template, category, campaign, attachment_name, attachment_bytes, send_date (ISO
+        8601) and recipients (role, email, name, dropped: the reason or None, bounce: hard, soft or None).
+
+        :param unique_msg_id: only those with this ``uniqueMsgID``. Default: all.
+        :param recipient: only those to this address. Default: all.
+        """
+        store = self.service.store
+        messages = store.rows(
+            "SELECT * FROM messages WHERE (? IS NULL OR unique_msg_id = ?) AND (? IS NULL OR id IN "
+            "(SELECT message_id FROM deliveries WHERE lower(email) = lower(?))) ORDER BY id",
+            [unique_msg_id, unique_msg_id, recipient, recipient]
+        )  # fmt: skip
+        for message in messages:
+            message["send_date"] = iso(message.pop("send_at"))
+            message["created"] = iso(message["created"])
+            message["recipients"] = store.rows(
+                "SELECT role, email, name, dropped, bounce FROM deliveries WHERE message_id = ? ORDER BY id",
+                [message.pop("id")],
+            )
+        return messages
+
+    @control
+    def webhook(self) -> dict[str, Any]:
+        """The webhook configuration as webhook/get shows it."""
+        return configuration(self.service.store)

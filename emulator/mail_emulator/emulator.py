@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mail_emulator import codec
 from mail_emulator.control_api import ControlApi
 from mail_emulator.faults import FAULT_KINDS
 from mail_emulator.inbox.pages import Pages
-from mail_emulator.responses import Response
+from mail_emulator.responses import Response, decode_json, encode_json
 from mail_emulator.rpc import LocalChannel, find_control
 from mail_emulator.server import CONTROL, Server
 from mail_emulator.service import OPERATIONS, Request, Service
@@ -136,10 +135,10 @@ class Emulator(ControlApi):
         if function is None:
             return Response(status=404, text=f"there is no control function {request.path}", content_type="text/plain")
         try:
-            result = function(**codec.decode(request.content or b"{}"))
+            result = function(**decode_json(request.content or b"{}"))
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             return Response(status=400, text=str(error), content_type="text/plain")
-        return Response(text=codec.encode(result))
+        return Response(text=encode_json(result))
 
     def _is_ours(self, host: str) -> bool:
         """Whether a request is addressed to this server.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from mail_emulator.responses import Response, html
 
 Params = Mapping[str, Any]
-Apply = Callable[["Plan", Params], None]
 
 
 @dataclass
@@ -52,46 +51,33 @@ class FaultKind:
     outcome: Literal["slow", "lost", "error", "unreadable", "incomplete", "odd"]
     #: Whether the service processes the request.
     processed: bool
-    apply: Apply
     #: Parameters with their defaults.
     parameters: Params = field(default_factory=dict)
+    #: Fields of the plan that it sets.
+    effects: Callable[[Params], dict[str, Any]] | None = None
+    #: The response, without processing the request.
+    instead: Callable[[Params], Response] | None = None
+    #: Changes the response after processing.
+    rewrite: Callable[[Response, Params], Response] | None = None
     #: Paths of the operations it applies to; None is every one.
     operations: tuple[str, ...] | None = None
 
-
-def _sets(**values: Any) -> Apply:
-    """Set fields of the plan; ``"$name"`` is the value of that parameter."""
-
-    def apply(plan: Plan, params: Params) -> None:
-        for name, value in values.items():
-            setattr(plan, name, params[value[1:]] if str(value).startswith("$") else value)
-
-    return apply
-
-
-def _respond(make: Callable[[Params], Response]) -> Apply:
-    """Respond without processing."""
-
-    def apply(plan: Plan, params: Params) -> None:
-        plan.instead = make(params)
-
-    return apply
-
-
-def _rewrite(change: Callable[[Response, Params], Response]) -> Apply:
-    """Process the request and change the response."""
-
-    def apply(plan: Plan, params: Params) -> None:
-        plan.rewrite = lambda response: change(response, params)
-
-    return apply
+    def apply(self, plan: Plan, params: Params) -> None:
+        """Set the effects of a fault of this kind."""
+        plan.fault = self.name
+        if self.effects is not None:
+            for name, value in self.effects(params).items():
+                setattr(plan, name, value)
+        if self.instead is not None:
+            plan.instead = self.instead(params)
+        if (rewrite := self.rewrite) is not None:
+            plan.rewrite = lambda response: rewrite(response, params)
 
 
 def too_many_requests(retry_after: float | None, form: str = "seconds") -> Response:
     """Return HTTP 429.
 
     :param retry_after: seconds of the ``Retry-After`` header; None leaves it out.
-    :param form: ``seconds`` or ``date`` (an HTTP date).
     """
     response = Response({"code": 429, "message": "too many requests"}, 429)
     if retry_after is not None:
@@ -115,6 +101,11 @@ def _code(params: Params) -> Response:
 
 def _redirect(params: Params) -> Response:
     return Response(status=params["status"], text="", headers=[("Location", params["location"])])
+
+
+def _after(make: Callable[[Params], Response]) -> Callable[[Response, Params], Response]:
+    """Return a response of its own after processing."""
+    return lambda response, params: make(params)
 
 
 def _cut_json(response: Response, params: Params) -> Response:
@@ -160,78 +151,75 @@ def _code_as_text(response: Response, params: Params) -> Response:
     return response
 
 
+def _keeps_task(params: Params) -> dict[str, Any]:
+    return {"kept_because": params["message"]}
+
+
 _ERROR = {"code": 500, "message": "internal error", "http_status": 200}
-_PAGED = (
-    "/v5/contacts/list/get",
-    "/v5/lists/get",
-    "/v5/campaign/mail/template/get",
-    "/v5/campaign/mail/get",
-)
+_PAGED = ("/v5/contacts/list/get", "/v5/lists/get", "/v5/campaign/mail/template/get", "/v5/campaign/mail/get")
 _STATS = ("/v5/campaign/mail/stats/get", "/v5/transactional/mail/stats/get")
 _SENDS = ("/v5/campaign/mail/sends",)
 
 
 # fmt: off
 _TABLE = (
-    FaultKind("delay", "waits, then processes and responds", "slow", True,
-              _sets(delay_before="$seconds"), {"seconds": 1.0}),
-    FaultKind("delay_answer", "processes at once, responds late", "slow", True,
-              _sets(delay_after="$seconds"), {"seconds": 1.0}),
-    FaultKind("drip", "sends the response a few bytes at a time", "slow", True,
-              _sets(bytes_per_second="$bytes_per_second"), {"bytes_per_second": 50.0}),
+    FaultKind("delay", "waits, then processes and responds", "slow", True, {"seconds": 1.0},
+              effects=lambda p: {"delay_before": p["seconds"]}),
+    FaultKind("delay_answer", "processes at once, responds late", "slow", True, {"seconds": 1.0},
+              effects=lambda p: {"delay_after": p["seconds"]}),
+    FaultKind("drip", "sends the response a few bytes at a time", "slow", True, {"bytes_per_second": 50.0},
+              effects=lambda p: {"bytes_per_second": p["bytes_per_second"]}),
     FaultKind("refuse", "resets the connection after the headers, before reading the body", "lost", False,
-              _sets(unread=True, reset=True)),
+              effects=lambda p: {"unread": True, "reset": True}),
     FaultKind("close_before", "reads the body, closes the connection without processing", "lost", False,
-              _sets(lost="before")),
+              effects=lambda p: {"lost": "before"}),
     FaultKind("reset_before", "reads the body, resets the connection without processing", "lost", False,
-              _sets(lost="before", reset=True)),
+              effects=lambda p: {"lost": "before", "reset": True}),
     FaultKind("close_after", "processes, closes the connection without a response", "lost", True,
-              _sets(lost="after")),
+              effects=lambda p: {"lost": "after"}),
     FaultKind("reset_after", "processes, resets the connection without a response", "lost", True,
-              _sets(lost="after", reset=True)),
+              effects=lambda p: {"lost": "after", "reset": True}),
     FaultKind("cut_body", "processes, closes the connection in the middle of the body", "lost", True,
-              _sets(cut="$share", reset="$reset"), {"share": 0.5, "reset": False}),
+              {"share": 0.5, "reset": False}, effects=lambda p: {"cut": p["share"], "reset": p["reset"]}),
     FaultKind("too_many_requests", "HTTP 429; Retry-After as seconds or date; retry_after null leaves it out", "error",
-              False, _respond(lambda p: too_many_requests(p["retry_after"], p["form"])),
-              {"retry_after": 1, "form": "seconds"}),
-    FaultKind("http_error_before", "an HTTP error without processing", "error", False,
-              _respond(_http_error), {"status": 503}),
-    FaultKind("http_error_after", "processes, returns an HTTP error", "error", True,
-              _rewrite(lambda response, p: _http_error(p)), {"status": 502}),
-    FaultKind("code_before", "an error code in the body without processing", "error", False,
-              _respond(_code), _ERROR),
-    FaultKind("code_after", "processes, returns an error code in the body", "error", True,
-              _rewrite(lambda response, p: _code(p)), _ERROR),
+              False, {"retry_after": 1, "form": "seconds"},
+              instead=lambda p: too_many_requests(p["retry_after"], p["form"])),
+    FaultKind("http_error_before", "an HTTP error without processing", "error", False, {"status": 503},
+              instead=_http_error),
+    FaultKind("http_error_after", "processes, returns an HTTP error", "error", True, {"status": 502},
+              rewrite=_after(_http_error)),
+    FaultKind("code_before", "an error code in the body without processing", "error", False, _ERROR, instead=_code),
+    FaultKind("code_after", "processes, returns an error code in the body", "error", True, _ERROR,
+              rewrite=_after(_code)),
     FaultKind("attachment_failed", "code 500: adding the attachment failed, the task is kept", "error", True,
-              _sets(kept_because="$message"), {"message": "adding the attachment failed"}, _SENDS),
+              {"message": "adding the attachment failed"}, effects=_keeps_task, operations=_SENDS),
     FaultKind("task_check_failed", "code 500: the task check failed, the task is kept", "error", True,
-              _sets(kept_because="$message"), {"message": "the task check failed"}, _SENDS),
+              {"message": "the task check failed"}, effects=_keeps_task, operations=_SENDS),
     FaultKind("redirect", "redirects without processing", "error", False,
-              _respond(_redirect), {"status": 307, "location": "http://127.0.0.1:9/elsewhere"}),
-    FaultKind("html_before", "an HTML page without processing", "unreadable", False,
-              _respond(_page), {"status": 200}),
-    FaultKind("html_after", "processes, returns an HTML page", "unreadable", True,
-              _rewrite(lambda response, p: _page(p)), {"status": 200}),
-    FaultKind("cut_json", "processes, returns only the beginning of the JSON", "unreadable", True,
-              _rewrite(_cut_json), {"share": 0.5}),
+              {"status": 307, "location": "http://127.0.0.1:9/elsewhere"}, instead=_redirect),
+    FaultKind("html_before", "an HTML page without processing", "unreadable", False, {"status": 200}, instead=_page),
+    FaultKind("html_after", "processes, returns an HTML page", "unreadable", True, {"status": 200},
+              rewrite=_after(_page)),
+    FaultKind("cut_json", "processes, returns only the beginning of the JSON", "unreadable", True, {"share": 0.5},
+              rewrite=_cut_json),
     FaultKind("empty_body", "processes, returns an empty body", "unreadable", True,
-              _rewrite(lambda response, p: Response(text=""))),
+              rewrite=_after(lambda p: Response(text=""))),
     FaultKind("no_code", "processes, returns an empty JSON object", "unreadable", True,
-              _rewrite(lambda response, p: Response({}))),
-    FaultKind("capped_pages", "pages hold fewer records than requested", "incomplete", True,
-              _sets(page_cap="$size"), {"size": 2}, _PAGED),
-    FaultKind("repeated_page", "the page before the requested one", "incomplete", True,
-              _sets(page_back="$back"), {"back": 1}, _PAGED),
-    FaultKind("shifted_pages", "records have moved between pages", "incomplete", True,
-              _sets(page_shift="$by"), {"by": 1}, _PAGED),
+              rewrite=_after(lambda p: Response({}))),
+    FaultKind("capped_pages", "pages hold fewer records than requested", "incomplete", True, {"size": 2},
+              effects=lambda p: {"page_cap": p["size"]}, operations=_PAGED),
+    FaultKind("repeated_page", "the page before the requested one", "incomplete", True, {"back": 1},
+              effects=lambda p: {"page_back": p["back"]}, operations=_PAGED),
+    FaultKind("shifted_pages", "records have moved between pages", "incomplete", True, {"by": 1},
+              effects=lambda p: {"page_shift": p["by"]}, operations=_PAGED),
     FaultKind("empty_page", "a page with none, or the first few (keep), of its records; total: its totalRecords",
-              "incomplete", True, _rewrite(_empty_page), {"total": None, "keep": 0}, (*_PAGED, _STATS[0])),
-    FaultKind("wrong_total", "totalRecords is wrong; by null: it is null", "incomplete", True,
-              _rewrite(_wrong_total), {"by": 1}, (*_PAGED, _STATS[0])),
-    FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True,
-              _rewrite(_drop_records), {"missing": 1}, _STATS),
-    FaultKind("extra_fields", "fields that the specification does not list", "odd", True, _rewrite(_extra_fields)),
-    FaultKind("code_as_text", "the code as a string", "odd", True, _rewrite(_code_as_text)),
+              "incomplete", True, {"total": None, "keep": 0}, rewrite=_empty_page, operations=(*_PAGED, _STATS[0])),
+    FaultKind("wrong_total", "totalRecords is wrong; by null: it is null", "incomplete", True, {"by": 1},
+              rewrite=_wrong_total, operations=(*_PAGED, _STATS[0])),
+    FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True, {"missing": 1},
+              rewrite=_drop_records, operations=_STATS),
+    FaultKind("extra_fields", "fields that the specification does not list", "odd", True, rewrite=_extra_fields),
+    FaultKind("code_as_text", "the code as a string", "odd", True, rewrite=_code_as_text),
 )
 # fmt: on
 
@@ -258,14 +246,12 @@ class Fault:
 
 
 class Faults:
-    """The faults that were added. The first one that matches a request applies to it.
-
-    :param operations: paths of all operations; a fault for any other path is rejected.
-    """
+    """The faults that were added. The first one that matches a request applies to it."""
 
     def __init__(self, operations: Iterable[str]) -> None:
         self._operations = sorted(operations)
-        self._waiting: list[Fault] = []
+        #: Also those used up.
+        self.added: list[Fault] = []
         self._last_id = 0
 
     def add(
@@ -296,39 +282,22 @@ class Faults:
             if operation not in self._operations:
                 raise ValueError(f"unknown operation {operation!r}; known are: {', '.join(self._operations)}")
         self._last_id += 1
-        self._waiting.append(
-            Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**defaults, **chosen})
-        )
+        self.added.append(Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**defaults, **chosen}))
         return self._last_id
-
-    def remove(self, fault_id: int) -> None:
-        """Remove a fault."""
-        self._waiting = [fault for fault in self._waiting if fault.id != fault_id]
-
-    def clear(self) -> None:
-        self._waiting.clear()
-
-    def list(self) -> list[dict[str, Any]]:
-        """All faults, also those used up, with how often each has applied (``struck``)."""
-        return [asdict(fault) for fault in self._waiting]
 
     def needs_body(self, operation: str) -> bool:
         """Whether selecting the fault requires the body."""
-        return any(fault.where and self._may_apply(fault, operation) for fault in self._waiting)
+        return any(fault.where and self._may_apply(fault, operation) for fault in self.added)
 
     def plan(self, operation: str, body: Any) -> Plan:
-        """Select the fault for a request, count it down and return its effects.
-
-        :param body: the decoded body; None before it is read.
-        """
+        """Select the fault for a request, count it down and return its effects."""
         plan = Plan()
-        for fault in self._waiting:
+        for fault in self.added:
             if not self._may_apply(fault, operation) or not _has(body, fault.where):
                 continue
             if fault.skip:
                 fault.skip -= 1
             elif plan.fault is None:
-                plan.fault = fault.kind
                 fault.struck += 1
                 fault.count = None if fault.count is None else fault.count - 1
                 FAULT_KINDS[fault.kind].apply(plan, fault.params)
@@ -340,10 +309,7 @@ class Faults:
 
 
 def operation_path(operation: str) -> str:
-    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``.
-
-    :param operation: path of an operation, with or without ``/v5/``.
-    """
+    """Return the full path: ``contacts/upsert`` is ``/v5/contacts/upsert``."""
     path = operation.strip("/")
     return f"/{path}" if path.startswith("v5/") else f"/v5/{path}"
 

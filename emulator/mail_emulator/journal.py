@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -46,99 +44,55 @@ class Entry:
 
 
 class Journal:
-    """The received requests.
-
-    :param limit: maximum number of entries; the oldest ones are removed.
-    :param body_limit: longer bodies, in bytes, are summarized.
-    """
+    """The received requests."""
 
     def __init__(self, limit: int, body_limit: int) -> None:
-        self._entries: deque[Entry] = deque(maxlen=limit)
+        self.entries: deque[Entry] = deque(maxlen=limit)
         self._body_limit = body_limit
         self._sequence = 0
         self.counts: Counter[str] = Counter()
         self.in_flight = 0
         #: Maximum number of requests in flight so far.
         self.most_in_flight = 0
-        self._responses: dict[int, bytes] = {}
+        #: The beginning of each of the last responses, by sequence number of the request.
+        self.responses: dict[int, bytes] = {}
 
     def open(self, operation: str, method: str, headers: dict[str, str], virtual_ms: int, connection: int) -> Entry:
-        """Add a request.
-
-        :param headers: its headers, without credentials.
-        :param virtual_ms: virtual time of arrival in milliseconds.
-        :param connection: number of the connection.
-        """
+        """Add a request."""
         self._sequence += 1
         entry = Entry(self._sequence, operation, method, int(time.time() * 1000), virtual_ms, connection, headers)
-        self._entries.append(entry)
+        self.entries.append(entry)
         self.counts[operation] += 1
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         return entry
 
     def note_body(self, entry: Entry, body: Any, size: int) -> None:
-        """Record the body of a request.
-
-        :param body: the decoded body.
-        :param size: its size in bytes.
-        """
+        """Record the body of a request."""
         entry.body_bytes = size
         entry.body = _summary(body) if size > self._body_limit else body
 
     def note_response(self, entry: Entry, body: bytes) -> None:
         """Keep the beginning of a response for a while."""
-        self._responses[entry.sequence] = body[:RESPONSE_BYTES]
-        if len(self._responses) > RESPONSES:
-            del self._responses[next(iter(self._responses))]
-
-    def response(self, sequence: int) -> bytes | None:
-        """Return the beginning of a response, of the last `RESPONSES`; None without one."""
-        return self._responses.get(sequence)
+        self.responses[entry.sequence] = body[:RESPONSE_BYTES]
+        if len(self.responses) > RESPONSES:
+            del self.responses[next(iter(self.responses))]
 
     def progress(self) -> tuple[int, int]:
         """Return the number of requests so far, and of those in flight."""
         return self._sequence, self.in_flight
 
     def close(self, entry: Entry, *, answered: bool = False) -> None:
-        """End the request; only the first call for an entry counts.
-
-        :param answered: whether a complete response was written.
-        """
+        """End the request; only the first call for an entry counts."""
         if entry.seconds is None:
             self.in_flight -= 1
             entry.seconds = time.time() - entry.real_ms / 1000
             entry.answered = answered
 
-    def entries(self, operation: str | None = None, since: int = 0) -> list[dict[str, Any]]:
-        """Return entries as dictionaries, oldest first.
-
-        :param operation: only those of this path. Default: all.
-        :param since: only those with a higher sequence number.
-        """
-        return [
-            dataclasses.asdict(entry)
-            for entry in self._entries
-            if entry.sequence > since and operation in (None, entry.operation)
-        ]
-
-    def newest(self, limit: int, before: int | None = None, containing: str = "") -> list[dict[str, Any]]:
-        """Return entries as dictionaries, newest first.
-
-        :param before: only those with a lower sequence number.
-        :param containing: only those whose path contains this.
-        """
-        matching = (
-            dataclasses.asdict(entry)
-            for entry in reversed(self._entries)
-            if (before is None or entry.sequence < before) and containing in entry.operation
-        )
-        return list(itertools.islice(matching, limit))
-
     def clear(self) -> None:
         """Remove entries, counts and the maximum; sequence numbers continue."""
-        self._responses.clear()
-        self._entries.clear()
+        self.responses.clear()
+        self.entries.clear()
         self.counts.clear()
         self.most_in_flight = self.in_flight
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mail_emulator.clock import iso
-from mail_emulator.fields import SANDBOX, Body, Field, is_text, one_of, paging
-from mail_emulator.operations import Context, Operation
+from mail_emulator.operations import SANDBOX, Body, Context, Field, Operation, is_text, one_of, paging
 from mail_emulator.responses import ServiceError
 from mail_emulator.store import Row
 
@@ -14,10 +13,7 @@ DYNAMIC, STATIC = 0, 1
 
 
 def find(context: Context, name: str, team: str | None = None) -> Row | None:
-    """Return the list of this name; None when there is none.
-
-    :param team: its team. Default: the account's.
-    """
+    """Return the list of this name; None when there is none."""
     return context.store.row(
         "SELECT * FROM lists WHERE team = ? AND name = ?", [team or context.settings.team_name, name]
     )

@@ -1,7 +1,8 @@
 """Reactions of recipients: deterministic by the seed, spread over virtual days.
 
 The share of openers that has opened grows as ``1 - 2 ** (-t / half)``, scaled to 1 at the end of ``engagement_days``.
-Counts and the times of single events come from this curve, so they agree.
+Counts and the times of single events come from this curve, so they agree. Times are milliseconds since the mail was
+sent.
 """
 
 from __future__ import annotations
@@ -18,10 +19,7 @@ REOPENED_AFTER = _HOUR
 
 
 def random_values(settings: EmulatorSettings, *about: object) -> list[float]:
-    """Return eight numbers in [0, 1), determined by the seed and the arguments.
-
-    :param about: what the numbers are for.
-    """
+    """Return eight numbers in [0, 1), determined by the seed and the arguments."""
     text = repr((settings.seed, *about)).encode()
     digest = hashlib.blake2b(text, digest_size=64).digest()
     return [int.from_bytes(digest[at : at + 8], "big") / 2**64 for at in range(0, 64, 8)]
@@ -33,10 +31,7 @@ def end_ms(settings: EmulatorSettings) -> int:
 
 
 def share_at(elapsed_ms: int, settings: EmulatorSettings) -> float:
-    """Return the share of all reactions that has happened after these milliseconds.
-
-    :param elapsed_ms: milliseconds since the mail was sent.
-    """
+    """Return the share of all reactions that has happened after these milliseconds."""
     horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
     if elapsed_ms <= 0:
         return 0.0
@@ -46,10 +41,7 @@ def share_at(elapsed_ms: int, settings: EmulatorSettings) -> float:
 
 
 def time_of_share(share: float, settings: EmulatorSettings) -> int:
-    """Milliseconds until this share of reactions has happened: the inverse of ``share_at``.
-
-    :param share: from 0 to 1.
-    """
+    """Milliseconds until this share of reactions has happened: the inverse of ``share_at``."""
     horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
     return min(horizon, math.ceil(-half * math.log2(1 - share * (1 - 2 ** (-horizon / half)))))
 
@@ -78,12 +70,7 @@ class ExpectedReactions:
 def expected_reactions(
     sent: int, settings: EmulatorSettings, *about: object, clickable: bool = True
 ) -> ExpectedReactions:
-    """Return the final numbers of a campaign: the rates of the settings, varied by up to 15 %.
-
-    :param sent: number of recipients.
-    :param about: what the variation depends on, such as the name.
-    :param clickable: whether links are tracked.
-    """
+    """Return the final numbers of a campaign: the rates of the settings, varied by up to 15 %."""
     swing = [0.85 + 0.3 * chance for chance in random_values(settings, "prospect", *about)]
     hard = _count(sent, settings.hard_bounce_rate * swing[0])
     soft = min(_count(sent, settings.soft_bounce_rate * swing[1]), sent - hard)
@@ -100,11 +87,7 @@ def _count(whole: int, rate: float) -> int:
 
 
 def count_at(final: int, elapsed_ms: int, settings: EmulatorSettings) -> int:
-    """Return how many of ``final`` reactions have happened after these milliseconds.
-
-    :param final: number of reactions in the end.
-    :param elapsed_ms: milliseconds since the mail was sent.
-    """
+    """Return how many of ``final`` reactions have happened after these milliseconds."""
     return math.floor(final * share_at(elapsed_ms, settings) + 0.5)
 
 

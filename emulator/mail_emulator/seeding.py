@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 
-from mail_emulator import codec, contacts, lists, senders, templates
+from mail_emulator import contacts, lists, senders, templates
 from mail_emulator.campaign_life import DONE, FAILED, SENDING
 from mail_emulator.campaigns import STATES
 from mail_emulator.clock import to_ms
 from mail_emulator.recipient_behavior import expected_reactions
+from mail_emulator.responses import encode_json
 from mail_emulator.rpc import Group, control
-from mail_emulator.transactional_stats import COUNTERS
+from mail_emulator.transactional import COUNTERS
 
 _CAMPAIGN_COUNTERS = (
     "sentCount",
@@ -146,7 +147,7 @@ class Seeding(Group):
         """
         context = self.service.context()
         key = contacts.key_of(email, phone_number)
-        incoming = (key, email, phone_number, name, codec.encode(properties or {}).decode())
+        incoming = (key, email, phone_number, name, encode_json(properties or {}).decode())
         contacts.save(context, [incoming], contacts.CREATE_AND_UPDATE, None, with_properties=True)
         for list_name in lists:
             list_id = context.store.value("SELECT id FROM lists WHERE name = ?", [list_name])
@@ -239,7 +240,7 @@ class Seeding(Group):
         """
         if unknown := counts.keys() - set(_CAMPAIGN_COUNTERS):
             raise ValueError(f"no counter of a campaign: {', '.join(sorted(unknown))}")
-        fixed = codec.encode({**dict.fromkeys(_CAMPAIGN_COUNTERS, 0), **counts}).decode()
+        fixed = encode_json({**dict.fromkeys(_CAMPAIGN_COUNTERS, 0), **counts}).decode()
         if not self.service.store.run("UPDATE campaigns SET fixed_stats = ? WHERE name = ?", [fixed, mail_name]):
             raise ValueError(f"there is no campaign {mail_name!r}")
 
@@ -321,7 +322,7 @@ class Seeding(Group):
             plan_seconds=settings.sending_seconds,
             sender=sender,
             subject=subject,
-            request=codec.encode({**_EMPTY_REQUEST, "arranged": True}).decode(),
+            request=encode_json({**_EMPTY_REQUEST, "arranged": True}).decode(),
             events_to=_FOREVER,
         )
         store.update("campaigns", campaign_id, **asdict(expected_reactions(sent, settings, name)))
@@ -338,5 +339,5 @@ class Seeding(Group):
             raise ValueError(f"no counter of a transactional day: {', '.join(sorted(unknown))}")
         number = (date.fromisoformat(day) if isinstance(day, str) else day).toordinal() - date(1970, 1, 1).toordinal()
         self.service.store.run(
-            "INSERT OR REPLACE INTO fixed_days VALUES (?, ?)", [str(number), codec.encode(counts).decode()]
+            "INSERT OR REPLACE INTO fixed_days VALUES (?, ?)", [str(number), encode_json(counts).decode()]
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mail_emulator.fields import EMAIL, SANDBOX, Body, Field, is_text, one_of, texts
-from mail_emulator.operations import Context, Operation
+from mail_emulator.operations import EMAIL, SANDBOX, Body, Context, Field, Operation, is_text, one_of, texts
 from mail_emulator.responses import ServiceError
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row
@@ -15,10 +14,7 @@ CHECKS = ("mx", "spf", "dkim", "dmarc")
 
 
 def domain_of(entry: str) -> str:
-    """Return the domain of a sender entry.
-
-    :param entry: an address or a domain.
-    """
+    """Return the domain of a sender entry."""
     return entry.rpartition("@")[2].lower()
 
 
@@ -37,11 +33,7 @@ def _statuses(context: Context, row: Row) -> Row:
 
 
 def state(context: Context, sender: str, sender_type: int) -> str | None:
-    """Return why this address cannot send mail of a type: "unknown", "unverified", or None when it can.
-
-    :param sender: the address; an entry is that address, or its domain.
-    :param sender_type: 1 marketing, 2 transactional.
-    """
+    """Return why this address cannot send mail of a type: "unknown", "unverified", or None when it can."""
     rows = context.store.rows("SELECT * FROM senders WHERE lower(entry) IN (?, ?)", [sender.lower(), domain_of(sender)])
     if context.settings.sender_type_matters:
         rows = [row for row in rows if row["type"] == sender_type]
@@ -124,15 +116,6 @@ OPERATIONS = (
         _add,
         sandbox=True,
     ),
-    Operation(
-        "/v5/verified_senders/verify",
-        texts("fromDomain", "selector", required=True),
-        _verify,
-    ),
-    Operation(
-        "/v5/verified_senders/delete",
-        (*texts("senderEmail", required=True), SANDBOX),
-        _delete,
-        sandbox=True,
-    ),
+    Operation("/v5/verified_senders/verify", texts("fromDomain", "selector", required=True), _verify),
+    Operation("/v5/verified_senders/delete", (*texts("senderEmail", required=True), SANDBOX), _delete, sandbox=True),
 )

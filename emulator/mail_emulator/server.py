@@ -35,10 +35,7 @@ class _ConnectionDropped(Exception):
 
 
 class Server:
-    """An HTTP server that applies faults. All methods run in one event loop.
-
-    :param control: handles requests for the control interface.
-    """
+    """An HTTP server that applies faults. All methods run in one event loop."""
 
     def __init__(self, service: Service, control: Callable[[Request], Response]) -> None:
         self.service = service
@@ -56,7 +53,6 @@ class Server:
     async def start(self, host: str, port: int) -> None:
         """Listen for connections.
 
-        :param host: interface to listen on.
         :param port: port to listen on; 0 for a free one.
         :raises OSError: the address is not available.
         """
@@ -83,10 +79,7 @@ class Server:
             self._listener = None
 
     def pause(self, seconds: float) -> None:
-        """Refuse new connections for a time.
-
-        :param seconds: real seconds.
-        """
+        """Refuse new connections for a time."""
 
         async def pause() -> None:
             self._stop_listening()

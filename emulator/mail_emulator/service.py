@@ -14,31 +14,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from mail_emulator import (
-    campaign_life,
-    campaigns,
-    codec,
-    contacts,
-    lists,
-    oauth,
-    senders,
-    templates,
-    transactional,
-    transactional_stats,
-    webhooks,
-)
+from mail_emulator import campaign_life, campaigns, contacts, lists, oauth, senders, templates, transactional, webhooks
 from mail_emulator.clock import VirtualClock
 from mail_emulator.faults import Faults, Plan, too_many_requests
-from mail_emulator.fields import Body, read
 from mail_emulator.journal import Entry, Journal
-from mail_emulator.operations import Context, Operation
-from mail_emulator.responses import Response, ServiceError
+from mail_emulator.operations import Body, Context, Operation, read
+from mail_emulator.responses import Response, ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Store
 
 log = logging.getLogger(__name__)
 
-_RESOURCES = (contacts, lists, templates, campaigns, transactional, transactional_stats, senders, webhooks)
+_RESOURCES = (contacts, lists, templates, campaigns, transactional, senders, webhooks)
 #: Every ``POST`` operation of the specification by its path.
 OPERATIONS: dict[str, Operation] = {
     operation.path: operation for resource in _RESOURCES for operation in resource.OPERATIONS
@@ -59,11 +46,7 @@ class Request:
 
 
 class Service:
-    """State and rules of the service, without sockets. Hold ``lock`` for everything outside ``perform``.
-
-    :param settings: settings, read at each request.
-    :param file: SQLite file that keeps the state. Default: memory.
-    """
+    """State and rules of the service, without sockets. Hold ``lock`` for everything outside ``perform``."""
 
     def __init__(self, settings: EmulatorSettings, file: Path | None = None) -> None:
         self.lock = threading.RLock()
@@ -78,10 +61,7 @@ class Service:
         self._refilled = time.monotonic()
 
     def context(self, plan: Plan | None = None, *, sandbox: bool = False) -> Context:
-        """Return the context of a handler at the current time.
-
-        :param plan: effects of a fault. Default: none.
-        """
+        """Return the context of a handler at the current time."""
         return Context(self.store, self.settings, self.clock.now_ms(), plan or Plan(), sandbox)
 
     def apply_due_changes(self) -> None:
@@ -101,7 +81,7 @@ class Service:
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             return dict(parse_qsl(request.content.decode(errors="replace"), keep_blank_values=True))
         try:
-            return codec.decode(request.content)
+            return decode_json(request.content)
         except ValueError:
             return None
 
@@ -119,11 +99,7 @@ class Service:
         return None
 
     def perform(self, request: Request, plan: Plan, entry: Entry) -> Response:
-        """Run a request, and record in the journal entry whether it took effect.
-
-        :param request: the request, with its body.
-        :param plan: effects of a fault.
-        """
+        """Run a request, and record in the journal entry whether it took effect."""
         with self.lock:
             try:
                 self.apply_due_changes()
@@ -135,10 +111,7 @@ class Service:
                 return Response({"code": 500, "message": "the emulator itself failed; see its log"}, 500)
 
     def record_crash(self, activity: str) -> None:
-        """Record the current exception as an error of the emulator itself.
-
-        :param activity: what failed, for the log.
-        """
+        """Record the current exception as an error of the emulator itself."""
         self.crashes.append(traceback.format_exc())
         log.exception("the emulator failed at %s", activity)
 
@@ -213,7 +186,5 @@ class Service:
         else:
             settings = self.settings
             raise ServiceError(
-                settings.bad_api_key_code,
-                "missing or invalid ApiKey",
-                http_status=settings.bad_api_key_http_status,
+                settings.bad_api_key_code, "missing or invalid ApiKey", http_status=settings.bad_api_key_http_status
             )

@@ -201,7 +201,6 @@ class EmulatorSettings:
     def update(self, values: Mapping[str, object]) -> None:
         """Assign settings: all of them, or none if one is unknown or invalid.
 
-        :param values: values by name.
         :raises ValueError: naming the setting.
         """
         values = {name: checked(name, value) for name, value in values.items()}
@@ -232,7 +231,6 @@ def checked(name: str, value: object) -> object:
 def from_text(assignment: str) -> tuple[str, object]:
     """Parse ``name=value``.
 
-    :param assignment: the text; the value is JSON, or else a string.
     :raises ValueError: it has another form, or the setting is unknown or invalid.
     """
     name, equals, text = assignment.partition("=")

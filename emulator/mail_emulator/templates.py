@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mail_emulator.clock import from_ms
-from mail_emulator.fields import Body, Field, is_text, one_of, paging, texts
-from mail_emulator.operations import Context, Operation
+from mail_emulator.operations import Body, Context, Field, Operation, is_text, one_of, paging, texts
 from mail_emulator.responses import ServiceError
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row

@@ -1,20 +1,26 @@
-"""Transactional email: sends_customised in both forms."""
+"""Transactional email: sends_customised in both forms, the reactions of recipients, and statistics by day."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from mail_emulator import senders, templates
 from mail_emulator.campaign_life import apply_reactions
-from mail_emulator.clock import parse_iso
-from mail_emulator.deliveries import Message, Recipient, send
-from mail_emulator.fields import (
+from mail_emulator.campaigns import period
+from mail_emulator.clock import from_ms, parse_iso
+from mail_emulator.markup import fill, tracks_clicks
+from mail_emulator.operations import (
     ATTACHMENT,
     SANDBOX,
     Body,
+    Context,
     Field,
+    Operation,
     is_anything,
     is_email,
     is_moment,
@@ -24,11 +30,138 @@ from mail_emulator.fields import (
     record,
     texts,
     up_to_bytes,
+    window,
 )
-from mail_emulator.markup import fill
-from mail_emulator.operations import Context, Operation
-from mail_emulator.responses import ServiceError
+from mail_emulator.recipient_behavior import REOPENED_AFTER, random_values, time_of_share
+from mail_emulator.responses import ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """An address that receives a message."""
+
+    #: "to", "cc" or "bcc".
+    role: str
+    email: str
+    name: str | None
+
+
+@dataclass(frozen=True)
+class Message:
+    """The message of one set of recipients, with tags filled in."""
+
+    subject: str
+    content: str
+    #: Name of the template that the content came from.
+    template: str | None
+    recipients: list[Recipient]
+
+
+@dataclass
+class Outcome:
+    """The outcome for one recipient; times in milliseconds, None for what never happens."""
+
+    dropped: str | None = None
+    bounce: str | None = None
+    opened_at: int | None = None
+    clicked_at: int | None = None
+    unsubscribed_at: int | None = None
+    spam_at: int | None = None
+    #: (EventCode, time) of every visible event.
+    events: list[tuple[str, int]] = field(default_factory=list)
+
+
+def send(context: Context, body: Body, messages: list[Message], send_at: int, attachment_bytes: int | None) -> None:
+    """Store the messages of one request and the outcome for each recipient."""
+    store = context.store
+    batch = (store.value("SELECT max(batch) FROM messages") or 0) + 1
+    recipients = sum(len(message.recipients) for message in messages)
+    place = 0
+    for number, message in enumerate(messages):
+        message_id = store.insert(
+            "messages",
+            batch=batch,
+            version=number,
+            unique_msg_id=body["uniqueMsgID"],
+            form="batch" if "messageVersions" in body else "single",
+            sender=body["senderMail"],
+            sender_name=body["senderName"],
+            reply_to=body["replyTo"],
+            subject=message.subject,
+            content=message.content,
+            template=message.template,
+            category=body["category"],
+            campaign=body["campaign"],
+            attachment_name=body["attachment"]["fileName"] if body["attachment"] else None,
+            attachment_bytes=attachment_bytes,
+            created=context.now,
+            send_at=send_at,
+        )
+        tracks = (_is_one(body["trackOpen"]), _is_one(body["trackClick"]) and tracks_clicks(message.content))
+        for recipient in message.recipients:
+            place += 1
+            suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", [recipient.email.lower()])
+            random = random_values(context.settings, "delivery", message_id, place, recipient.email)
+            outcome = _outcome(random, suppressed, send_at, tracks, context.settings)
+            msg_id = _msg_id(context.settings, body["uniqueMsgID"], message_id, place, recipients)
+            _insert_delivery(context, message_id, recipient, msg_id, send_at, outcome)
+
+
+def _is_one(value: object) -> bool:
+    """Whether tracking is on: only for the integer 1."""
+    return type(value) is int and value == 1
+
+
+def _msg_id(settings: EmulatorSettings, unique_msg_id: str | None, message_id: int, place: int, recipients: int) -> str:
+    """Return the UniqueMsgID of a recipient's events."""
+    if unique_msg_id and (recipients == 1 or settings.event_msg_id == "given"):
+        return unique_msg_id
+    return f"{unique_msg_id or f'message-{message_id}'}-{place:04d}"
+
+
+def _outcome(
+    random: list[float], suppressed: str | None, send_at: int, tracks: tuple[bool, bool], settings: EmulatorSettings
+) -> Outcome:
+    if suppressed is not None:
+        return Outcome(dropped=suppressed, events=[("Dropped", send_at)])
+    if random[0] < settings.hard_bounce_rate + settings.soft_bounce_rate:
+        bounce = "hard" if random[0] < settings.hard_bounce_rate else "soft"
+        return Outcome(bounce=bounce, events=[("Bounced", send_at)])
+    outcome = Outcome(events=[("Delivered", send_at)])
+    if random[1] >= settings.open_rate:
+        return outcome
+    # Clicks, unsubscriptions and complaints follow an open; untracked reactions have no event.
+    reads_at = send_at + time_of_share(random[2], settings)
+    tracks_opens, tracks_links = tracks
+    if tracks_opens:
+        outcome.opened_at = reads_at
+        outcome.events.append(("Opened", reads_at))
+        if settings.repeated_open_every and random[3] * settings.repeated_open_every < 1:
+            outcome.events.append(("Opened", reads_at + REOPENED_AFTER))
+    if tracks_links and random[4] * settings.open_rate < settings.click_rate:
+        outcome.clicked_at = reads_at + 30_000
+        outcome.events.append(("Clicked", outcome.clicked_at))
+    if random[5] * settings.open_rate < settings.unsubscribe_rate:
+        outcome.unsubscribed_at = reads_at + 60_000
+        outcome.events.append(("Unsubscribed", outcome.unsubscribed_at))
+    if random[6] * settings.open_rate < settings.spam_rate:
+        outcome.spam_at = reads_at + 90_000
+        outcome.events.append(("SpamReport", outcome.spam_at))
+    return outcome
+
+
+def _insert_delivery(
+    context: Context, message_id: int, recipient: Recipient, msg_id: str, send_at: int, outcome: Outcome
+) -> None:
+    columns = asdict(outcome)
+    events = columns.pop("events")
+    delivery_id = context.store.insert(
+        "deliveries", message_id=message_id, msg_id=msg_id, send_at=send_at, **asdict(recipient), **columns
+    )
+    context.store.run_many(
+        "INSERT INTO events (code, at, delivery_id) VALUES (?, ?, ?)", [(code, at, delivery_id) for code, at in events]
+    )
 
 
 def _sends_customised(context: Context, body: Body) -> None:
@@ -121,10 +254,7 @@ def _form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
     return (*BATCH, Field("messageVersions", list_of(version, limit=100), required=True))
 
 
-_OVERRIDES = (
-    *texts("subject", "content", "templateName"),
-    Field("params", is_object),
-)
+_OVERRIDES = (*texts("subject", "content", "templateName"), Field("params", is_object))
 _SHARED = (
     Field("senderMail", is_text, required=True),
     Field("replyTo", is_email),
@@ -145,4 +275,42 @@ SINGLE = (
 )
 BATCH = (*_OVERRIDES, Field("senderName", up_to_bytes(200)), *_SHARED)
 
-OPERATIONS = (Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised, sandbox=True),)
+
+_DAY = 86_400_000
+#: Per counter: the condition on deliveries, and the column with the time.
+COUNTERS = (
+    ("sentCount", "dropped IS NULL", "send_at"),
+    ("openCount", "true", "opened_at"),
+    ("clickCount", "true", "clicked_at"),
+    ("bounceCount", "bounce = 'soft'", "send_at"),
+    ("unsentCount", "dropped IS NOT NULL", "send_at"),
+    ("unsubscribeCount", "true", "unsubscribed_at"),
+)
+
+
+def _stats_get(context: Context, body: Body) -> dict[str, Any]:
+    begin, end = period(context, body)
+    offset = int(context.settings.stats_utc_offset_hours * 3_600_000)
+    days: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys((name for name, *_ in COUNTERS), 0))
+    for name, condition, happened in COUNTERS:
+        counted_on = happened if context.settings.stats_day == "event" else "send_at"
+        for row in context.store.rows(
+            f"SELECT ({counted_on} + ?) / {_DAY} AS day, count(*) AS number FROM deliveries "
+            f"WHERE {condition} AND {happened} <= ? AND {counted_on} >= ? AND {counted_on} < ? GROUP BY 1",
+            [offset, context.now, begin, end],
+        ):
+            days[row["day"]][name] = row["number"]
+    for row in context.store.rows("SELECT * FROM fixed_days"):
+        day = int(row["day"])
+        if begin <= day * _DAY - offset < end:
+            days[day].update(decode_json(row["stats"]))
+    if context.settings.stats_empty_days:
+        for day in range((max(begin, 0) + offset) // _DAY, (min(end - 1, context.now) + offset) // _DAY + 1):
+            days[day]
+    return {"mailStatsList": [{"statsDate": f"{from_ms(day * _DAY):%Y-%m-%d}", **days[day]} for day in sorted(days)]}
+
+
+OPERATIONS = (
+    Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised, sandbox=True),
+    Operation("/v5/transactional/mail/stats/get", window(), _stats_get),
+)

@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 
 import h11
 
-from mail_emulator import codec
-from mail_emulator.events import DueEvents, Event
-from mail_emulator.webhooks import configuration
+from mail_emulator.responses import encode_json
+from mail_emulator.webhooks import DueEvents, Event, configuration
 
 if TYPE_CHECKING:
     from mail_emulator.service import Service
@@ -107,7 +106,7 @@ class WebhookSender:
         settings, accepted = self._service.settings, 0
         while True:
             events = await queue.get()
-            body = codec.encode(events)
+            body = encode_json(events)
             for attempt in range(1, settings.webhook_retries + 2):
                 if await self._attempt(url, body, len(events), attempt):
                     accepted += 1

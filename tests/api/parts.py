@@ -7,7 +7,7 @@ from __future__ import annotations
 from airflow_provider_mail.api._core import pagination
 from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, address_key, address_problem
 from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, explain
-from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, http_date
+from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, Throttle, http_date, retry_after_seconds
 from airflow_provider_mail.api._core.exchange import (
     Call,
     Exchange,
@@ -30,5 +30,4 @@ from airflow_provider_mail.api._core.requests import (
     Resource,
 )
 from airflow_provider_mail.api._core.responses import HttpResponse, exceeds_memory, parse_response
-from airflow_provider_mail.api._core.retry import Throttle, retry_after_seconds
-from airflow_provider_mail.api._core.tags import fill, tags_of
+from airflow_provider_mail.api._core.tags import tags_of

@@ -1,4 +1,4 @@
-"""Compact campaigns, contacts and statistics are those that the model reads, or end in the same error."""
+"""Compact campaigns and statistics are those that the model reads, or end in the same error."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
-from airflow_provider_mail.api.contacts import Contact, GetListContacts
 from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
-from airflow_provider_mail.api.flows.campaign_states import CampaignState, get_campaign_states
-from airflow_provider_mail.api.flows.compact_contacts import CompactContact, GetCompactContacts
 from airflow_provider_mail.api.flows.statistics import campaign_stats
+from airflow_provider_mail.api.flows.waits import CampaignState, get_campaign_states
 from tests.api.driving import Rehearsal
 from tests.document.fact_resources import RESOURCES
 from tests.support.sampling import examples
@@ -26,7 +24,6 @@ from tests.support.task_parts import HttpResponse, parse_response
 NOON = int(datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()) * 1000
 STATES = get_campaign_states([MailStatus.SENDING])
 STATE_FIELDS = ("mail_name", "mail_status", "send_by_date_time", "guid", "team_name", "mail_stats")
-CONTACT_FIELDS = (*Contact.model_fields, "other_fields")
 STATS_FIELDS = (*CampaignStats.model_fields, "other_fields")
 STATS = GetCampaignStats(start_date=date(2026, 1, 2), end_date=date(2026, 1, 2))
 
@@ -84,17 +81,6 @@ VALUES = st.recursive(
 ODD = st.sampled_from(
     [None, "", 0, -1, 12, "12", " 7 ", 12.0, 1e3, 1.5, True, 2**53 + 1, 2**63, 10**30, [], {}, ["x"], float("nan")]
 )
-ODD_TIME = st.sampled_from(
-    ["2026-01-02T03:04:05Z", "2026-01-02 03:04:05.123", "2026-01-02T03:04:05.1234567Z", "2026-01-02", "2026-W01-1",
-     "2026-01-02T03:04:05+02:00", "never", "0", str(NOON), float(NOON), NOON + 0.5, NOON // 1000, 20260102, -5, 2**60]
-)  # fmt: skip
-CONTACT: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys([fact.wire for fact in RESOURCES["Contact"]], TEXTS),
-    "properties": st.dictionaries(TEXTS, TEXTS | st.none(), max_size=3),
-    "createDate": st.just("2026-01-02T03:04:05Z"),
-    "modifyTime": st.just("2026-01-02T03:04:05.678Z"),
-    "createUserId": st.integers(-(2**53), 2**53),
-}
 RECORD: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys([fact.wire for fact in RESOURCES["Campaign statistics record"]], st.integers(0, 10**6)),
     "mailName": TEXTS | st.sampled_from(["same", "same too"]) | st.integers(0, 9).map(str),
@@ -111,8 +97,7 @@ def records(draw: Any, documented: dict[str, st.SearchStrategy[Any]]) -> Any:
         if change == 1:
             made["".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)] = value
         elif change > 1:
-            is_time = "Date" in name or "Time" in name
-            made[name] = draw(ODD_TIME | ODD if is_time else ODD | st.dictionaries(TEXTS, VALUES, max_size=2))
+            made[name] = draw(ODD | st.dictionaries(TEXTS, VALUES, max_size=2))
     return dict(draw(st.permutations(list((made | draw(st.dictionaries(TEXTS, VALUES, max_size=1))).items()))))
 
 
@@ -156,56 +141,10 @@ def test_campaigns_of_the_documented_form_are_compact(status: Any, form: type[An
     assert page(STATES, b'{"code": 200, "message": "", "totalRecords": 0}', ()) == (200, 0, [], [])
 
 
-# Contacts.
-
-
-def assert_the_same_contacts(body: bytes) -> None:
-    model, compact = (
-        page(kind(list_name="all"), body, CONTACT_FIELDS) for kind in (GetListContacts, GetCompactContacts)
-    )
-    assert compact == model
-
-
-@given(
-    st.lists(records(CONTACT), max_size=5),
-    st.dictionaries(
-        st.sampled_from(["totalRecords", "total_records", "contact_list", "code", "requestId", "message"]) | TEXTS,
-        VALUES | st.just("200") | st.just([]),
-        max_size=2,
-    ),
-    st.none() | st.integers(0, 500),
-)
-@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@example([{"id": 7}], {}, None)
-@example([{"id": "7", "createUserId": "12"}], {}, None)
-@example([{"id": "7", "properties": {"a": 1, "b": None, "c": [1.0]}}], {}, None)
-@example([{"id": "7", "phone_number": "+49 1"}], {}, None)
-@example([{"id": "7", "properties": None}], {"totalRecords": "1"}, None)
-@example([{"id": "7", "name": "\ud800"}, None], {}, None)
-def test_any_contacts_are_those_of_the_model(records: Any, fields: dict[str, Any], cut: int | None) -> None:
-    assert_the_same_contacts(answer("contactList", records, **fields)[:cut])
-
-
-@pytest.mark.parametrize("value", ["\\ud800", "\\ud83d\\udce7", "\xff"], ids=["half", "pair", "utf-8"])
-def test_odd_characters_give_what_the_model_gives(value: str) -> None:
-    assert_the_same_contacts(b'{"code":200,"contactList":[{"id":"1","name":"%b"}]}' % value.encode("latin-1"))
-
-
-def test_contacts_of_the_documented_form_are_compact() -> None:
-    record = {"id": "1", "email": "a@example.com", "properties": {"b": "2", "a": None}, "more": {"new": [1]}}
-    times = {"createDate": "2026-01-02T03:04:05Z", "modifyTime": ""}
-    decoded = GetCompactContacts(list_name="all").decode(answer("contactList", [record | times], totalRecords=1))
-    assert decoded is not None
-    (contact,) = decoded.records
-    assert isinstance(contact, CompactContact)
-    assert (contact.create_date, contact.modify_time) == (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), None)
-
-
 def test_the_limit_of_memory_holds_for_compact_records() -> None:
-    for request, name in ((GetCompactContacts(list_name="all"), "contactList"), (STATES, "mailList")):
-        response = HttpResponse(200, {}, answer(name, [{"mailName": "a", "mailStatus": 1}] * 100))
-        with pytest.raises(MailAnswerError, match="would take more than 50000 bytes"):
-            parse_response(request, response, max_memory=50_000)
+    response = HttpResponse(200, {}, answer("mailList", [{"mailName": "a", "mailStatus": 1}] * 100))
+    with pytest.raises(MailAnswerError, match="would take more than 50000 bytes"):
+        parse_response(STATES, response, max_memory=50_000)
     body = answer("mailStatsList", [record(f"mail {number}") for number in range(100)])
     with pytest.raises(MailAnswerError, match="would take more than 50000 bytes"):
         stats(body, compact=True, max_memory=50_000)

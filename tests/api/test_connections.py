@@ -168,6 +168,7 @@ def test_waiting_for_a_connection_is_not_the_time_of_a_request(clock: Clock, wir
     client = connect(wire.base_url, retry=ONCE, max_in_flight=1)
     with ThreadPoolExecutor(8) as pool:
         assert len(list(pool.map(client.send, [READ] * 8))) == 8
+    assert client.client._http.timeout.pool is None, "httpx measures it by a clock that this one does not move"
 
 
 # Certificates and proxies.

@@ -23,9 +23,8 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.import_contacts import batches, import_contacts
-from airflow_provider_mail.api.flows.import_plan import ImportPlan, Progress
-from airflow_provider_mail.api.flows.upload_chunks import MAX_REJECTED_ROWS
+from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
+from airflow_provider_mail.api.flows.upload_chunks import MAX_REJECTED_ROWS, ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from mail_emulator import Emulator
 from tests.api.wire import Gate

@@ -24,7 +24,7 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older
+from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older, is_unsent
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator
@@ -84,13 +84,13 @@ def test_created_once_and_adopted_ever_after(service: Emulator, client: Driver) 
     for name in (f"{REQUEST.mail_name}-2", f"old {REQUEST.mail_name}", REQUEST.mail_name.upper()):
         service.add_campaign(name)  # found by the name, and another one
     first = create(client)
-    assert (first.mail_name, first.adopted, first.found) == (REQUEST.mail_name, False, None)
+    assert (first.mail_name, first.adopted, first.campaign) == (REQUEST.mail_name, False, None)
     assert (first.id, first.guid) == (held(service)["id"], held(service)["guid"])
     for state in ("scheduled", "sending", "done", "failed"):
         service.set_campaign_state(REQUEST.mail_name, state)
         again = create(client)
         assert (again.adopted, again.id, again.guid) == (True, None, held(service)["guid"])
-        assert again.found is not None
+        assert again.campaign is not None
     assert service.journal.count(SENDS) == 1
 
 
@@ -275,6 +275,13 @@ def test_whose_a_campaign_is_where_clocks_are_hours_apart(
         return is_older(found(**at(sent + service * HOUR)), began + scheduler * HOUR, clock)
 
     assert (older(began + timedelta(seconds=40)), older(began - HOUR)) == (own_is_older, earlier_is_older)
+
+
+def test_a_send_time_within_a_second_may_have_passed() -> None:
+    """The service's clock is known to a second."""
+    clock = ClockAt(SOON, SOON)
+    for milliseconds, unsent in ((900, False), (1100, True)):
+        assert is_unsent(found(**at(SOON + timedelta(milliseconds=milliseconds), 1)), clock) is unsent
 
 
 def test_a_send_time_in_minutes_is_not_older_than_its_minute() -> None:

@@ -20,7 +20,7 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
-from airflow_provider_mail.api.flows.ensure import create, delete
+from airflow_provider_mail.api.flows.create_once import create, delete
 from airflow_provider_mail.api.lists import AddList, DeleteList
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate

@@ -13,7 +13,7 @@ from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
 from airflow_provider_mail.api.flows.preflight import PreflightRules, Report, preflight
 from mail_emulator import Emulator
 from tests.api.driving import Driver
-from tests.api.parts import fill, tags_of
+from tests.api.parts import tags_of
 from tests.support.env import ROOT
 
 GOOD: dict[str, Any] = {
@@ -187,7 +187,6 @@ def test_rules_that_are_none() -> None:
 
 def test_tags() -> None:
     assert tags_of("{{a}} {{ b }}", None, "{{a}}{{c d}}{ {e} }") == ["a", "b", "c d"]
-    assert fill("{{a}} {{ b }} {{c}}", {"a": 1, "b": "{{a}}"}) == "1 {{a}} {{c}}"
 
 
 def test_the_page_has_every_check() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.flows.adopt_campaign import TOLERANCE, check_send_date, lateness
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.preflight import preflight
-from airflow_provider_mail.api.flows.send_date import TOLERANCE, check_send_date, lateness
 from mail_emulator import Emulator
 from tests.api.driving import Driver
 

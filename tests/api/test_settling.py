@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailServerError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
-from airflow_provider_mail.api.flows.wait_stats import MAX_PAUSE, StatsPollResult, StatsStabilityTracker, find_stats
+from airflow_provider_mail.api.flows.waits import MAX_STATS_PAUSE, StatsPollResult, StatsStabilityTracker, find_stats
 from mail_emulator import Emulator
 from tests.api.driving import Driver
 from tests.machines.waiting_model import CONFIRM_SECONDS
@@ -131,7 +131,7 @@ def test_how_a_row_of_polls_ends(results: Results, options: dict[str, Any], ends
 
 def test_it_is_known_when_a_poll_is_useful() -> None:
     settling = tracker(**AGE)
-    assert settling.decide(record(7), SENT_AT).pause == MAX_PAUSE
+    assert settling.decide(record(7), SENT_AT).pause == MAX_STATS_PAUSE
     assert settling.decide(record(7), SENT_AT + 24 * HOUR - 60).pause == 60
     assert settling.not_before == SENT_AT + 24 * HOUR
     settling = tracker()

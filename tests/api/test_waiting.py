@@ -32,7 +32,7 @@ from airflow_provider_mail.api.flows.polling import (
     WaitStatus,
     status_line,
 )
-from airflow_provider_mail.api.flows.wait_campaign import MAX_PAUSE, CampaignWait, PollResult
+from airflow_provider_mail.api.flows.waits import MAX_SCHEDULED_PAUSE, CampaignWait, PollResult
 from tests.machines.waiting_model import CONFIRM_SECONDS, Poll, expected
 
 NOW = datetime.now(UTC)
@@ -98,7 +98,7 @@ def test_every_row_of_polls(
         decision = wait.decide(result, at)
         assert decision.status == expected(polls, seen=seen, **limits)
         assert decision.message
-        assert 0 <= decision.pause <= max(MAX_PAUSE, MAX_BACKOFF)
+        assert 0 <= decision.pause <= max(MAX_SCHEDULED_PAUSE, MAX_BACKOFF)
         if decision.status is not WaitStatus.WAITING:
             return
 
@@ -142,12 +142,12 @@ def test_the_minutes_of_a_draft_begin_at_its_send_time() -> None:
 @pytest.mark.parametrize(
     ("results", "options", "pauses"),
     [
-        ([WAITS_AS_DRAFT, DRAFT], {}, [MAX_PAUSE, 0]),
+        ([WAITS_AS_DRAFT, DRAFT], {}, [MAX_SCHEDULED_PAUSE, 0]),
         ([campaign(-1, NOW + timedelta(seconds=100))], {}, [100]),
         # It may have been sent before its time, at the service; but one that was scheduled may show as sending.
         ([campaign(1, AHEAD)], {}, [0]),
-        ([campaign(1, AHEAD), campaign(1, PAST)], {"scheduled": True}, [MAX_PAUSE, 0]),
-        ([WAITS_AS_DRAFT, campaign(1, AHEAD)], {}, [MAX_PAUSE, MAX_PAUSE]),
+        ([campaign(1, AHEAD), campaign(1, PAST)], {"scheduled": True}, [MAX_SCHEDULED_PAUSE, 0]),
+        ([WAITS_AS_DRAFT, campaign(1, AHEAD)], {}, [MAX_SCHEDULED_PAUSE, MAX_SCHEDULED_PAUSE]),
         ([BLIP] * 12, {}, [0.5, 1, 2, 4, 8, 16, 32, *[60.0] * 5]),
         ([BLIP, BLIP, SENDING, BLIP], {}, [0.5, 1, 0, 0.5]),
     ],
@@ -163,7 +163,7 @@ def test_the_send_time_is_by_the_clock_of_the_service(status: int) -> None:
     sent_there = campaign(status, NOW + timedelta(seconds=two_days - 60))
     wait = CampaignWait("news", scheduled=True)
     assert wait.decide(sent_there, T0, two_days).pause == 0.0
-    assert wait.decide(sent_there, T0, 0.0).pause == MAX_PAUSE
+    assert wait.decide(sent_there, T0, 0.0).pause == MAX_SCHEDULED_PAUSE
     behind = campaign(status, NOW - timedelta(seconds=two_days - 60))
     assert wait.decide(behind, T0, -two_days).pause == pytest.approx(60, abs=1)
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from mail_emulator import Emulator, EmulatorClient, EmulatorSettings
-from mail_emulator.__main__ import main
-from mail_emulator.demo_data import add_demo_data
+from mail_emulator.__main__ import add_demo_data, main
 from tests.emulator.conftest import Api
 
 Control = Emulator | EmulatorClient

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mail_emulator.events import DueEvents
+from mail_emulator.webhooks import DueEvents
 from tests.emulator.conftest import EVENTS, SEND, SINGLE, Api, batch, version
 from tests.emulator.listener import Listener
 

@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from airflow_provider_mail.warehouse.load import Between, RemovalRule
+from airflow_provider_mail.warehouse.request import LOADS, Coverage, MarkGone
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contacts_history
 from tests.support.sampling import examples
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures

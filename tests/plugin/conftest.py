@@ -13,8 +13,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from airflow_provider_mail.plugin import events, lists, reader
-from airflow_provider_mail.plugin.settings import PAGE_OPTIONS, PAGE_PREFIX
+from airflow_provider_mail._config import OPTIONS
+from airflow_provider_mail.plugin import campaigns, lists, reader, views
+from airflow_provider_mail.plugin.settings import PAGE_PREFIX
 from tests.plugin.data import fill
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     HOOKS,
@@ -25,6 +26,7 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
 )
 
 BASE_PATH = "/team/airflow"
+DOCUMENTATION = "https://airflow-provider-mail.example.org/"
 
 
 class Page(HTMLParser):
@@ -97,7 +99,7 @@ def forget(*, tables: bool = True) -> None:
     """Forget what the process has read, and which tables there are: the only place that knows where it does that."""
     if tables:
         reader._found.clear()
-    for remembered in (events._remembered, lists._lists, lists._overlaps):
+    for remembered in (views._events, campaigns._lists, lists._lists, lists._overlaps):
         remembered.clear()
 
 
@@ -108,7 +110,7 @@ def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch, still_clock: o
 
     from airflow_provider_mail.plugin.app import app
 
-    for name in PAGE_OPTIONS:
+    for name in OPTIONS:
         monkeypatch.delenv(f"AIRFLOW__MAIL__{name.upper()}", raising=False)
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://testserver{BASE_PATH}/")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")

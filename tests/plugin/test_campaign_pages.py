@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import re
 from collections.abc import Callable
-from urllib.parse import parse_qs, quote, urljoin, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urljoin, urlsplit
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
-from tests.plugin.conftest import Page, Visitor, may_read_only
+from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
 from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats
 from tests.plugin.data import FIRST as FIRST_SENDING
 from tests.support.dags import RunResult
@@ -25,59 +26,164 @@ def names(text: str) -> list[str]:
     return [parse_qs(urlsplit(link).query)["name"][0] for link in Page(text).links() if link.startswith("campaign?")]
 
 
-def test_without_tables_it_names_the_dag_that_makes_them(visitor: Visitor, empty: Warehouse) -> None:
-    text = visitor.get("")
-    assert "mail_daily_statistics" in text
+def test_without_tables_it_leads_to_what_makes_them(visitor: Visitor, empty: Warehouse) -> None:
+    text = visitor.get("campaigns")
+    assert f"{DOCUMENTATION}statistics.html" in Page(text).links()
     assert "mail_campaign_stats" in text
     assert empty.query("SELECT COUNT(*) FROM sqlite_master") == [(0,)], "the page writes nothing"
 
 
 def test_campaigns_are_found_and_sorted(visitor: Visitor, filled: Warehouse) -> None:
-    everything = visitor.get("")
+    everything = visitor.get("campaigns")
     assert "16 campaigns" in everything
     assert names(everything)[0] == "planned", "the latest first"
     assert set(names(everything)) == {
         *(f"week-{number}" for number in range(7)), TASK_NAME, "planned", "broken", "draft", *HOSTILE,
     }  # fmt: skip
-    assert names(visitor.get("", q="WEEK-", sort="mail_name")) == [f"week-{number}" for number in range(7)]
-    by_opens = names(visitor.get("", q="week", sort="open_rate"))
+    assert names(visitor.get("campaigns", q="WEEK-", sort="mail_name")) == [f"week-{number}" for number in range(7)]
+    by_opens = names(visitor.get("campaigns", q="week", sort="open_rate"))
     assert by_opens == [f"week-{number}" for number in reversed(range(7))]
-    assert names(visitor.get("", q="%")) == [HOSTILE[2]], "the text is not a pattern"
-    assert names(visitor.get("", q="_")) == [TASK_NAME]
-    assert "No campaign has such a name" in visitor.get("", q="nothing")
-    assert set(names(visitor.get("", account="mail_shop"))) == set(HOSTILE)
+    assert names(visitor.get("campaigns", q="%")) == [HOSTILE[2]], "the text is not a pattern"
+    assert names(visitor.get("campaigns", q="_")) == [TASK_NAME]
+    assert "No campaign matches" in visitor.get("campaigns", q="nothing")
+    assert set(names(visitor.get("campaigns", account="mail_shop"))) == set(HOSTILE)
     # A column that there is not is no part of a statement.
-    assert names(visitor.get("", sort="1; DROP TABLE x")) == names(everything)
+    assert names(visitor.get("campaigns", sort="1; DROP TABLE x")) == names(everything)
     for state in ("scheduled", "failed", "draft", "sent"):
         assert f'<span class="state {state}">{state}</span>' in everything
+
+
+def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None:
+    """Part of the name or the subject, a list, days, a state; alone and together."""
+    lists = r'["VIP", "Caf\u00e9 100% \"new\""]'
+    filled.execute(
+        f"UPDATE mail_campaigns SET rcpt_list_names = '{lists}' WHERE mail_name = 'broken'",
+        "UPDATE mail_campaigns SET subject = 'Spring SALE' WHERE mail_name = 'week-6'",
+    )
+    listed = 'Caf\u00e9 100% "new"'
+    cases: list[tuple[dict[str, str], set[str]]] = [
+        ({"q": "spring sale"}, {"week-6"}),
+        ({"q": "WEEK-6"}, {"week-6"}),
+        ({"list": "Shop"}, {"week-6", "planned", "draft"}),
+        ({"list": "Sho"}, set()),
+        ({"list": listed}, {"broken"}),
+        ({"list": "new"}, set()),
+        ({"list": "Shop", "state": "sent"}, {"week-6"}),
+        ({"state": "scheduled"}, {"planned"}),
+        ({"state": "sending"}, set()),
+        ({"state": "failed", "list": "VIP", "q": "about"}, {"broken"}),
+        ({"from": "2026-03-02", "to": "2026-03-04", "q": "week"}, {"week-1", "week-2", "week-3"}),
+        ({"from": "2026-03-07", "to": "2026-03-07", "account": ACCOUNT}, {"week-6"}),
+        ({"to": "2026-02-28"}, set()),
+    ]
+    for query, expected in cases:
+        assert set(names(visitor.get("campaigns", **query))) == expected, query
+    text = visitor.get("campaigns", list=listed)
+    assert [attributes for tag, attributes in Page(text).elements if tag == "option" and "selected" in attributes]
+    assert "Café 100% &#34;new&#34;</option>" in text
+    # What a form sends of fields that are empty; other pages keep the filter.
+    assert set(names(visitor.get("campaigns?q=&list=&from=&to=&state=&account="))) >= {"week-0", "draft"}
+    assert "campaigns?list=Shop&sort=open_rate" in Page(visitor.get("campaigns", list="Shop")).links()
+    for bad in ("2026-13-01", "x"):
+        text = visitor.get("campaigns", status=400, **{"from": bad})
+        assert "not possible: from" in text
+
+
+def test_days_begin_in_the_zone_of_the_visitor(visitor: Visitor, empty: Warehouse) -> None:
+    late = datetime.datetime(2026, 3, 1, 23, 30, tzinfo=datetime.UTC)
+    load_stats(empty, [stats("late", late, 1), stats("later", late + datetime.timedelta(hours=1), 1)], late, ACCOUNT)
+    assert names(visitor.get("campaigns", to="2026-03-01")) == ["late"]
+    login = visitor.cookies
+    for zone in ("Europe/Berlin", "Europe%2FBerlin"):
+        visitor.cookies = {**login, "mail_zone": zone}
+        assert names(visitor.get("campaigns", to="2026-03-01")) == []
+        text = visitor.get("campaigns", **{"from": "2026-03-02"})
+        assert names(text) == ["later", "late"]
+        assert "2026-03-02 00:30" in text
+        assert "Times are in Europe/Berlin" in text
+        assert "2026-03-02T00:30:00+01:00" in visitor.get("campaigns?csv=campaigns")
+    for zone in ("../../etc/passwd", "/etc/localtime", "Europe", "No/Where", "x" * 300, "%00", ""):
+        visitor.cookies = {**login, "mail_zone": zone}
+        assert "Times are in UTC" in visitor.get("campaigns")
+
+
+def test_totals_are_of_all_that_match(visitor: Visitor, empty: Warehouse) -> None:
+    records = [stats(f"letter {number:03}", FIRST_SENDING, 200 if number else 800) for number in range(60)]
+    load_stats(empty, records, FIRST_SENDING, ACCOUNT)
+    page = Page(visitor.get("campaigns"))
+    assert "All 60 60,000 21.0 % 4.2 % 20.0 % 1.0 % 0.2 %" in page.text
+    assert "All" not in Page(visitor.get("campaigns", q="letter 000")).text
+    lines = visitor.get("campaigns?csv=campaigns&sort=mail_name&page=2").splitlines()
+    assert len(lines) == 61, "the CSV has all pages"
+    assert lines[0].startswith("Campaign,Subject,Lists,Sent,State,Mails,Opened,Clicked,Click to open,Bounced")
+    assert lines[1] == "letter 000,,,2026-03-01T08:00:00+00:00,sent,1000,80.00,16.00,20.00,1.00,0.20"
+
+
+def test_campaigns_side_by_side(visitor: Visitor, filled: Warehouse) -> None:
+    chosen = [
+        "mail_default week-6",
+        "mail_default week-2",
+        "mail_default planned",
+        "mail_shop javascript:alert(1)//%0a'",
+    ]
+    address = f"compare?{urlencode([('c', value) for value in [*chosen, chosen[0], 'mail_default gone', 'x', '']])}"
+    page = Page(visitor.get(address))
+    assert (
+        "week-6 Subject: About week-6 2026-03-07 08:00 1,000 99.0 % 36.0 % 7.2 % 0.2 % 0.7 % 0.3 % 0.0 % 20.0 %"
+        in page.text
+    )
+    assert "week-2 2026-03-03 08:00 1,000" in page.text
+    drawn = [attributes for tag, attributes in page.elements if tag in ("polyline", "circle")]
+    assert [attributes["class"] for attributes in drawn] == ["line-1", "line-2", "line-3", "line-3"]
+    opens = visitor.get(f"{address}&csv=opens").splitlines()
+    assert opens[0] == "Days since the sending,week-6,week-2,javascript:alert(1)//%0a'"
+    assert opens[-1] == "5,36.00,32.00,"
+    assert "No campaign was chosen" in visitor.get("compare")
+    many = [("c", f"mail_default week-{number}") for number in range(7)]
+    text = visitor.get(f"compare?{urlencode(many)}")
+    assert names(text) == [f"week-{number}" for number in range(6)]
+    assert "The first 6 of the chosen ones" in text
+    # The boxes in the table choose what the page compares.
+    boxes = [attributes for tag, attributes in Page(visitor.get("campaigns")).elements if tag == "input"]
+    assert {"mail_default week-6", chosen[3]} < {box["value"] for box in boxes if box.get("name") == "c"}
+
+
+def test_a_csv_computes_nothing(visitor: Visitor, empty: Warehouse) -> None:
+    formulas = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1"]
+    load_stats(empty, [stats(name, FIRST_SENDING, 1) for name in formulas], FIRST_SENDING, ACCOUNT)
+    response = visitor.response("campaigns?csv=campaigns")
+    assert {row[0] for row in csv.reader(response.text.splitlines()[1:])} == {f"'{name}" for name in formulas}
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    assert response.headers["content-disposition"] == 'attachment; filename="mail-campaigns.csv"'
+    visitor.get("campaigns?csv=nothing", status=404)
 
 
 def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse) -> None:
     records = [stats(f"letter {number:03}", FIRST_SENDING, 1) for number in range(120)]
     load_stats(empty, records, FIRST_SENDING, ACCOUNT)
     seen: list[str] = []
-    path = "?sort=mail_name"
+    path = "campaigns?sort=mail_name"
     while path:
         text = visitor.get(path)
         seen += names(text)
         following = re.search(r'<a href="([^"]+)" rel="next">', text)
-        path = following[1].replace("&amp;", "&").removeprefix("./") if following else ""
+        path = following[1].replace("&amp;", "&") if following else ""
     assert seen == [f"letter {number:03}" for number in range(120)]
-    assert "There is no campaign" in visitor.get("", page="99")
+    assert "There is no campaign" in visitor.get("campaigns", page="99")
     for bad in ("0", "-1", "x", "9999999"):
-        visitor.get("", status=400, page=bad)
+        visitor.get("campaigns", status=400, page=bad)
 
 
 def test_a_campaign_and_the_median_of_earlier_ones(visitor: Visitor, filled: Warehouse) -> None:
     page = Page(visitor.get("campaign", account=ACCOUNT, name="week-6"))
     assert "About week-6" in page.text
-    assert "Newsletter, Shop" in page.text
+    assert "Newsletter , Shop" in page.text
     assert "Delivered 990 99.0 %" in page.text
     assert "Opened 360 36.0 %" in page.text
     assert "Median of the 6 campaigns before it" in page.text
     # By the sixth day: week-0 has 30.0 %, week-5 has 35.0 %; their median is between week-2 and week-3.
     assert "5 36.0 % 32.5 %" in page.text
-    assert [attributes["class"] for tag, attributes in page.elements if tag == "polyline"] == ["median", "mine"]
+    assert [attributes["class"] for tag, attributes in page.elements if tag == "polyline"] == ["median", "line-1"]
     assert "planted.example" not in page.text, "addresses of the sender are left out"
     visitor.get("campaign", status=404, account=ACCOUNT, name="nothing")
     visitor.get("campaign", status=404, account="mail_shop", name="week-6")
@@ -86,7 +192,7 @@ def test_a_campaign_and_the_median_of_earlier_ones(visitor: Visitor, filled: War
 
 
 def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
-    whole = visitor.get("", account="mail_shop")
+    whole = visitor.get("campaigns", account="mail_shop")
     texts = [whole]
     for link in [link for link in Page(whole).links() if link.startswith("campaign?")]:
         address = urlsplit(urljoin("http://airflow.example/mail/", link))
@@ -95,14 +201,18 @@ def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
         text = visitor.get(link)
         assert name in Page(text).text
         texts.append(text)
-    texts += [visitor.get("", q=name, account=name) for name in HOSTILE]
+    texts += [visitor.get("campaigns", q=name, account=name) for name in HOSTILE]
     for text in texts:
         page = Page(text)
         assert {str(attributes.get("src")).split("?")[0] for tag, attributes in page.elements if tag == "script"} == {
             "static/page.js"
         }
         assert not [tag for tag, attributes in page.elements for name in attributes if name.startswith(("on", "style"))]
-        assert not [link for link in page.links() if urlsplit(link).scheme or link.startswith("//")]
+        assert not [
+            link
+            for link in page.links()
+            if (urlsplit(link).scheme or link.startswith("//")) and not link.startswith(DOCUMENTATION)
+        ]
         assert "95053" not in page.text
 
 
@@ -135,7 +245,7 @@ def test_links_to_tasks_that_there_are_and_one_may_read(
 def test_campaigns_of_another_account_change_nothing(visitor: Visitor, filled: Warehouse) -> None:
     """They have the same names, were sent at the same times, and were opened by everybody."""
     path = "campaign?account=mail_default&name=week-6"
-    pages = [visitor.get(path), visitor.get("", account=ACCOUNT)]
+    pages = [visitor.get(path), visitor.get("campaigns", account=ACCOUNT)]
     for number in range(7):
         sent_at = FIRST_SENDING + datetime.timedelta(days=number)
         for age in range(6):
@@ -146,7 +256,7 @@ def test_campaigns_of_another_account_change_nothing(visitor: Visitor, filled: W
     load_stats(filled, [stats(f"other {number}", sent_at, 1000) for number in range(20)], sent_at, "mail_third")
     filled.execute("UPDATE mail_campaigns SET mail_conn_id = 'mail_other', subject = 'x' WHERE mail_name = 'broken'")
     assert visitor.get(path) == pages[0]
-    assert names(visitor.get("", account=ACCOUNT)) == [each for each in names(pages[1]) if each != "broken"]
+    assert names(visitor.get("campaigns", account=ACCOUNT)) == [each for each in names(pages[1]) if each != "broken"]
     visitor.get("campaign", status=404, account=ACCOUNT, name="broken")
     visitor.get("campaign", status=404, account=ACCOUNT, name="other 0")
     visitor.get("campaign", account="mail_third", name="other 0")
@@ -164,6 +274,6 @@ def test_deleted_campaigns_are_not_in_the_median(visitor: Visitor, filled: Wareh
     assert "Median of the 3 campaigns before it" in page.text
     # By the sixth day: 30.0 %, 31.0 % and 32.0 %.
     assert "5 36.0 % 31.0 %" in page.text
-    assert set(names(visitor.get(""))).isdisjoint({"week-3", "week-4", "week-5", "planned"})
+    assert set(names(visitor.get("campaigns"))).isdisjoint({"week-3", "week-4", "week-5", "planned"})
     visitor.get("campaign", status=404, account=ACCOUNT, name="week-3")
     visitor.get("campaign", status=404, account=ACCOUNT, name="planned")

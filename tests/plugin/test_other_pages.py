@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -16,15 +18,16 @@ from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import Tokens
-from tests.plugin.conftest import Page, Visitor, forget, may_read_only
+from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, forget, may_read_only
 from tests.plugin.data import fill
 from tests.support.dags import RunResult
+from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.pushes import push, receive
 
 pytestmark = pytest.mark.not_unit
 
-PAGES = ("", "lists", "overlaps", "transactional", "loads", "imports", "events", "waits")
+PAGES = ("", "campaigns", "lists", "overlaps", "transactional", "loads", "imports", "events", "waits")
 CAMPAIGN = "campaign?account=mail_default&name=week-6"
 
 
@@ -38,23 +41,32 @@ def assert_shows(visitor: Visitor, path: str, *texts: str) -> None:
     assert [text for text in texts if text not in shown] == []
 
 
-def test_without_tables_they_name_the_dag_that_makes_them(visitor: Visitor, empty: Warehouse) -> None:
-    dags = {
-        "lists": "mail_contacts_to_warehouse",
-        "overlaps": "mail_contacts_to_warehouse",
-        "transactional": "mail_daily_statistics",
-        "loads": "mail_daily_statistics",
-        "imports": "mail_campaign",
-        "events": "mail_drain_events",
+def test_without_tables_they_lead_to_what_makes_them(visitor: Visitor, empty: Warehouse) -> None:
+    guides = {
+        "": ["page", "warehouse", "statistics", "warehouse"],
+        "campaigns": ["statistics"],
+        "lists": ["warehouse"],
+        "overlaps": ["warehouse"],
+        "transactional": ["statistics"],
+        "loads": ["statistics"],
+        "imports": ["warehouse"],
+        "events": ["events", "events"],
+        "waits": ["waiting"],
     }
-    for path, dag in dags.items():
-        assert f"<code>{dag}</code>" in visitor.get(path)
-    assert "<code>mail_reconcile_events</code>" in visitor.get("events")
+    for path, pages in guides.items():
+        links = [urlsplit(link) for link in Page(visitor.get(path)).links() if link.startswith(DOCUMENTATION)]
+        assert [link.path for link in links] == [f"/{page}.html" for page in pages], path
+        for link in links:
+            text = (ROOT / "docs" / link.path.strip("/").replace(".html", ".md")).read_text()
+            headings = {
+                re.sub(r"\W+", "-", heading.lower()) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            }
+            assert link.fragment in {"", *headings}
 
 
 def test_lists_and_their_overlaps(visitor: Visitor, filled: Warehouse) -> None:
     # Of twelve contacts, one has no date of creation, and four were created in March.
-    assert_shows(visitor, "lists", "Newsletter 12 +4 2026-03 mail_default", "Shop <b> 6 +2 2026-03 mail_default")
+    assert_shows(visitor, "lists", "Newsletter 12 4 2026-03 mail_default", "Shop <b> 6 2 2026-03 mail_default")
     overlap = "Newsletter Shop <b> 4 33.3 % 66.7 % mail_default"
     assert_shows(visitor, "overlaps", overlap)
     filled.execute(
@@ -70,7 +82,7 @@ def test_lists_and_their_overlaps(visitor: Visitor, filled: Warehouse) -> None:
 
 def test_transactional_mail_by_day(visitor: Visitor, filled: Warehouse) -> None:
     text = visitor.get("transactional")
-    assert "2026-03-10 108 37.0 % 3.7 % 2 1 0" in Page(text).text
+    assert "2026-03-10 108 37.0 % 3.7 % 10.0 % 2 1 0" in Page(text).text
     assert "2026-03-04 missing" in Page(text).text
     assert text.count('class="unknown"') == 1
     assert text_of(visitor, "transactional", account="no_such") == Page(text).text
@@ -80,11 +92,50 @@ def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
     assert_shows(
         visitor,
         "loads",
-        "mail_transactional_stats mail_default Last load 2026-03-11 08:00 more than two days ago 1 day missing",
-        "Missing days 2026-03-04",
-        "mail_campaigns mail_default Last load 2026-03-31 08:00",
-        "Newsletter 2026-03-11 08:00",
+        "mail_transactional_stats mail_default stale 2026-03-11 08:00 2026-03-13 08:00 1 ",
+        "Missing days mail_transactional_stats mail_default : 2026-03-04",
+        "mail_campaigns mail_default stale 2026-03-31 08:00 2026-04-02 08:00",
+        "Newsletter stale 2026-03-11 08:00 2026-03-13 08:00",
     )
+
+
+def test_loads_lead_to_the_runs_that_wrote_them(
+    visitor: Visitor, filled: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Airflow still has the run, and the visitor may read its DAG."""
+    runs = {}
+    for dag_id in ("statistics", "contacts"):
+        with DAG(dag_id, schedule=None) as dag:
+            EmptyOperator(task_id="load")
+        runs[dag_id] = run_dag(dag).run_id
+    for table, dag_id in (("mail_transactional_stats", "statistics"), ("mail_contacts", "contacts")):
+        by_run = f"dag_id = '{dag_id}', task_id = 'load', run_id = '{runs[dag_id]}', map_index = -1"
+        filled.execute(f"UPDATE mail_loads SET {by_run} WHERE table_name = '{table}'")
+    gone = "dag_id = 'statistics', task_id = 'load', run_id = 'manual__gone', map_index = -1"
+    filled.execute(f"UPDATE mail_loads SET {gone} WHERE mail_conn_id = 'mail_shop'")
+
+    def links() -> list[str]:
+        page = Page(visitor.get("loads"))
+        assert "manual__gone" in page.text
+        return [link for link in page.links() if "/dags/" in link]
+
+    statistics, contacts = (
+        f"/team/airflow/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/load" for dag_id, run_id in runs.items()
+    )
+    assert sorted(links()) == sorted([statistics, *[contacts] * 3])
+    may_read_only(monkeypatch, "contacts")
+    assert links() == [contacts] * 3
+
+
+def test_every_table_is_a_csv(visitor: Visitor, filled: Warehouse) -> None:
+    """Its first line has the names of the columns that the page shows."""
+    for path in (*PAGES, CAMPAIGN, "compare?c=mail_default+week-6"):
+        page = Page(visitor.get(path))
+        links = [link for link in page.links() if "csv=" in link]
+        assert links or path == "waits", path
+        for link in links:
+            heads = next(csv.reader([visitor.get(urljoin(path, link)).splitlines()[0]]))
+            assert [head for head in heads if head not in page.text] == [], link
 
 
 def test_tables_beside_others_of_their_names(visitor: Visitor, make_warehouse: Callable[..., Warehouse]) -> None:
@@ -104,9 +155,9 @@ def test_tables_beside_others_of_their_names(visitor: Visitor, make_warehouse: C
 
 def test_imports_with_and_without_their_counts(visitor: Visitor, filled: Warehouse) -> None:
     text = text_of(visitor, "imports")
-    only_rejected = "crm/contacts/manual__1 \N{EN DASH} \N{EN DASH} 2 2026-03-01 08:00"
-    failed = "crm/contacts/<u>2</u> failed 1,234 1,232 2 2026-03-01 08:00 Shop <b> mail_default"
-    whole = "crm/files/manual__3 success sandbox 1,234 1,234 0 2026-03-01 08:00 mail_default"
+    only_rejected = "crm/contacts/manual__1 \N{EN DASH} \N{EN DASH} 2 \N{EN DASH} 2026-03-01 08:00"
+    failed = "crm/contacts/<u>2</u> failed 1,234 1,232 2 0.2 % 2026-03-01 08:00 Shop <b> mail_default"
+    whole = "crm/files/manual__3 success sandbox 1,234 1,234 0 0.0 % 2026-03-01 08:00 mail_default"
     assert [row for row in (only_rejected, failed, whole) if row not in text] == []
     assert text.count("crm/contacts/<u>2</u>") == 2, "in the table and above its reasons, from the counts only"
     assert "crm/contacts/<u>2</u> 2026-03-01 08:00 Field Reason Rows email is <i>no</i> address 2" in text
@@ -124,8 +175,8 @@ def test_imports_with_and_without_their_counts(visitor: Visitor, filled: Warehou
 def test_events_and_their_differences(visitor: Visitor, filled: Warehouse) -> None:
     differences = (
         "1 of 2 comparisons differ.",
-        "2026-03-01 sent_count differs 5 105 100 mail_default",
-        "2026-03-01 open_count agrees 0 9 8 to 10 mail_default",
+        "2026-03-01 sent_count differs 5 105 100 100 mail_default",
+        "2026-03-01 open_count agrees 0 9 8 10 mail_default",
     )
     assert_shows(visitor, "events", "Delivered 6", "<i>Opened</i> 3", "no EventCode 1", *differences)
     assert "Bounced" not in text_of(visitor, "events"), "it was received long ago"
@@ -163,8 +214,9 @@ def test_pages_are_the_same_in_every_database(
     visitor: Visitor, filled: Warehouse, make_warehouse: Callable[..., Warehouse], kind: str
 ) -> None:
     pages = (
-        *PAGES, "?q=WEEK-&sort=open_rate", "?sort=mail_name&account=mail_shop", "?q=_", CAMPAIGN,
-        "campaign?account=mail_default&name=planned",
+        *PAGES, "campaigns?q=WEEK-&sort=open_rate", "campaigns?sort=mail_name&account=mail_shop", "campaigns?q=_",
+        CAMPAIGN, "campaigns?list=Shop&state=failed", "campaigns?q=about&state=sent&from=2026-03-01&to=2026-03-02",
+        "compare?c=mail_default+week-6&c=mail_default+week-2", "campaign?account=mail_default&name=planned",
     )  # fmt: skip
 
     def texts() -> dict[str, str]:
@@ -226,7 +278,7 @@ def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehou
         filled.execute(f"DROP TABLE {table}")
     forget(tables=False)
     for path in PAGES:
-        assert "There is no table" in visitor.get(path) or path == "waits"
+        assert "There is no table" in visitor.get(path) or path in ("", "waits")
     visitor.get(CAMPAIGN, status=404)
 
 

@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from airflow_provider_mail.plugin.places import MAX_THREADS, PLACES, SECONDS, NoAnswer, Places
-from airflow_provider_mail.plugin.reader import Reader
-from airflow_provider_mail.plugin.remember import KEEP_SECONDS, Remembered
+from airflow_provider_mail.plugin.reader import (
+    KEEP_SECONDS,
+    MAX_THREADS,
+    PLACES,
+    SECONDS,
+    NoAnswer,
+    Places,
+    Reader,
+    TtlCache,
+)
 from tests.plugin.conftest import token
 from tests.support.clock import StillClock
 from tests.support.processes import PATIENCE
@@ -104,12 +111,12 @@ def test_who_leaves_a_page_frees_a_place(
 
 def test_a_result_is_computed_again_after_ten_minutes() -> None:
     now, computed = [0.0], []
-    remembered: Remembered[int] = Remembered(lambda: now[0])
+    cache: TtlCache[int] = TtlCache(lambda: now[0])
 
     def compute() -> int:
         computed.append(1)
         return len(computed)
 
-    assert [remembered.get("a", compute), remembered.get("a", compute), remembered.get("b", compute)] == [1, 1, 2]
+    assert [cache.get("a", compute), cache.get("a", compute), cache.get("b", compute)] == [1, 1, 2]
     now[0] = KEEP_SECONDS
-    assert remembered.get("a", compute) == 3
+    assert cache.get("a", compute) == 3

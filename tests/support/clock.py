@@ -25,6 +25,10 @@ from tests.support.defaults import set_default
 STUCK_SECONDS = 30
 """How long an event loop waits for a response before time passes in spite of it."""
 
+RESOLUTION = 1e-6
+"""Of the clocks of event loops: asyncio's own is lost in the rounding of a machine that has been up for months, and a timer
+that is due at exactly the time at which a clock stands still would never be."""
+
 _sleep, _monotonic = time.sleep, time.monotonic
 
 
@@ -109,6 +113,7 @@ class _Loop(asyncio.SelectorEventLoop):
         self.clock = clock
         self.threads = 0
         super().__init__(_Selector(self))
+        self._clock_resolution = RESOLUTION
 
     def time(self) -> float:
         return self.clock.monotonic()
@@ -173,6 +178,7 @@ class _StillLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         super().__init__()
+        self._clock_resolution = RESOLUTION
 
     def time(self) -> float:
         return self._clock.monotonic()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from airflow_provider_mail._task.creation_state import TASK_STATE_KEY as RECORD_KEY
-from airflow_provider_mail._task.creation_state import StoredCreationState
+from airflow_provider_mail._task.state import TASK_STATE_KEY as RECORD_KEY
+from airflow_provider_mail._task.state import StoredCreationState
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.errors import MailError
 from tests.support.tries import Killed, StateStore

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from airflow_provider_mail import _metrics
-from airflow_provider_mail._task.arguments import unwrap
+from airflow_provider_mail._task.checks import declared
 from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses
 from airflow_provider_mail._task.exceptions import log as errors_log
-from airflow_provider_mail._task.literals import _PLAIN as PLAIN_TEXTS
-from airflow_provider_mail._task.literals import SEEN_ARGUMENTS, declared
-from airflow_provider_mail._task.literals import _validator as validator
+from airflow_provider_mail._task.redacted import unwrap
+from airflow_provider_mail._task.rules import _PLAIN as PLAIN_TEXTS
+from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS
+from airflow_provider_mail._task.rules import _validator as validator
 
 __all__ = [
+    "ARGUMENTS",
     "PLAIN_TEXTS",
     "SEEN_ARGUMENTS",
     "AirflowErrors",

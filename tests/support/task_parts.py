@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_provider_mail._task.at_most_once import Mailing, MailingState
-from airflow_provider_mail._task.chunk_spool import MEMORY_BYTES, ChunkSpool
+from airflow_provider_mail._task.at_most_once import MEMORY_BYTES, ChunkSpool, Mailing, MailingState
 from airflow_provider_mail._task.import_checkpoint import KEY as CHECKPOINT_KEY
 from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
+from airflow_provider_mail._task.messages import RowMessages
 from airflow_provider_mail._task.progress import STATE_KEY as PROGRESS_KEY
 from airflow_provider_mail._task.progress import ProgressLog, TaskProgress
 from airflow_provider_mail._task.recipients import Recipients
-from airflow_provider_mail._task.rejected_rows import RejectSpool
-from airflow_provider_mail._task.row_messages import RowMessages
+from airflow_provider_mail._task.rejects import RejectSpool
 from airflow_provider_mail._task.sql import sql_hook
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.interrupt import Workers

@@ -7,7 +7,7 @@ import json
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,12 @@ Connect = Callable[..., None]
 def connect(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Connect:
     """A function that makes a connection to the emulator, with fields of the form as keywords."""
 
-    def connect(conn_id: str = "mail_default", *, password: str | None = None, **extra: Any) -> None:
-        settings = {"conn_type": "mail", "host": emulator.base_url, "password": password or emulator.api_key}
+    def connect(conn_id: str = "mail_default", *, host: str = "", password: str = "", **extra: Any) -> None:
+        settings = {
+            "conn_type": "mail",
+            "host": host or emulator.base_url,
+            "password": password or emulator.api_key,
+        }
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({**settings, "extra": extra}))
 
     return connect
@@ -221,21 +225,20 @@ def make_database(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str, str], SqlDatabase]]:
     """A function from the kind of database and a connection id to an empty database."""
-    servers: list[tuple[PostgresServer, Any]] = []
+    with ExitStack() as exits:
 
-    def make(kind: str, conn_id: str) -> SqlDatabase:
-        if kind == "sqlite":
-            connection = json.dumps({"conn_type": "sqlite", "host": str(tmp_path / f"{conn_id}.db")})
-        else:
-            server: PostgresServer = request.getfixturevalue("postgres_server")
-            servers.append((server, server.create()))
-            connection = servers[-1][1].airflow_connection
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", connection)
-        return SqlDatabase(conn_id, {"sqlite": SqliteHook, "postgres": PostgresHook}[kind](conn_id))
+        def make(kind: str, conn_id: str) -> SqlDatabase:
+            if kind == "sqlite":
+                connection = json.dumps({"conn_type": "sqlite", "host": str(tmp_path / f"{conn_id}.db")})
+            else:
+                server: PostgresServer = request.getfixturevalue("postgres_server")
+                database = server.create()
+                exits.callback(server.drop, database)
+                connection = database.airflow_connection
+            monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", connection)
+            return SqlDatabase(conn_id, (SqliteHook if kind == "sqlite" else PostgresHook)(conn_id))
 
-    yield make
-    for server, database in servers:
-        server.drop(database)
+        yield make
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailTransactionalStatsToSqlOperator,
 )
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from mail_emulator import Emulator
 from tests.tasks.conftest import Run

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task.exceptions import without_addresses  # noqa: F401 - private: imported here alone
 from airflow_provider_mail._task.sql import sql_hook  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.transfers.mail_to_sql import (
@@ -29,6 +29,8 @@ LIST, LISTS = "contacts/list/get", "lists/get"
 GET_CAMPAIGNS = "campaign/mail/get"
 CAMPAIGN_STATS, TRANSACTIONAL_STATS = "campaign/mail/stats/get", "transactional/mail/stats/get"
 DAYS = {"start_day": "2024-03-01", "end_day": "2024-03-04"}
+RUN_DAY = datetime.datetime(2026, 3, 10, tzinfo=UTC)
+WEEK = {"start_day": "2026-03-01", "end_day": "2026-03-07"}
 LOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mail_campaign_stats": (MailCampaignStatsToSqlOperator, DAYS),
     "mail_campaign_stats_snapshots": (MailCampaignStatsToSqlOperator, {**DAYS, "snapshots": True}),
@@ -50,7 +52,7 @@ def executed(operator: Any, at: datetime.datetime | None = None) -> dict[str, An
     return result
 
 
-def load_task(table: str, **arguments: Any) -> Any:
+def load_task(table: str, /, **arguments: Any) -> Any:
     """The task that loads a table into the connection ``warehouse``."""
     operator, given = LOADS[table]
     return operator(**{"task_id": "task", "sql_conn_id": "warehouse"} | given | arguments)
@@ -61,6 +63,10 @@ def error_of(make: Callable[[], Any]) -> str:
     with pytest.raises((ValueError, OSError, AirflowFailException, MailError, WarehouseError)) as raised:
         executed(make())
     return str(raised.value)
+
+
+def local(url: str) -> Path:
+    return Path(url.removeprefix("file://"))
 
 
 def delete(emulator: Emulator, *contacts: dict[str, Any]) -> None:

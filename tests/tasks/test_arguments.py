@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from airflow.sdk import DAG, BaseOperator, task
+from airflow.sdk import DAG, BaseOperator, ObjectStoragePath
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
@@ -18,18 +21,31 @@ from airflow_provider_mail.operators.senders import MailAddSenderOperator
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
-from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
-from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
-from tests.support.operator_parts import PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
+from tests.support.operator_parts import ARGUMENTS, PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.test_operators import every_kind, made
+from tests.tasks.test_operators import NEEDED, constructor, every_kind, made
 
 NewDag = Callable[..., DAG]
 Kind = type[BaseOperator]
 WHOLE = {"mail_name": "spring", "id": 7}
+Text = str | Mapping[str, str]
+
+# fmt: off
+TYPES: dict[Any, tuple[Any, Any]] = {
+    bool: (True, 1), int: (2, 1.5), float: (1.0, "x"), float | timedelta: (timedelta(1), "x"), str: ("x", 5),
+    datetime: (datetime(2026, 1, 1), "x"), Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
+    Collection[str]: (["x"], 5), Mapping[str, bool]: ({}, 5), Mapping[str, str]: ({"a": "x"}, {"a": 5}),
+    Mapping[str, Any]: ({}, 5), Sequence[Any] | Mapping[str, Any]: ([1], 5), ObjectStoragePath: ("x", 5),
+    Mapping[str, str] | ObjectStoragePath: ("x", 5), Text | Sequence[Text]: ("ada@example.com", 5),
+    Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]: ([{}], 5),
+    Iterable[Mapping[str, Any] | Sequence[Any]] | Callable[[], Iterable[Mapping[str, Any] | Sequence[Any]]]: ([{}], 5),
+}
+# fmt: on
+"""A right and a wrong value of each type of an argument."""
+
 native_or_not = pytest.mark.parametrize("native", [False, True])
 
 
@@ -51,24 +67,49 @@ def test_every_plain_text_is_valid(kind: str, data: st.DataObject) -> None:
     validator(kind).validate_python(data.draw(st.from_regex(PLAIN_TEXTS[kind], fullmatch=True)))
 
 
+class Value:
+    """A template of a value counts as the value."""
+
+    def __class_getitem__(cls, value_type: Any) -> Any:
+        return value_type
+
+
+@every_kind
+def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
+    names = {"Templated": Value, "ObjectStoragePath": ObjectStoragePath, "Unpack": Value}
+    known = names | dict.fromkeys(("TaskArguments", "SensorArguments"), Any)
+    types = get_type_hints(constructor(kind), localns=known)
+    assert declared(kind).keys() == types.keys() - {"kwargs", "return"}
+    for name, argument in declared(kind).items():
+        variants = [types[name]] if get_origin(types[name]) is Literal else get_args(types[name]) or [types[name]]
+        assert argument.optional == (NoneType in variants), name
+        given = [variant for variant in variants if variant is not NoneType]
+        if choices := get_args(given[0]) if get_origin(given[0]) is Literal else ():
+            assert set(argument.rule.choices) == set(choices), name
+            continue
+        right, wrong = TYPES[types[name] if types[name] in TYPES else reduce(or_, given)]
+        assert argument.rule.check(name, right) is None, name
+        assert argument.problem(wrong), name
+
+
+def test_each_rule_is_that_of_an_argument() -> None:
+    assert ARGUMENTS.keys() == {name for kind in NEEDED for name in declared(kind)}
+
+
 # fmt: off
 @pytest.mark.parametrize(("kind", "arguments", "words"), [
     (MailImportContactsOperator, {"contacts": ["a@example.com"]},
      "contacts: item 0 must be a dictionary such as {"),
     (MailImportContactsOperator, {"contacts": {"email": "a@example.com"}}, "contacts: a list of rows is needed"),
-    (SqlToMailContactsOperator, {"sql": ["SELECT 1", "SELECT 2"]}, "sql: one query as text is needed, not a list"),
     (SqlToMailContactsOperator, {"sql_conn_id": ""}, "sql_conn_id: is empty"),
     (MailUpsertContactOperator, {"contact_email": "nobody"}, "contact_email: is not an email address"),
     (MailUpsertContactOperator, {"phone_number": "call me"}, "phone_number: is not a phone number"),
     (MailSendOperator, {"to": ["a@example.com", "nobody"]}, "to: recipient 1: is not an email address"),
-    (MailSendOperator, {"template_name": "welcome"}, "template_name: use MailSendBatchOperator"),
     (MailSendOperator, {"cc": "a@example.com"}, "cc: use MailSendBatchOperator"),
     (MailCreateTemplateOperator, {"template_subject": ""}, "template_subject: is missing"),
     (MailAddSenderOperator, {"sender_type": 3}, "sender_type: must be a whole number from 1 to 2, not 3"),
-    (MailCampaignsToSqlOperator, {"type": "maillist"}, "type: 'maillist' is none of MailList, ABTest"),
     (MailCampaignSensor, {"mail_name": ["a", "b"]}, "mail_name: one text is needed, not a list. For "),
     (MailCampaignSensor, {"mail_name": " "}, "mail_name: is blank"),
-    (MailCampaignsToSqlOperator, {"mail_status": ["sent"]}, "mail_status: whole numbers are needed"),
 ])
 def test_wrong_values_in_the_dag_file_break_it(kind: Kind, arguments: dict[str, Any], words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{re.escape(words)}"):
@@ -88,11 +129,11 @@ def test_a_template_without_a_value_or_with_a_whole_result(kind: Kind, native: b
     arguments, fields = declared(kind), set(kind.template_fields)
     assert fields - {"start_from_trigger", "start_trigger_args"} <= arguments.keys()
     for name in fields & arguments.keys():
-        argument = arguments[name].kind
+        rule = arguments[name].rule
         may_be_blank = name in SEEN_ARGUMENTS and "allow_blank" in arguments
-        if not may_be_blank and (argument.text or not native):
+        if not may_be_blank and (rule.text or not native):
             fails(f"{name}: its template rendered to None", kind, name, "{{ value }}{{ '' }}", None, native=native)
-        if argument.text and not argument.container and not arguments[name].choices:
+        if constructor(kind).__annotations__[name].startswith(("Templated[str]", "Templated[ObjectStoragePath]")):
             for value, words in ((WHOLE, "the whole"), (["a", "b"], "a l")):
                 words = f"{name}: one text is needed, not {words}|sql: one query"
                 fails(words, kind, name, "{{ value }}", value, native=native)
@@ -116,15 +157,9 @@ def test_none_in_a_longer_text_is_rejected_unless_allowed(native: bool) -> None:
 def test_text_and_lists_stay_what_they_are(native: bool) -> None:
     """Native rendering makes something else of such texts; the form of a trigger passes lists as JSON or Python."""
     for text in ("20260131", "1e5", "1_000", "'Ada'", "+4412345678", "True", "(1)"):
-        for kind, name in (
-            (MailUpsertContactOperator, "name"),
-            (MailSendOperator, "subject"),
-            (SqlToMailContactsOperator, "list_name"),
-            (SqlToMailContactsOperator, "rejects_path"),
-        ):
+        for kind, name in ((MailSendOperator, "subject"), (SqlToMailContactsOperator, "rejects_path")):
             assert rendered(kind, name, "{{ value }}", text, native=native) == text
         for kind, name, written in (
-            (MailSendBatchOperator, "mail_params", {"code": "{{ value }}"}),
             (MailSendBatchOperator, "messages", [{"to": "a@example.com", "params": {"code": "{{ value }}"}}]),
             (MailImportContactsOperator, "contacts", [{"email": "a@example.com", "phone_number": "{{ value }}"}]),
         ):
@@ -133,25 +168,10 @@ def test_text_and_lists_stay_what_they_are(native: bool) -> None:
         (MailImportContactsOperator, "columns", {"mail": "email"}),
         (MailImportContactsOperator, "column_names", ["email", "name"]),
         (MailSendOperator, "to", ["ada@example.com", "bob@example.com"]),
-        (MailSendOperator, "service_tags", ["name"]),
         (MailSendBatchOperator, "mail_params", {"name": "Ada", "items": [1, 2]}),
     ):
         for template in ("{{ value }}", "{{ value | tojson }}"):
             assert rendered(kind, name, template, value, native=native) == value
-
-
-@native_or_not
-@pytest.mark.parametrize("written", [None, "{{ ti.xcom_pull('create') }}"])
-def test_a_sensor_does_not_wait_for_the_whole_result_of_a_task(
-    run: Run, new_dag: NewDag, emulator: Emulator, written: str | None, native: bool
-) -> None:
-    with new_dag(render_template_as_native_obj=native) as dag:
-        created = task(lambda: WHOLE, task_id="create")()
-        created >> MailStatsSettledSensor(task_id=TASK, mail_name=written or created, retries=2)
-    done = run(dag)
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "Write mail_name=task.output['mail_name']" in done.log
-    assert emulator.journal.count() == 0
 
 
 @native_or_not

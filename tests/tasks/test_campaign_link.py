@@ -12,12 +12,11 @@ from airflow.serialization import serialized_objects
 
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.get_provider_info import get_provider_info
-from airflow_provider_mail.hooks.connection import campaign_url, placeholders_of
+from airflow_provider_mail.hooks.connection import placeholders_of
 from airflow_provider_mail.links import LINK_KEY, MailCampaignLink
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from mail_emulator import Emulator
-from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.airflow_api import airflow_api
 from tests.tasks.conftest import TASK, Connect, Done, Run
@@ -62,12 +61,6 @@ def linked(run_in_airflow: Run, new_dag: Callable[..., DAG]) -> Linked:
     return linked
 
 
-def test_what_is_filled_in() -> None:
-    assert campaign_url(f"{PAGE}/{{mail_name}}/{{guid}}/{{id}}", mail_name="ä", guid="g", id=7) == f"{PAGE}/%C3%A4/g/7"
-    assert campaign_url(f"{PAGE}/{{guid}}", mail_name="a", guid=None) == ""
-    assert campaign_url(PAGE) == PAGE
-
-
 def test_a_link_and_one_without_an_id(linked: Linked, connect: Connect, emulator: Emulator) -> None:
     connect(campaign_url=f"{PAGE}/{{id}}?name={{mail_name}}#{{guid}}")
     name = "spring & summer/50%"
@@ -82,21 +75,19 @@ def test_a_link_and_one_without_an_id(linked: Linked, connect: Connect, emulator
 
 
 @pytest.mark.parametrize(
-    ("template", "arguments", "state"),
+    ("template", "arguments"),
     [
-        (None, {}, "success"),
-        (f"{PAGE}/{{mail_name}}", {"sandbox_mode": True}, "success"),
-        (f"{PAGE}/{{mail_name}}", {"mail_conn_id": "nowhere"}, "failed"),
+        (None, {}),
+        (f"{PAGE}/{{mail_name}}", {"sandbox_mode": True}),
+        (f"{PAGE}/{{mail_name}}", {"mail_conn_id": "none"}),
     ],
 )
-def test_no_link_and_no_complaint(
-    linked: Linked, connect: Connect, template: str | None, arguments: dict[str, Any], state: str
-) -> None:
+def test_no_link_and_no_complaint(linked: Linked, connect: Connect, template: Any, arguments: dict[str, Any]) -> None:
     connect(**{"campaign_url": template} if template else {})
     url, done = linked(**arguments)
-    assert (url, done.state) == ("", state)
+    assert url == ""
     assert "Failed to push" not in done.log
-    assert state == "failed" or "warning" not in done.log.lower()
+    assert done.state == "failed" or "warning" not in done.log.lower()
 
 
 def test_tasks_that_defer_or_fail_keep_their_link(linked: Linked, connect: Connect, emulator: Emulator) -> None:
@@ -112,30 +103,12 @@ def test_tasks_that_defer_or_fail_keep_their_link(linked: Linked, connect: Conne
     assert (again, done.state) == (url, "failed")
 
 
-def test_the_link_exists_while_the_task_waits(linked: Linked, connect: Connect, emulator: Emulator) -> None:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-
-    connect(campaign_url=f"{PAGE}/{{mail_name}}")
-    seen = []
-
-    def look() -> None:
-        with create_session() as session:
-            seen.extend(session.query(XComModel.value).filter(XComModel.key == LINK_KEY, XComModel.value != "").all())
-
-    with at_request(emulator, "campaign/mail/get", 3, look):
-        linked(mail_name="while waiting", wait_for_completion=True, deferrable=False)
-
-    assert f"{PAGE}/while%20waiting" in str(seen)
-
-
 def test_each_mapped_task_has_its_own(run_in_airflow: Run, new_dag: Callable[..., DAG], connect: Connect) -> None:
     connect(campaign_url=f"{PAGE}/{{mail_name}}")
     given = {name: value for name, value in CAMPAIGN.items() if name != "mail_name"}
     with new_dag() as dag:
         MailCreateCampaignOperator.partial(task_id=TASK, **given).expand(mail_name=["one", "two"])
     done = run_in_airflow(dag)
-
     assert [link(dag, done, index) for index in (0, 1)] == [f"{PAGE}/one", f"{PAGE}/two"]
 
 
@@ -149,22 +122,12 @@ def test_what_the_api_says(linked: Linked, connect: Connect) -> None:
     assert get_provider_info()["extra-links"] == [f"{MailCampaignLink.__module__}.{MailCampaignLink.__name__}"]
 
 
-# --- the template ---
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        *("app.example.com/{mail_name}", "ftp://app.example.com/{mail_name}", "javascript:alert(1)//{mail_name}"),
-        *(
-            "https:///{mail_name}",
-            "https://{mail_name}.example.com/",
-            "https://user:secret@app.example.com/{mail_name}",
-        ),
-        *(f"{PAGE}/{end}" for end in ("{name}", "{}", "{mail_name.__class__}", "{mail_name!r}", "{id:>10}")),
-        *(f"{PAGE}/{end}" for end in ("{mail_name", " {mail_name}")),
-    ],
-)
+@pytest.mark.parametrize("template", [
+    "app.example.com/{mail_name}", "ftp://app.example.com/{mail_name}", "javascript:alert(1)//{mail_name}",
+    "https:///{mail_name}", "https://{mail_name}.example.com/", "https://user:secret@app.example.com/{mail_name}",
+    *(f"{PAGE}/{end}" for end in ("{name}", "{}", "{mail_name.__class__}", "{mail_name!r}", "{id:>10}")),
+    *(f"{PAGE}/{end}" for end in ("{mail_name", " {mail_name}")),
+])  # fmt: skip
 def test_what_is_no_template(template: str) -> None:
     with pytest.raises(MailConfigError, match="campaign_url: must be a URL such as"):
         placeholders_of(template)

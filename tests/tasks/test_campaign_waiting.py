@@ -1,27 +1,36 @@
-"""`MailCreateCampaignOperator` with `wait_for_completion`: created once, then waited for."""
+"""Waits for a campaign: of `MailCreateCampaignOperator`, which creates it once, and of `MailCampaignSensor`.
+
+How a wait ends is in `tests/machines/test_waiting.py`, and what all sensors do in `test_sensors.py`.
+"""
 
 from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import PokeReturnValue
 
+from airflow_provider_mail.links import LINK_KEY
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.changes import at_request
+from tests.support.clock import Clock
+from tests.support.creation import StateStore
 from tests.support.task_runner import stored
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sending import CAMPAIGN, campaign
+from tests.tasks.sending import campaign, remembers
+from tests.tasks.sensing import WAYS, repeating
 from tests.tasks.triggering import steady_clock  # noqa: F401
 
 GETS, SENDS = "campaign/mail/get", "campaign/mail/sends"
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "deferrable"])
 FIRST_POLL = 3
-"""One look before creating, one after, and then the wait."""
+"""One lookup before creating, one after, and then the wait."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +49,7 @@ def in_seconds(seconds: float) -> datetime.datetime:
 
 
 @both_ways
-def test_sent_at_last(run: Run, emulator: Emulator, connect: Connect, deferrable: bool) -> None:
-    """And a key is exchanged meanwhile."""
-
+def test_sent_while_the_key_is_exchanged(run: Run, emulator: Emulator, connect: Connect, deferrable: bool) -> None:
     def exchange() -> None:
         emulator.settings.api_key = "the new key"
 
@@ -57,66 +64,22 @@ def test_sent_at_last(run: Run, emulator: Emulator, connect: Connect, deferrable
     flags = dict.fromkeys(("adopted", "incomplete", "sandbox"), False)
     stats = done.returned.pop("mail_stats")
     assert done.returned == {"mail_name": "spring", "id": created["id"], "guid": created["guid"]} | flags
-    assert stats["sent_count"] == 100
-    assert emulator.journal.count(SENDS) == 1
+    assert (stats["sent_count"], emulator.journal.count(SENDS)) == (100, 1)
     auths = [entry["auth"] for entry in emulator.journal.entries(GETS)]
     assert auths == [*["api_key"] * 2, *["invalid"] * 3, "api_key"]
 
 
 @both_ways
-def test_the_campaign_is_in_xcom_before_the_wait(run: Run, emulator: Emulator, deferrable: bool) -> None:
-    done = run(lambda: create(deferrable=deferrable, timeout=600))
+def test_a_draft_may_be_a_scheduled_one_until_its_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    send_date = in_seconds(3600)
 
-    assert done.state == "failed"
-    assert "the wait timed out: campaign 'spring': sending (mailStatus 1)" in done.log
-    (created,) = emulator.campaigns()
-    pushed = [done.result.xcom(TASK, key=key) for key in ("mail_name", "id", "guid", "adopted")]
-    assert pushed == ["spring", created["id"], created["guid"], False]
-    assert done.returned is None
-
-
-def test_each_mapped_task_creates_and_waits_for_its_own(run_in_airflow: Run, emulator: Emulator) -> None:
-    emulator.settings.sending_seconds = 100
-    emulator.add_list("vip", count=7)
-    given = CAMPAIGN | {"task_id": TASK, "mail_name": None, "wait_for_completion": True, "deferrable": True}
-    del given["send_list_names"]
-
-    done = run_in_airflow(
-        lambda: MailCreateCampaignOperator.partial(**given).expand(send_list_names=[["newsletter"], ["vip"]])
-    )
-
-    found = [done.result.xcom(TASK, map_index=index) for index in (0, 1)]
-    assert [one["mail_stats"]["sent_count"] for one in found] == [100, 7]
-    names = [f"{done.result.dag_id}/{TASK}/{done.result.run_id}/{index}" for index in (0, 1)]
-    assert [one["mail_name"] for one in found] == names
-    created = [(each["guid"], each["mailName"], each["request"]["sendListNames"]) for each in emulator.campaigns()]
-    assert sorted(created) == sorted(
-        (one["guid"], name, lists) for one, name, lists in zip(found, names, [["newsletter"], ["vip"]], strict=True)
-    )
-
-
-@pytest.mark.parametrize(
-    ("deferrable", "later", "state", "words"),
-    [
-        (False, 0, "failed", "mailStatus 4"),
-        (True, 0, "draft", "is a draft"),
-        (True, 0, "removed", "has disappeared"),
-        (False, 3600, "draft", "saved only, or cancelled before its send time"),
-        (True, 3600, "draft", "saved only, or cancelled before its send time"),
-    ],
-)
-def test_will_not_be_sent(run: Run, emulator: Emulator, deferrable: bool, later: int, state: str, words: str) -> None:
-    """A draft may be a scheduled one until its send time."""
-    send_date = in_seconds(later) if later else None
-
-    with at_request(emulator, GETS, FIRST_POLL, lambda: emulator.set_campaign_state("spring", state)):
+    with at_request(emulator, GETS, FIRST_POLL, lambda: emulator.set_campaign_state("spring", "draft")):
         done = run(lambda: create(deferrable=deferrable, send_date=send_date, retries=2))
 
     # Another try would adopt the same campaign, which will not be sent either.
-    assert (done.state, done.tries) == ("failed", 1)
-    assert words in done.log
-    assert emulator.journal.count(SENDS) == 1
-    assert send_date is None or datetime.datetime.now(datetime.UTC) > send_date
+    assert (done.state, done.tries, emulator.journal.count(SENDS)) == ("failed", 1, 1)
+    assert "saved only, or cancelled before its send time" in done.log
+    assert datetime.datetime.now(datetime.UTC) > send_date
 
 
 @both_ways
@@ -159,7 +122,7 @@ def test_the_deadline_of_a_deferral_is_by_the_clock_of_the_service(
 @pytest.mark.parametrize("is_sent", [True, False])
 @pytest.mark.parametrize("make", [create, MailCampaignSensor], ids=["operator", "sensor"])
 def test_a_last_poll_at_the_deadline_of_airflow(
-    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any], is_sent: bool
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, make: Any, is_sent: bool
 ) -> None:
     """No triggerer ran for so long."""
 
@@ -174,31 +137,123 @@ def test_a_last_poll_at_the_deadline_of_airflow(
     done = run(lambda: make(task_id=TASK, mail_name="spring", deferrable=True))
 
     assert done.state == ("success" if is_sent else "failed")
-    if not is_sent:
-        assert "the wait timed out, and no triggerer ended it: campaign 'spring': sending" in done.log
+    assert is_sent or "the wait timed out, and no triggerer ended it: campaign 'spring': sending" in done.log
 
 
 @both_ways
-def test_polls_that_fail_for_too_long_end_the_wait(run: Run, emulator: Emulator, deferrable: bool) -> None:
-    def fail() -> None:
-        emulator.faults.add("too_many_requests", GETS, count=None, retry_after=999)
+def test_a_second_try_waits_again_and_creates_nothing(
+    run: Run, emulator: Emulator, connect: Connect, deferrable: bool
+) -> None:
+    """What identifies the campaign is in XCom before the wait."""
 
-    with at_request(emulator, GETS, FIRST_POLL, fail):
-        done = run(lambda: create(deferrable=deferrable, poll_error_timeout=200))
-
-    assert done.state == "failed"
-    assert "polls in a row failed, for 2" in done.log
-    assert len(emulator.campaigns()) == emulator.journal.count(SENDS) == 1
-
-
-@both_ways
-def test_another_try_waits_on_and_creates_nothing(run: Run, emulator: Emulator, deferrable: bool) -> None:
     def send(context: Any) -> None:
         if context["ti"].try_number == 2:
             emulator.set_campaign_state("spring", "done")
 
-    done = run(lambda: create(deferrable=deferrable, timeout=600, retries=1, pre_execute=send))
+    connect(campaign_url="https://app.example.com/{guid}")
+    first = run(lambda: create(deferrable=deferrable, timeout=600))
 
+    assert "the wait timed out: campaign 'spring': sending (mailStatus 1)" in first.log
+    (created,) = emulator.campaigns()
+    pushed = [first.result.xcom(TASK, key=key) for key in ("mail_name", "id", "guid", "adopted", LINK_KEY)]
+    link = f"https://app.example.com/{created['guid']}"
+    assert (pushed, first.returned) == (["spring", created["id"], created["guid"], False, link], None)
+
+    emulator.set_campaign_state("spring", "removed")
+    done = run(lambda: create(deferrable=deferrable, timeout=600, retries=1, pre_execute=send))
     assert (done.state, done.tries) == ("success", 2)
     assert (done.returned["adopted"], done.returned["id"]) == (True, None)
-    assert len(emulator.campaigns()) == emulator.journal.count(SENDS) == 1
+    assert emulator.journal.count(SENDS) == 2
+
+
+# --- the sensor ---
+
+
+def wait(way: str, **arguments: Any) -> MailCampaignSensor:
+    given = {"task_id": TASK, "mail_name": "spring", "poke_interval": 50, "timeout": 86_400, "retries": 2}
+    return MailCampaignSensor(**given | WAYS[way] | arguments)
+
+
+@pytest.mark.parametrize("soft_fail", [False, True])
+@pytest.mark.parametrize(("way", "state"), [("poke", "failed"), ("reschedule", "draft"), ("deferrable", "draft")])
+def test_will_not_be_sent(run: Run, emulator: Emulator, way: str, state: Any, soft_fail: bool) -> None:
+    emulator.add_campaign("spring", state=state)
+    done = run(lambda: wait(way, soft_fail=soft_fail))
+    assert (done.state, done.tries) == ("skipped" if soft_fail else "failed", 1)
+    assert soft_fail or "campaign 'spring'" in done.log
+
+
+@repeating
+@pytest.mark.parametrize("days", [0, 2])
+def test_a_scheduled_campaign_by_the_clock_of_the_service(run: Run, emulator: Emulator, way: str, days: int) -> None:
+    """`make demo-ui` moves that clock: by ours the send time is in two days."""
+    emulator.settings.scheduled_status = -1
+    emulator.settings.sending_seconds = 60.0
+    emulator.clock.advance(days=days)
+    soon = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(days=days, seconds=300)
+    emulator.add_campaign("spring", state="scheduled", send_date=soon)
+
+    assert run(lambda: wait(way, timeout=3600)).state == "success"
+
+    if way == "deferrable":
+        first, *others = (entry["virtual_ms"] / 1000 for entry in emulator.journal.entries(GETS))
+        assert first < soon.timestamp() <= min(others)
+
+
+def test_a_sensor_that_fails_silently_polls_again(run: Run, emulator: Emulator) -> None:
+    emulator.add_campaign("spring")
+    # So long a pause is not waited for: each poll is one request.
+    emulator.faults.add("too_many_requests", GETS, count=3, retry_after=999)
+    done = run(lambda: wait("poke", poll_error_timeout=0, silent_fail=True))
+    assert (done.state, done.tries) == ("success", 1)
+    assert "Sensor poke failed" in done.log
+
+
+# --- rescheduled: every poll is another process ---
+
+
+class Rescheduled:
+    """A sensor whose polls are processes of their own; what Airflow gives each of them is its context."""
+
+    def __init__(self, has_store: bool) -> None:
+        self._store = StateStore() if has_store else None
+        self.ti = SimpleNamespace(task_id=TASK, try_number=1, xcom_push=lambda **_: None)
+        self.polls = 0
+
+    def poll(self) -> bool | PokeReturnValue:
+        context: Any = {"ti": self.ti, "task_reschedule_count": self.polls}
+        if self._store is not None:
+            context["task_state_store"] = self._store
+        self.polls += 1
+        sensor = wait("reschedule")
+        try:
+            return sensor.poke(context)
+        finally:
+            if "hook" in vars(sensor):
+                sensor.hook.close()
+
+
+@pytest.mark.parametrize("has_store", [pytest.param(True, marks=remembers), False])
+def test_rejections_after_the_first_poll_are_tolerated(emulator: Emulator, connect: Connect, has_store: bool) -> None:
+    emulator.add_campaign("spring", state="sending")
+    sensor = Rescheduled(has_store)
+    assert sensor.poll() is False
+    emulator.settings.api_key = "the new key"
+    assert [sensor.poll() for _ in range(10)] == [False] * 10
+    with pytest.raises(AirflowFailException, match="rejected the credentials"):
+        Rescheduled(has_store).poll()
+    connect(password="the new key")
+    emulator.set_campaign_state("spring", "done")
+    assert isinstance(sensor.poll(), PokeReturnValue)
+
+
+@remembers
+def test_with_stored_state_a_removed_campaign_is_noticed(emulator: Emulator, clock: Clock) -> None:
+    emulator.add_campaign("spring", state="sending")
+    sensor = Rescheduled(has_store=True)
+    sensor.poll()
+    emulator.set_campaign_state("spring", "removed")
+    assert sensor.poll() is False
+    clock.sleep(301)
+    with pytest.raises(AirflowFailException, match="has disappeared"):
+        sensor.poll()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_provider_mail._task.arguments import from_file
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail._task.mixin import from_file
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
@@ -57,14 +55,6 @@ def test_the_file_is_mailed_or_stored(run: Run, dag: DAG, emulator: Emulator, cr
     assert [(stored["name"], stored["content"]) for stored in emulator.templates()] == [("hello.html", TEXT)]
 
 
-def test_of_mapped_tasks(run_in_airflow: Run, dag: DAG, emulator: Emulator) -> None:
-    given = {name: value for name, value in CAMPAIGN.items() if name not in ("mail_name", "content")}
-    with dag:
-        MailCreateCampaignOperator.partial(task_id="task", **given).expand(content=NAMES[:2])
-    assert run_in_airflow(dag).result.state == "success"
-    assert [entry["body"]["content"] for entry in emulator.journal.entries("campaign/mail/sends")] == [TEXT] * 2
-
-
 def test_a_name_of_another_task_in_a_message_or_of_no_file(run: Run, dag: DAG, emulator: Emulator) -> None:
     with dag:
         name = task(lambda: "newsletter.html", task_id="name")()
@@ -84,8 +74,6 @@ def test_a_name_of_another_task_in_a_message_or_of_no_file(run: Run, dag: DAG, e
     assert emulator.journal.count() == 0
 
 
-@pytest.mark.parametrize(
-    "content", [None, "", "<p>a.html</p>", "Look at\na.html", "{{ params.name }}.html", "a.pdf", ["a.html"]]
-)
-def test_what_is_no_name_of_a_file(content: Any) -> None:
-    assert from_file(content) == content
+def test_what_is_no_name_of_a_file() -> None:
+    for content in (None, "", "<p>a.html</p>", "Look at\na.html", "{{ params.name }}.html", "a.pdf", ["a.html"]):
+        assert from_file(content) == content

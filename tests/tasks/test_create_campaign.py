@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,13 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from mail_emulator import Emulator
+from tests.support.creation import RECORD_KEY, StateStore, creation_record
+from tests.support.dags import AIRFLOW_VERSION
+from tests.support.tries import MortalStore
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import AT_ONCE, campaign, clears_faults, remembers
 
-SENDS = "campaign/mail/sends"
+SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
 DAY = 86_400
 DOCUMENT = base64.b64encode(b"%PDF").decode()
 
@@ -39,32 +43,26 @@ def test_what_the_service_is_asked_to_create(run: Run, new_dag: Callable[..., DA
     """Nothing that was not given; what other tasks return; templates in all that may have them."""
     with new_dag(params={"day": "2030-03-01"}) as dag:
         nothing, lists = task(lambda: "", task_id="nothing"), task(lambda: ["newsletter", "vip"], task_id="lists")
-        create(mail_name="plain", subject=nothing(), content=None, allow_blank=True)
         create(
-            task_id="templated",
             mail_name="spring {{ params.day }}",
             send_date="{{ params.day }}T09:30:00+02:00",
             send_list_names=lists(),
             repel_list_names=["{{ 'staff' }}"],
             attachment={"file_name": "{{ params.day }}.html", "file_data": DOCUMENT},
+            subject=nothing(),
+            content=None,
+            allow_blank=True,
         )
     done = run(dag)
 
-    assert done.result.state == "success", done.log
-    plain = {"mailName": "plain", "senderMail": "news@example.com", "sendListNames": ["newsletter"], "subject": ""}
-    templated = {
-        "mailName": "spring 2030-03-01",
-        "senderMail": "news@example.com",
-        "subject": "Hi",
-        "content": "<p>Hi</p>",
-        "sendDate": "2030-03-01T07:30:00Z",
-        "sendListNames": ["newsletter", "vip"],
-        "repelListNames": ["staff"],
+    (campaign,) = emulator.campaigns()
+    name = campaign["mailName"]
+    assert sends(emulator) == [{
+        "mailName": "spring 2030-03-01", "senderMail": "news@example.com", "subject": "",
+        "sendDate": "2030-03-01T07:30:00Z", "sendListNames": ["newsletter", "vip"], "repelListNames": ["staff"],
         "attachment": {"fileName": "2030-03-01.html", "fileData": DOCUMENT},
-    }
-    assert sorted(sends(emulator), key=lambda body: body["mailName"]) == [plain, templated]
-    (found,) = emulator.campaigns("plain")
-    created = {"mail_name": "plain", "id": found["id"], "guid": found["guid"], "adopted": False}
+    }]  # fmt: skip
+    created = {"mail_name": name, "id": campaign["id"], "guid": campaign["guid"], "adopted": False}
     assert done.returned == {**created, "incomplete": False, "sandbox": False}
     assert {key: done.result.xcom(TASK, key) for key in created} == created
 
@@ -98,38 +96,18 @@ def test_names_are_cut_between_characters_and_stay_different(dag_id: str) -> Non
 
 
 def test_no_two_task_instances_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({}, "d/t/r"),
-        ({"map_index": 1}, "d/t/r/1"),
-        ({"run_id": "r/1"}, ""),
-        ({"run_id": "r%2F1"}, ""),
-        ({"run_id": "r/1", "map_index": 1}, ""),
-        ({"dag_id": "d.t", "task_id": "t"}, "d.t/t/r"),
-        ({"dag_id": "d", "task_id": "t.t"}, "d/t.t/r"),
+    ids: list[dict[str, Any]] = [
+        *({}, {"map_index": 1}, {"dag_id": "d.t"}, {"task_id": "t.t"}),
+        *({"run_id": "r/1"}, {"run_id": "r%2F1"}, {"run_id": "r/1", "map_index": 1}),
     ]
-    names = [default_name(**ids) for ids, _ in cases]
-    assert [name for name, (_, expected) in zip(names, cases, strict=True) if expected not in ("", name)] == []
-    assert len(set(names)) == len(cases)
+    names = [default_name(**each) for each in ids]
+    assert names[:4] == ["d/t/r", "d/t/r/1", "d.t/t/r", "d/t.t/r"]
+    assert len(set(names)) == len(ids)
     monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", "production")
-    assert [default_name(**ids) for ids, _ in cases] == [f"production:{name}" for name in names]
+    assert [default_name(**each) for each in ids] == [f"production:{name}" for name in names]
 
 
 # --- once ---
-
-
-def test_a_second_try_adopts_what_the_first_created(run: Run, emulator: Emulator) -> None:
-    # The response is lost, and so are all after it until the task is tried again.
-    emulator.faults.add("close_after", SENDS)
-    emulator.faults.add("http_error_before", "campaign/mail/get", count=None, skip=1)
-
-    done = run(lambda: create(subject="Once", retries=1, retry_delay=0, pre_execute=clears_faults(emulator)))
-
-    assert (done.state, done.tries) == ("success", 2)
-    assert len(sends(emulator)) == 1
-    (campaign,) = emulator.campaigns()
-    assert (done.returned["adopted"], done.returned["id"], done.returned["guid"]) == (True, None, campaign["guid"])
-    assert done.returned["mail_name"] == f"{done.result.dag_id}/{TASK}/{done.result.run_id}"[:200]
-    assert "exists and is equal: adopted" in done.log
 
 
 def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator) -> None:
@@ -142,9 +120,7 @@ def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator
     done = run(lambda: create(**again, retries=2))
 
     assert (done.state, done.tries) == ("failed", 1)
-    assert "a campaign named 'weekly' exists and is equal, but is older than this run" in done.log
     assert 'such as mail_name="news {{ ds }}", or leave mail_name out' in done.log
-    assert "set adopt_older=True" in done.log
     assert run(lambda: create(**again, adopt_older=True)).returned["adopted"] is True
     assert emulator.campaign_recipients("weekly") == ["newsletter@example.com", "vip@example.com"]
     # Each run has a name of its own:
@@ -154,9 +130,7 @@ def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator
 
 
 @pytest.mark.parametrize(("days", "words"), [(0, "was sent"), (1, "is to be sent")])
-def test_of_runs_with_one_name_only_the_first_is_green(
-    run: Run, emulator: Emulator, new_dag: Callable[..., DAG], days: int, words: str
-) -> None:
+def test_of_runs_with_one_name_only_the_first_is_green(run: Run, emulator: Emulator, days: int, words: str) -> None:
     """Three runs made one campaign, and three of them were green.
 
     Clearing sets the run's start anew, and the service's clock is behind: the task knows its own all the same.
@@ -164,29 +138,14 @@ def test_of_runs_with_one_name_only_the_first_is_green(
     emulator.clock.advance(-3 * DAY)
     began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=1)
     send_date = emulator.clock.now() + datetime.timedelta(days=days) if days else None
-    dags = []
-    for _ in range(2):
-        with new_dag() as dag:
-            create(mail_name="weekly", send_date=send_date)
-        dags.append(dag)
 
-    first, other = [run(dag, logical_date=began) for dag in dags]
+    first, other = [run(lambda: create(mail_name="weekly", send_date=send_date), logical_date=began) for _ in range(2)]
 
     assert [first.state, other.state] == ["success", "failed"]
     assert f"exists and is equal, but was not created by this task: it {words}" in other.log
     assert first.result.clear_and_run(TASK).state == "success"
     assert first.result.xcom(TASK)["adopted"] is True
     assert len(sends(emulator)) == 1
-
-
-def removes(emulator: Emulator) -> Callable[[Any], None]:
-    """Return a ``pre_execute`` that removes the campaign before a task's second try."""
-    return lambda context: emulator.set_campaign_state("spring", "removed") if context["ti"].try_number == 2 else None
-
-
-def fails_once(context: Any, result: Any = None) -> None:
-    if context["ti"].try_number == 1:
-        raise RuntimeError("after the campaign was created")
 
 
 @remembers
@@ -207,22 +166,6 @@ def test_a_cleared_task_does_not_repeat_what_was_sent(
         assert done.result.clear_and_run(TASK).state == "success"
         assert done.result.xcom(TASK)["adopted"] is adopted
     assert len(sends(emulator)) == 2
-
-
-@pytest.mark.parametrize("is_removed", [False, True])
-def test_without_a_store_the_log_says_what_is_not_known(
-    run: Run, emulator: Emulator, caplog: pytest.LogCaptureFixture, is_removed: bool
-) -> None:
-    def pre_execute(context: Any) -> None:
-        context.pop("task_state_store", None)
-        if is_removed:
-            removes(emulator)(context)
-
-    done = run(lambda: create(mail_name="spring", pre_execute=pre_execute, post_execute=fails_once, **AT_ONCE))
-
-    assert (done.state, done.tries) == ("success", 2)
-    unknown = "so it is not known whether an earlier try created one under another name"
-    assert (unknown in caplog.text) is is_removed
 
 
 DAY_1 = datetime.datetime(2030, 1, 31, 9, tzinfo=datetime.UTC)
@@ -256,9 +199,8 @@ def test_when_a_run_began(
 
 
 def test_differences_and_past_send_dates_may_be_accepted(run: Run, emulator: Emulator) -> None:
-    past = {"mail_name": "late", "send_date": "2024-03-01T09:00:00Z"}
-    assert run(lambda: create(**past)).state == "failed"
-    assert run(lambda: create(**past, allow_past_send_date=True)).returned["adopted"] is False
+    past = {"mail_name": "late", "send_date": "2024-03-01T09:00:00Z", "allow_past_send_date": True}
+    assert run(lambda: create(**past)).returned["adopted"] is False
     assert emulator.campaign_recipients("late") == ["newsletter@example.com"]
 
     new: dict[str, Any] = {"subject": "New", "send_list_names": ["vip"], "reply_to": "reply@example.com"}
@@ -269,13 +211,122 @@ def test_differences_and_past_send_dates_may_be_accepted(run: Run, emulator: Emu
     assert len(sends(emulator)) == 1
 
 
-def test_the_sandbox_creates_and_remembers_nothing(run: Run, emulator: Emulator) -> None:
-    emulator.faults.add("task_check_failed", SENDS)
+# --- a campaign that the service keeps although creating it failed, see tests/api/test_kept_campaigns.py ---
 
-    done = run(lambda: create(sandbox_mode=True, wait_for_completion=True))
 
-    assert (done.returned["sandbox"], done.returned["adopted"]) == (True, False)
-    assert "nothing was created" in done.log
-    assert "was answered with code 500" not in done.log
-    assert {body["sandboxMode"] for body in sends(emulator)} == {True}
-    assert emulator.campaigns() == []
+@pytest.fixture
+def _kept(emulator: Emulator) -> None:
+    """The service keeps a campaign although creating it failed (code 500)."""
+    emulator.settings.kept_task_state = "scheduled"
+    emulator.faults.add("attachment_failed", SENDS)
+
+
+def create_with_attachment(**arguments: Any) -> MailCreateCampaignOperator:
+    return campaign(**{"attachment": {"file_name": "a.pdf", "file_data": "JVBERg=="}} | AT_ONCE | arguments)
+
+
+@pytest.mark.usefixtures("_kept")
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize("outcome", ["done", "failed"])
+def test_continued_with(run: Run, emulator: Emulator, deferrable: bool, outcome: Any) -> None:
+    emulator.settings.campaign_outcome = outcome
+
+    done = run(lambda: create_with_attachment(on_incomplete="keep", wait_for_completion=True, deferrable=deferrable))
+
+    assert (done.state, done.tries) == ("success" if outcome == "done" else "failed", 1)
+    assert "Continuing with incomplete campaign 'spring'" in done.log
+    assert len(emulator.campaigns()) == 1
+    assert done.result.xcom(TASK, "incomplete") is True
+    if outcome == "done":
+        assert (done.returned["incomplete"], done.returned["adopted"]) == (True, True)
+        assert done.returned["mail_stats"]["sent_count"] == 1
+
+
+@pytest.mark.usefixtures("_kept")
+@pytest.mark.parametrize("choice", ["fail", "cancel", "keep"])
+def test_a_try_that_ends_behind_code_500(run: Run, emulator: Emulator, choice: Any) -> None:
+    """The next try knows of the code, or there is no next try."""
+    emulator.faults.add("http_error_before", GETS, count=None, skip=1)
+    given = {"on_incomplete": choice, "wait_for_completion": choice == "keep", "deferrable": False}
+
+    done = run(lambda: create_with_attachment(pre_execute=clears_faults(emulator), **given))
+
+    assert emulator.journal.count(SENDS) == 1
+    if AIRFLOW_VERSION < (3, 3):
+        assert (done.state, done.tries) == ("failed", 1)
+        assert "It may have been kept incomplete: look at the service" in done.log
+        assert "the next try cannot know" in done.log
+    elif choice == "keep":
+        assert (done.state, done.tries, done.returned["incomplete"]) == ("success", 2, True)
+    else:
+        assert (done.state, done.tries) == ("failed", 2)
+        assert "an earlier try was answered with code 500" in done.log
+        assert (emulator.journal.count(CANCELS) > 0) == (choice == "cancel")
+    assert not emulator.campaigns()[0]["cancelled"]  # there was no send time to be ahead
+
+
+@pytest.mark.usefixtures("_kept")
+@remembers
+def test_clearing_does_not_adopt_an_incomplete_campaign(
+    run: Run, emulator: Emulator, new_dag: Callable[..., DAG]
+) -> None:
+    with new_dag() as dag:
+        create_with_attachment(on_incomplete="cancel", retries=0, send_date="2030-01-01T00:00:00Z")
+    done = run(dag)
+    assert emulator.campaigns()[0]["cancelled"]
+    assert done.result.clear_and_run(TASK).state == "failed"
+    assert emulator.journal.count(SENDS) == 1
+
+    emulator.set_campaign_state("spring", "removed")
+    for adopted in (False, True):
+        assert done.result.clear_and_run(TASK).state == "success"
+        found = done.result.xcom(TASK)
+        assert (found["adopted"], found["incomplete"]) == (adopted, False)
+    assert emulator.journal.count(SENDS) == 2
+
+
+RECORD = {"version": 3, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
+          "sends_at": None, "max_tries": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "own", "incomplete", "sent", "cleared"), [
+    (None, False, False, False, False),
+    (RECORD, False, False, False, False),
+    (RECORD | {"max_tries": 1}, False, False, False, True),
+    (RECORD | {"incomplete": True}, True, True, False, False),
+    (RECORD | {"attempted_at": 1.5}, True, False, False, False),
+    (RECORD | {"seen": True, "sends_at": 1.5}, True, False, True, False),
+    # What is not understood may mean anything.
+    ({"version": 4, "what": "a later version wrote"}, True, True, True, True),
+    ({"version": 3, "mail_name": "spring", "incomplete": False}, True, True, True, True),
+    ("spring", True, True, True, True),
+])  # fmt: skip
+def test_what_is_stored(record: Any, own: bool, incomplete: bool, sent: bool, cleared: bool) -> None:
+    store = StateStore()
+    if record is not None:
+        store.set(RECORD_KEY, record)
+    state = creation_record(store, try_number=2, max_tries=2)
+    known = (state.is_own, state.incomplete, state.was_sent(time.time()), state.cleared)
+    assert known == (own, incomplete, sent, cleared)
+
+
+@pytest.mark.usefixtures("_kept")
+@remembers
+@pytest.mark.parametrize("choice", ["fail", "cancel"])
+def test_a_store_that_cannot_be_written_prevents_nothing(
+    run: Run, emulator: Emulator, caplog: pytest.LogCaptureFixture, choice: Any
+) -> None:
+    store = MortalStore(None)
+    store.unavailable = range(100)
+
+    def break_store(context: Any) -> None:
+        context["task_state_store"] = store
+
+    done = run(
+        lambda: create_with_attachment(on_incomplete=choice, pre_execute=break_store, send_date="2030-01-01T00:00:00Z")
+    )
+
+    assert (done.state, done.tries, done.returned) == ("failed", 1, None)
+    assert "the next try will take campaign 'spring' for complete" in caplog.text
+    assert "the service kept the campaign 'spring'" in done.log
+    assert emulator.campaigns()[0]["cancelled"] == (choice == "cancel")

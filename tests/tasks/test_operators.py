@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,45 +23,37 @@ from tests.tasks.everything import OPERATORS, offered
 MERGED = {"sql_conn_id": "warehouse", "table": "mail_contacts", "manifest": "file:///tmp/contacts/1/manifest.json"}
 CAMPAIGN = {"sender_mail": "news@example.com", "send_list_names": ["friends"], "subject": "a", "content": "<p>a</p>"}
 TO_SQL = {"sql_conn_id": "warehouse"}
+OF_NAME, OF_LIST, OF_SENDER = {"mail_name": "a"}, {"list_name": "friends"}, {"sender_email": "new.example.com"}
+OF_CONTACT = {"contact_email": "ada@example.com"}
 _NEEDED: dict[str, dict[str, Any]] = {
-    "MailAddSenderOperator": {"sender_email": "new.example.com", "sender_type": 1},
-    "MailCampaignSensor": {"mail_name": "a"},
-    "MailCampaignStatsToSqlOperator": TO_SQL,
-    "MailCampaignsToSqlOperator": TO_SQL,
-    "MailContactsToSqlOperator": TO_SQL | {"list_name": "friends"},
-    "MailCancelCampaignOperator": {"mail_name": "a"},
-    "MailDeleteCampaignOperator": {"mail_name": "a"},
-    "MailCreateCampaignOperator": CAMPAIGN,
-    "MailCreateListOperator": {"list_name": "friends"},
+    **dict.fromkeys(("MailCampaignSensor", "MailCancelCampaignOperator", "MailDeleteCampaignOperator",
+                     "MailStatsSettledSensor"), OF_NAME),
+    **dict.fromkeys(("MailCampaignStatsToSqlOperator", "MailCampaignsToSqlOperator", "MailEventsReconcileOperator",
+                     "MailEventsToSqlOperator", "MailTransactionalStatsToSqlOperator"), TO_SQL),
+    **dict.fromkeys(("MailCreateCampaignOperator", "MailPreflightOperator"), CAMPAIGN),
+    **dict.fromkeys(("MailCreateListOperator", "MailDeleteListOperator"), OF_LIST),
+    **dict.fromkeys(("MailCreateStageTableOperator", "MailMergeStageTableOperator"), MERGED),
+    **dict.fromkeys(("MailDeleteContactOperator", "MailUpsertContactOperator"), OF_CONTACT),
+    **dict.fromkeys(("MailDeleteSenderOperator", "MailSenderSensor"), OF_SENDER),
+    "MailAddSenderOperator": OF_SENDER | {"sender_type": 1},
+    "MailContactsToSqlOperator": TO_SQL | OF_LIST,
     "MailCreateTemplateOperator": {
         "template_name": "a", "template_content": "<p></p>", "template_subject": "b"},
-    "MailDeleteContactOperator": {"contact_email": "ada@example.com"},
-    "MailDeleteListOperator": {"list_name": "friends"},
-    "MailDeleteSenderOperator": {"sender_email": "new.example.com"},
     "MailDeleteTemplateOperator": {"template_name": "a"},
-    "MailEventsReconcileOperator": TO_SQL,
-    "MailEventsToSqlOperator": TO_SQL,
     "MailInboxSensor": {},
     "MailImportContactsOperator": {"contacts": [{"email": "ada@example.com"}]},
-    "MailPreflightOperator": CAMPAIGN,
     "MailSaveWebhookOperator": {"trans_enable": False},
     "MailSendBatchOperator": {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
-    "MailSenderSensor": {"sender_email": "new.example.com"},
     "MailSendTestOperator": {"sender_mail": "news@example.com", "seed_list_names": ["staff"], "subject": "a",
                              "content": "<p>a</p>"},
     "MailSendOperator": {
         "sender_mail": "news@example.com", "to": "ada@example.com", "subject": "a", "content": "<p></p>"},
-    "MailStatsGateOperator": {"mail_name": "a", "max_hard_bounce": 0.02},
-    "MailStatsSettledSensor": {"mail_name": "a"},
+    "MailStatsGateOperator": OF_NAME | {"max_hard_bounce": 0.02},
     "ObjectStorageToMailContactsOperator": {"path": "file:///people.csv"},
     "SqlToMailBatchOperator": {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
     "MailCampaignsToObjectStorageOperator": {"path": "file:///tmp/campaigns"},
-    "MailContactsToObjectStorageOperator": {"path": "file:///tmp/contacts", "list_name": "friends"},
-    "MailCreateStageTableOperator": MERGED,
-    "MailMergeStageTableOperator": MERGED,
+    "MailContactsToObjectStorageOperator": OF_LIST | {"path": "file:///tmp/contacts"},
     "MailStatsToObjectStorageOperator": {"path": "file:///tmp/statistics"},
-    "MailTransactionalStatsToSqlOperator": TO_SQL,
-    "MailUpsertContactOperator": {"contact_email": "ada@example.com"},
     "MailVerifySenderOperator": {"from_domain": "new.example.com", "selector": "mail"},
     "SqlToMailContactsOperator": {"sql_conn_id": "crm", "sql": "SELECT 1"},
 }
@@ -94,7 +88,7 @@ UNTEMPLATED = {
 SERIALIZATION: Any = getattr(serialized_objects, "DagSerialization", None) or serialized_objects.SerializedDAG
 
 every_kind = pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.__name__)
-__all__ = ["NEEDED", "every_kind", "made", "offered"]
+__all__ = ["NEEDED", "constructor", "every_kind", "made", "offered"]
 
 
 def our_bases(kind: type[BaseOperator]) -> list[Any]:
@@ -108,6 +102,12 @@ def arguments(kind: type[BaseOperator]) -> dict[str, inspect.Parameter]:
         for name, parameter in inspect.signature(kind.__init__).parameters.items()
         if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     }
+
+
+def constructor(kind: type[BaseOperator]) -> Callable[..., None]:
+    """The ``__init__`` that declares its arguments."""
+    declaring = next(base for base in our_bases(kind) if "__init__" in vars(base))
+    return inspect.unwrap(declaring.__init__)
 
 
 def made(kind: type[BaseOperator], **given: Any) -> BaseOperator:
@@ -138,6 +138,17 @@ def test_arguments(kind: type[BaseOperator], monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(BaseHook, "get_connection", look_up)
     made(kind)
+
+
+@every_kind
+def test_each_argument_is_set_and_a_field_if_templated(kind: type[BaseOperator]) -> None:
+    init = constructor(kind)
+    types = {name: type_ for name, type_ in init.__annotations__.items() if name not in ("kwargs", "return")}
+    assert kind.template_fields == tuple(name for name, type_ in types.items() if "Templated[" in type_)
+    statements = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(init))))
+    calls = [node for node in statements if isinstance(node, ast.Call)]
+    (call,) = [call for call in calls if getattr(call.func, "attr", None) == "set_arguments"]
+    assert {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords} == {name: name for name in types}
 
 
 @every_kind

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,31 +26,17 @@ from tests.tasks.conftest import TASK, Run
     [
         (TaskProgress(0, 0.0, 100, rejected=0), "0 rows done, 0 of them rejected, 0 rows/s"),
         (TaskProgress(1500, 10.0), "1,500 rows done, 150 rows/s"),
-        (TaskProgress(1500, 10.0, 0), "1,500 rows done, 150 rows/s"),
-        (TaskProgress(25, 10.0, 100), "25 rows done, 2 rows/s, 25% of 100, about 30 s left"),
         (
             TaskProgress(60, 10.0, 100, earlier=50, rejected=4),
             "60 rows done, 50 of them in earlier tries, 4 of them rejected, 1 rows/s, 60% of 100, about 40 s left",
         ),
         (TaskProgress(120, 10.0, 100), "120 rows done, 12 rows/s, 100% of 100, about 0 s left"),
-        (TaskProgress(50, 10.0, 100, earlier=50), "50 rows done, 50 of them in earlier tries, 0 rows/s"),
         (TaskProgress(5, 10.0, beside="2 pushes"), "2 pushes, 5 rows done, 0 rows/s"),
     ],
     ids=str,
 )
 def test_a_line_shows_what_is_known(progress: TaskProgress, line: str) -> None:
     assert progress.line("rows") == line
-
-
-def test_a_record_leaves_out_what_is_not_known() -> None:
-    known = TaskProgress(25, 10.0, 100, rejected=1).record()
-    at = datetime.fromisoformat(known.pop("at"))
-    assert abs((datetime.now(UTC) - at).total_seconds()) < 60
-    assert known == {
-        **{"done": 25, "rejected": 1, "per_second": 2.5},
-        **{"total": 100, "share": 0.25, "seconds_left": 30},
-    }
-    assert TaskProgress(25, 10.0).record().keys() == {"done", "per_second", "at"}
 
 
 class FailingStore:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from mail_emulator import Emulator
-from tests.support.task_parts import RejectSpool
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
 from tests.tasks.loading import error_of, executed
 
@@ -69,9 +66,8 @@ def test_rejected_rows_go_to_table_and_file_also_of_a_failure(
 
     assert (done.state, done.tries) == ("failed", 1)
     reasons = "email is not an email address (3), email is empty (1); rows 2, 3, 5, 6"
-    assert f"4 of 6 rows were rejected: {reasons}." in done.log
-    assert f"They are kept in file://{path}, rejects" in done.log
-    assert "more than max_reject_fraction=0.0 allows; the other 2 rows were accepted" in done.log
+    ends = "That is more than max_reject_fraction=0.0 allows; the other 2 rows were accepted"
+    assert f"4 of 6 rows were rejected: {reasons}. They are kept in file://{path}, rejects. {ends}" in done.log
     bad = [*BAD, (6, "email", "is not an email address", ["čeněk", "陈"])]
     assert stored(any_crm) == bad
     assert set(any_crm.query("SELECT import_id FROM rejects")) == {(import_id(done),)}
@@ -84,8 +80,6 @@ def test_rejected_rows_go_to_table_and_file_also_of_a_failure(
     [
         (100, 29, 0.29, False),  # 0.29 * 100 is less than 29
         (100, 30, 0.29, True),
-        (3, 1, 1 / 3, False),
-        (200, 2, 0.005, True),
         (2, 2, 1, False),
         (200, 1, 0, True),
     ],
@@ -149,29 +143,14 @@ def test_a_further_try_replaces_the_rejected_rows(
     assert [record["row_number"] for record in written(path)] == [2]
 
 
-NAMES = ["id", "email", "name"]
-WIDTHS = [[1, "ada@example.com", "Ada"], [2, "bob@example.com"], [], [4, "dora@example.com", "Dora", "?"]]
-VALUES = [["ada@example.com", ""], ["b@example.com", "half a pair: \ud83d"], ["c@example.com", b"bytes"], ["x", 1]]
-
-
-@pytest.mark.parametrize(
-    ("columns", "names", "rows"),
-    [
-        ({"email": "email", "name": "name"}, NAMES, WIDTHS),
-        ({"id": "number", "email": "email", "name": "name"}, NAMES, WIDTHS),
-        (None, NAMES[1:], VALUES),
-        (None, NAMES[1:], [*VALUES[:3], ["bob@example.com", 10**5000]]),
-    ],
-    ids=["width of picked columns", "width of all columns", "values that are not text", "a number too long for text"],
-)
-def test_rows_that_cannot_be_sent_can_be_kept(
-    emulator: Emulator, tmp_path: Path, columns: Any, names: Any, rows: Any
-) -> None:
+@pytest.mark.parametrize("columns", [None, {"email": "email"}])
+def test_rows_that_cannot_be_sent_can_be_kept(emulator: Emulator, tmp_path: Path, columns: Any) -> None:
+    rows = [["ada@example.com", ""], ["half a pair: \ud83d", "B"], [b"bytes", "C"], [10**5000, "D"], ["e@example.com"]]
     path = tmp_path / "rejects.jsonl"
     arguments: dict[str, Any] = {"columns": columns, "rejects_path": str(path), "max_reject_fraction": 1}
-    task = MailImportContactsOperator(task_id=TASK, contacts=lambda: rows, column_names=names, **arguments)
-    assert executed(task)["rejected"] == 3
-    assert [record["row_number"] for record in written(path)] == [2, 3, 4]
+    names = ["email", "name"]
+    executed(MailImportContactsOperator(task_id=TASK, contacts=lambda: rows, column_names=names, **arguments))
+    assert [record["row_number"] for record in written(path)] == [2, 3, 4, 5]
     assert [contact["email"] for contact in emulator.contacts()] == ["ada@example.com"]
 
 
@@ -187,39 +166,15 @@ def test_old_rows_are_deleted_with_the_new_ones(run: Run, crm: SqlDatabase) -> N
     assert set(crm.query("SELECT row_number, import_id FROM rejects")) == kept
 
 
-def test_old_rows_stay_when_the_new_ones_cannot_be_stored(emulator: Emulator, crm: SqlDatabase) -> None:
-    customers(crm)
-    executed(imported(**ALL))
-    crm.execute("UPDATE rejects SET rejected_at = '2020-01-01 00:00:00.000000+00:00'")
-    crm.execute("CREATE TRIGGER no BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, 'full'); END")
-    assert "table rejects" in error_of(lambda: imported(**ALL, keep_days=30))
-    assert stored(crm) == BAD
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_file_of_rejected_rows_is_its_owner_s_alone(tmp_path: Path, exists: bool) -> None:
-    path = tmp_path / "rejects.jsonl"
-    if exists:
-        path.write_text("from a version that left it to the umask\n" * 10)
-        path.chmod(0o644)
-    before = os.umask(0o022)
-    try:
-        with RejectSpool() as spool:
-            spool.add(Reject(row_number=1, field="email", reason="is empty", row=(None,)))
-            spool.write(f"file://{path}")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [record["row_number"] for record in written(path)] == [1]
-
-
-def test_the_summary_has_the_first_rows_of_very_many(tmp_path: Path) -> None:
-    """In whatever order they come. More than a megabyte is on disk, which only the private file shows."""
-    numbers = [*range(20_000, 0, -1)]
-    with RejectSpool() as spool:
-        for number in numbers:
-            spool.add(Reject(row_number=number, field="email", reason="is empty", row=(None, "x" * 50)))
-        assert spool._file._rolled
-        assert spool.summary() == "email is empty (20000); rows 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ..."
-        spool.write(str(tmp_path / "rejects.jsonl"))
-        assert [reject.row_number for reject in spool] == numbers
+def test_a_file_of_rejected_rows_is_its_owner_s_alone(emulator: Emulator, tmp_path: Path) -> None:
+    """Also one from a version that left it to the umask."""
+    for path in (tmp_path / "new.jsonl", tmp_path / "old.jsonl"):
+        if path.stem == "old":
+            path.write_text("a row\n" * 10)
+            path.chmod(0o644)
+        executed(
+            MailImportContactsOperator(
+                task_id=TASK, contacts=[{"email": ""}], max_reject_fraction=1, rejects_path=str(path)
+            )
+        )
+        assert (stat.S_IMODE(path.stat().st_mode), len(written(path))) == (0o600, 1)

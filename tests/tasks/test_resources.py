@@ -25,17 +25,6 @@ def shows(done: Done, text: str) -> bool:
     return text.lower() in (done.log + done.rendered()).lower()
 
 
-def test_a_contact(run: Run, emulator: Emulator) -> None:
-    emulator.add_list("friends")
-    email = {"contact_email": "{{ 'Ada' | lower }}@example.com"}
-    for _ in range(2):
-        done = run(new("UpsertContact", **email, name="Ada L.", list_name="friends"))
-        assert done.returned == {"sandbox": False}
-        assert not shows(done, "ada@")
-        assert not shows(done, "Ada L.")
-    assert [each["email"] for each in emulator.contacts("friends")] == ["ada@example.com"]
-
-
 def test_a_contact_is_not_called_none(run: Run, emulator: Emulator) -> None:
     for name in ("{{ none }}", "Dr. {{ none }}"):
         done = run(new("UpsertContact", **ADA, name=name))
@@ -58,11 +47,7 @@ def test_a_contact_is_erased_with_a_receipt(run: Run, emulator: Emulator) -> Non
 
 @pytest.mark.parametrize(
     ("stored", "given"),
-    [
-        ("ada@münchen.de", "ada@mu\u0308nchen.de "),
-        ("ada@münchen.de", "ada@xn--mnchen-3ya.de"),
-        ("ada@xn--mnchen-3ya.de", "ada@münchen.de"),
-    ],
+    [("ada@münchen.de", "ada@mu\u0308nchen.de "), ("ada@xn--mnchen-3ya.de", "ada@münchen.de")],
 )
 def test_a_contact_is_erased_in_every_spelling(run: Run, emulator: Emulator, stored: str, given: str) -> None:
     emulator.add_contact(stored)
@@ -85,50 +70,33 @@ def test_a_contact_that_is_still_there_is_no_receipt(run: Run, emulator: Emulato
     assert (done.state, "still returns it" in done.log) == ("failed", True)
 
 
-def test_a_list(run: Run, emulator: Emulator) -> None:
-    run(new("CreateList", list_name="friends {{ 1 + 1 }}", list_description="of {{ dag.owner }}"))
-    assert [(found["name"], found["description"]) for found in emulator.lists()] == [("friends 2", "of airflow")]
-    done = run(new("DeleteList", list_name="friends", ignore_if_missing=False, retries=2))
-    assert (done.state, done.tries, "no resource of that name" in done.log) == ("failed", 1, True)
-    name = {"list_name": "friends 2"}
-    for deleted in (True, False):
-        assert run(new("DeleteList", **name)).returned == name | {"deleted": deleted, "sandbox": False}
-
-
 def test_a_template_from_a_file(run: Run, emulator: Emulator, tmp_path: Path, new_dag: Any) -> None:
     file = tmp_path / "hello.html"
     file.write_text("<p>{{ ds_nodash[:0] }}Hello {% raw %}{{name}}{% endraw %}</p>")
-    subject = "Hello {% raw %}{{name}}{% endraw %}"
 
     def dag(**options: Any) -> DAG:
         with new_dag(template_searchpath=[str(tmp_path)]) as dag:
-            template = {"template_content": "hello.html", "template_subject": subject, "editor_type": "CLASSIC"}
+            template = {"template_content": "hello.html", "template_subject": "Hi", "editor_type": "CLASSIC"}
             new("CreateTemplate", template_name="hello", **template, **options)()
         return dag
 
     assert run(dag()).returned == {"template_name": "hello", "created": True, "sandbox": False}
-    (stored,) = emulator.templates()
-    assert (stored["content"], stored["subject"]) == ("<p>Hello {{name}}</p>", "Hello {{name}}")
+    assert [row["content"] for row in emulator.templates()] == ["<p>Hello {{name}}</p>"]
     file.write_text("<p>Hi</p>")
     assert "differs in template_content: set replace=True to store this one" in run(dag()).log
     assert run(dag(replace=True)).returned["created"]
     assert [row["content"] for row in emulator.templates()] == ["<p>Hi</p>"]
-    done = run(new("DeleteTemplate", template_name="hello"))
-    assert done.returned == {"template_name": "hello", "deleted": True, "sandbox": False}
-    assert emulator.templates() == []
 
 
 def test_a_sender(run: Run, emulator: Emulator) -> None:
     domain = {"sender_email": "new.example.com"}
-    done = run(new("AddSender", **domain, sender_type=1))
-    assert done.returned == domain | {"sender_type": "1", "created": True, "sandbox": False}
+    run(new("AddSender", **domain, sender_type=1))
     verify = {"from_domain": "new.example.com", "selector": "mail"}
     assert "is not valid: check its DNS entries for MX, SPF, DKIM, DMARC" in run(new("VerifySender", **verify)).log
     assert run(new("VerifySender", **verify, fail_if_invalid=False)).returned["valid"] is False
     emulator.set_dns("new.example.com", selector="mail")
     checks = ("valid", "good_mx", "good_spf", "good_dkim", "good_dmarc")
     assert run(new("VerifySender", **verify)).returned == dict.fromkeys(checks, True)
-    assert run(new("DeleteSender", **domain)).returned == domain | {"deleted": True, "sandbox": False}
 
 
 def test_the_webhook_configuration(run: Run, emulator: Emulator) -> None:

@@ -17,7 +17,7 @@ from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Connect, Run
-from tests.tasks.sensing import REPEATING, WAYS, every_way, repeating
+from tests.tasks.sensing import REPEATING, WAYS, repeating
 from tests.tasks.triggering import steady_clock  # noqa: F401
 
 SENT = datetime.now(UTC).replace(microsecond=0)
@@ -97,20 +97,6 @@ def needs_state(kind: str, way: str) -> None:
 
 
 @every_kind
-@every_way
-def test_reached_already(run: Run, emulator: Emulator, kind: str, way: str) -> None:
-    needs_state(kind, way)
-    AWAITED[kind].reach(emulator)
-
-    done = run(lambda: wait(kind, way))
-
-    assert (done.state, done.tries, done.returned) == ("success", 1, AWAITED[kind].result)
-    # The first poll in the triggerer comes sooner than the interval: it is no observation.
-    polls = AWAITED[kind].observations + (way == "deferrable" and kind == "stats")
-    assert emulator.journal.count(AWAITED[kind].operation) == polls
-
-
-@every_kind
 @repeating
 def test_reached_at_last(run: Run, emulator: Emulator, kind: str, way: str) -> None:
     needs_state(kind, way)
@@ -152,39 +138,6 @@ def test_a_rejected_key_fails_at_once(run: Run, emulator: Emulator, connect: Con
 
 
 @in_all_ways
-def test_a_key_may_be_exchanged_meanwhile(run: Run, emulator: Emulator, connect: Connect, kind: str, way: str) -> None:
-    needs_state(kind, way)
-    awaited = AWAITED[kind]
-
-    def exchange() -> None:
-        emulator.settings.api_key = "the new key"
-        awaited.reach(emulator)
-
-    with (
-        at_request(emulator, awaited.operation, 2, exchange),
-        at_request(emulator, awaited.operation, 4, lambda: connect(password="the new key")),
-    ):
-        done = run(lambda: wait(kind, way))
-
-    assert (done.state, done.tries) == ("success", 1)
-    auths = [entry["auth"] for entry in emulator.journal.entries()]
-    assert auths[:5] == [*["api_key"] * 2, *["invalid"] * 2, "api_key"]
-
-
-@in_all_ways
-def test_polls_that_fail_end_no_wait(run: Run, emulator: Emulator, kind: str, way: str) -> None:
-    needs_state(kind, way)
-    AWAITED[kind].reach(emulator)
-    # One poll is up to five requests.
-    emulator.faults.add("code_before", AWAITED[kind].operation, count=6)
-
-    done = run(lambda: wait(kind, way, poll_error_timeout=600))
-
-    assert (done.state, done.tries) == ("success", 1)
-    assert "poll failed (1 in a row; the wait ends after 600 s of failed polls)" in done.log
-
-
-@in_all_ways
 def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, kind: str, way: str) -> None:
     needs_state("stats", way)  # to count them
     AWAITED[kind].reach(emulator)
@@ -196,16 +149,3 @@ def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, 
 
     assert (done.state, done.tries) == ("success", 2)
     assert "connection 'mail_default': 3 polls in a row failed" in done.log
-
-
-@in_all_ways
-def test_there_is_nothing_to_wait_for_in_sandbox_mode(
-    run: Run, emulator: Emulator, connect: Connect, kind: str, way: str
-) -> None:
-    connect(sandbox=True)
-
-    done = run(lambda: wait(kind, way))
-
-    assert (done.state, done.returned) == ("success", {})
-    assert f"Sandbox: there is no {'sender' if kind == 'sender' else 'campaign'} '" in done.log
-    assert emulator.journal.count() == 1

@@ -38,7 +38,6 @@ def test_two_hundred_waits_share_one_request(emulator: Emulator, monkeypatch: py
     closed = note_closed(monkeypatch)
     emulator.add_campaigns(200, prefix="c", first_day=day(29), per_day=20)
     names = [campaign["mailName"] for campaign in emulator.campaigns()]
-
     found = events(*(trigger(name, stable_checks=3) for name in names))
 
     assert [each["mail_stats"]["mail_name"] for each in found] == names

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task
 
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from mail_emulator import Emulator
@@ -68,29 +64,20 @@ def test_columns_are_mapped_and_others_left_out(run: Run, emulator: Emulator, an
     assert "hush" not in str(emulator.journal.entries(IMPORTS))
 
 
-# fmt: off
-WRONG = [
-    ({"columns": {}}, "columns: neither email nor phoneNumber is among the properties"),
-    ({"columns": {"email": "email", "name": "email"}}, "columns: duplicate properties: email"),
-    ({"sql": "SELECT email, name AS email FROM people"}, "columns: the source has more than one 'email'"),
-    ({"sql_conn_id": "odd"}, "sql_conn_id: connection 'odd' of type 'odd' has no hook"),
-    ({"rejects_table": "no table!"}, "rejects_table: `table` must be a name such as"),
-    ({"list_name": ""}, "list_name"),
-    ({"list_name": None, "list_description": "Lost"}, "list_description is used only when list_name is given"),
-    *(({"max_reject_fraction": share}, "max_reject_fraction: must be a number from 0 to 1")
-      for share in (1.5, float("nan"), "0.1")),
-    ({"max_in_flight": None}, "max_in_flight: must be a whole number, at least 1"),
-]
-# fmt: on
-
-
-@pytest.mark.parametrize(("arguments", "words"), WRONG)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"columns": {"email": "email", "name": "email"}}, "columns: duplicate properties: email"),
+        ({"sql": "SELECT email, name AS email FROM people"}, "columns: the source has more than one 'email'"),
+        ({"rejects_table": "no table!"}, "rejects_table: `table` must be a name such as"),
+        ({"list_name": None, "list_description": "Lost"}, "list_description is used only when list_name is given"),
+        ({"max_reject_fraction": float("nan")}, "max_reject_fraction: must be a number from 0 to 1"),
+    ],
+)
 def test_invalid_arguments_send_nothing(
-    failure: Any, emulator: Emulator, crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch, arguments: Any, words: str
+    failure: Any, emulator: Emulator, crm: SqlDatabase, arguments: Any, words: str
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ODD", '{"conn_type": "odd"}')
     people(crm)
-
     assert words in failure(lambda: imported(**{"sql": "SELECT * FROM people"} | arguments))
     assert emulator.journal.count(IMPORTS) == 0
 
@@ -105,60 +92,20 @@ def test_parameters_reach_the_driver_and_not_the_log(run: Run, emulator: Emulato
     assert "Lovelace" not in done.log
 
 
-def test_templates(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, crm: SqlDatabase, tmp_path: Path) -> None:
-    people(crm)
-    emulator.add_contact("ada@example.com", name="Old")
-    query = "SELECT email, name FROM {{ params.table }} WHERE name IS NOT NULL;  -- {{ ds_nodash }}\n"
-    (tmp_path / "query.sql").write_text(query)
-    with new_dag(template_searchpath=str(tmp_path), params={"table": "people", "list": "vip"}) as dag:
-        imported(
-            sql="query.sql",
-            columns=task(lambda: {"email": "email", "name": "name"}, task_id="mapping")(),
-            list_name="{{ params.list }}",
-            update_mode="{{ 'create_only' }}",
-            sql_conn_id="{{ 'crm' }}",
-            mail_conn_id="{{ 'mail_default' }}",
-            rejects_table="rejected_{{ params.list }}",
-            max_reject_fraction=0.5,
-        )
-
-    done = run(dag)
-
-    assert done.state == "success", done.log
-    assert [*contacts(emulator, "vip")] == ["čeněk@example.com"]
-    assert sorted(contact["name"] for contact in emulator.contacts()) == ["Old", "Čeněk 陈"]
-    assert crm.query("SELECT field, reason FROM rejected_vip") == [("email", "is empty")]
-
-
-def test_the_log_shows_progress(run: Run, emulator: Emulator, any_crm: SqlDatabase, clock: Clock) -> None:
-    people(any_crm, [(f"{number}@example.com", None, None) for number in range(1000)])
-    queries = [{"sql": "SELECT email FROM people -- all", "count_first": True}, {"sql": "SELECT email FROM people"}]
+def test_the_log_shows_progress(run: Run, emulator: Emulator, crm: SqlDatabase, clock: Clock) -> None:
+    people(crm, [(f"{number}@example.com", None, None) for number in range(1000)])
+    uncounted = {"sql": "SELECT email FROM people", "chunk_size": 250, "max_in_flight": 1}
     with at_every_request(emulator, IMPORTS, lambda _: clock.sleep(20)):
-        done = [run(lambda query=query: imported(**query, chunk_size=250, max_in_flight=1)) for query in queries]
-    counted, uncounted = (each.log for each in done)
-
-    lines = [line for line in counted.splitlines() if "rows done" in line]
+        logs = [run(lambda given=given: imported(**uncounted, **given)).log for given in ({"count_first": True}, {})]
+    lines = [next(line for line in log.splitlines() if "rows done" in line) for log in logs]
     assert re.search(r"\d+ rows done, 0 of them rejected, [\d,]+ rows/s, \d+% of 1,000, about \d+ s left", lines[0])
-    assert "rows done" in uncounted
-    assert "left" not in uncounted
-
-
-def test_a_query_that_cannot_be_counted_is_imported_too(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
-    crm.execute('CREATE TABLE people ("110" TEXT, "112" TEXT)')
-
-    done = run(lambda: imported(sql="PRAGMA table_info(people)", columns={"name": "phoneNumber"}, count_first=True))
-
-    assert done.state == "success"
-    assert "could not be counted, so the log does not show the remaining time" in done.log
-    assert {contact["phoneNumber"] for contact in emulator.contacts("all")} == {"110", "112"}
+    assert "left" not in lines[1]
 
 
 @pytest.mark.parametrize(
     ("addresses", "rows"),
     [
-        (["ann@x.com", "b@x.com", "c@x.com", "Ann@X.com"], "4"),
         (["Ann@x.com", "b@x.com", "c@x.com", "ann@x.com"], "1"),
-        (["Ann@x.com", "b@x.com", "ANN@x.com", "ANN@x.com"], "1"),
         (["ann@xn--mnchen-3ya.de", None, "c@x.com", "ann@münchen.de"], "4"),
         (["rene\u0301@x.com", "b@x.com", "ren\u00e9@x.com", "B@x.com"], "1, 4"),
         (["Ann@x.com", "ann@x.com.de", "Ann@x.com", "strasse@x.de", "straße@x.de", None, None], ""),
@@ -175,23 +122,3 @@ def test_an_address_that_is_spelled_in_two_ways_is_reported(
     assert ("Keep one spelling of each address" in done.log) == bool(rows)
     assert not rows or f"such as those of rows {rows}. Each" in done.log
     assert "ann@" not in done.log.lower()
-
-
-def test_a_time_that_python_does_not_have_rejects_its_row(
-    run: Run, emulator: Emulator, make_database: Callable[[str, str], SqlDatabase], tmp_path: Path
-) -> None:
-    make_database("postgres", "crm")
-    sql = (
-        "SELECT 'ada@example.com' AS email, TIMESTAMP '2026-01-02' AS since, NULL::date[] AS days "
-        "UNION ALL SELECT 'bob@example.com', 'infinity', NULL "
-        "UNION ALL SELECT 'cy@example.com', NULL, ARRAY[DATE '0044-03-15 BC']"
-    )
-    columns = {"email": "email", "since": "since", "days": "days"}
-    rejects = tmp_path / "rejects.jsonl"
-    done = run(lambda: imported(sql=sql, columns=columns, max_reject_fraction=0.7, rejects_path=str(rejects)))
-    assert done.state == "success"
-    assert set(contacts(emulator)) == {"ada@example.com"}
-    found = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert [(each["row_number"], each["field"]) for each in found] == [(2, "since"), (3, "days")]
-    assert "CAST(column AS TEXT)" in found[0]["reason"]
-    assert "cast it to text" in found[1]["reason"]

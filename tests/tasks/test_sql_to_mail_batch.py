@@ -43,19 +43,15 @@ def test_every_row_becomes_a_message(run: Run, emulator: Emulator, any_crm: SqlD
         (2, "bob@example.com", None, "eve@example.com, zoe@example.com", "", None, 3, None),
     ]
     any_crm.execute("INSERT INTO carts", carts)
+    arguments = {
+        "sql": "SELECT * FROM carts ORDER BY id",
+        **{"to_column": "mail", "name_column": "who", "cc_column": "boss", "bcc_column": "file"},
+        "columns": {"who": "first", "item": "item", "price": "price", "due": "due"},
+        "template_name": "reminder",
+        "mail_params": {"first": "customer", "item": "your cart", "due": "soon"},
+    }
 
-    done = run(
-        lambda: SqlToMailBatchOperator(
-            task_id=TASK,
-            sql_conn_id="crm",
-            sql="SELECT * FROM carts ORDER BY id",
-            **{"to_column": "mail", "name_column": "who", "cc_column": "boss", "bcc_column": "file"},
-            columns={"who": "first", "item": "item", "price": "price", "due": "due"},
-            sender_mail="news@example.com",
-            template_name="reminder",
-            mail_params={"first": "customer", "item": "your cart", "due": "soon"},
-        )
-    )
+    done = run(lambda: mailing(**arguments, content=None, subject=None))
 
     (body,) = bodies(emulator)
     assert body["messageVersions"] == [
@@ -72,19 +68,17 @@ def test_every_row_becomes_a_message(run: Run, emulator: Emulator, any_crm: SqlD
             "params": {"price": "3"},
         },
     ]
-    assert [message["content"] for message in emulator.messages()] == [
-        "Dear Ada Lovelace, Engine: 12.5, 2026-01-31",
-        "Dear customer, your cart: 3, soon",
-    ]
     assert done.returned == batch_result(1, 5)
     assert "ada@" not in done.log
 
 
 def test_without_a_mapping_every_other_column_is_a_tag(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
-    sql = "SELECT 'ada@example.com' AS email, 'Ada' AS name, NULL AS phoneNumber, 7 AS n"
-    sql += " UNION ALL SELECT 'b@c.de', '', 1, 2"
+    sql = "SELECT 'ada@example.com' AS email, 'Ada' AS name, NULL AS phoneNumber, 7 AS n, 'eve@x.com' AS boss"
+    sql += " UNION ALL SELECT 'b@c.de', '', 1, 2, NULL"
 
-    assert run(lambda: mailing(sql=sql, name_column="name", on_unfilled_tag="warn")).state == "success"
+    assert (
+        run(lambda: mailing(sql=sql, name_column="name", cc_column="boss", on_unfilled_tag="warn")).state == "success"
+    )
 
     first, second = bodies(emulator)[0]["messageVersions"]
     assert (first["to"], first["params"]) == (
@@ -96,9 +90,6 @@ def test_without_a_mapping_every_other_column_is_a_tag(run: Run, emulator: Emula
 
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"to_column": "mail"}, "to_column: the query has no 'mail'; it has email, name"),
-    ({"to_column": ""}, "to_column: is empty"),
-    ({"name_column": "nick"}, "name_column: the query has no 'nick'"),
-    ({"cc_column": "boss"}, "cc_column: the query has no 'boss'"),
     ({"columns": {"nick": "name"}}, "columns: the query has no 'nick'; it has email, name"),
     ({"columns": {"name": "a", "email": "a"}}, "columns: duplicate tags: a"),
     ({"columns": "{{ 'name' }}"}, "columns: a dictionary is needed, such as columns="),
@@ -108,11 +99,7 @@ def test_without_a_mapping_every_other_column_is_a_tag(run: Run, emulator: Emula
     ({"sql": "SELECT 1 AS email"}, "sql: row 1, column 'email': Input should be a valid string"),
     ({"sql": "SELECT email, CASE id WHEN 17 THEN 'a@b.c, nobody' END AS boss FROM people", "cc_column": "boss"},
      "sql: row 18, column 'boss': is not an email address"),
-    ({"sql": "WITH RECURSIVE n(x, c) AS (SELECT 1, 'a@b.cc' UNION ALL SELECT x + 1, c || ',a@b.cc' FROM n "
-      "WHERE x < 21) SELECT 'ada@example.com' AS email, c FROM n WHERE x > 19", "bcc_column": "c"},
-     "sql: row 2, column 'c': List should have at most 20 items"),
     ({"sql": "SELECT email, 5 AS boss FROM people", "cc_column": "boss"}, "row 1, column 'boss': is of type int"),
-    ({"sql": "SELECT email, printf('%101d', 1) AS n FROM people", "name_column": "n"}, "row 1, column 'n'"),
     ({"sql": "SELECT email, x'00' AS photo FROM people"}, "sql: row 1, params.photo: is of type bytes"),
     ({"sql": "SELECT email, 9e999 AS rate FROM people"}, "sql: row 1, params.rate: is NaN or infinite"),
     ({"sql": "SELECT email, name AS full_name FROM people"},
@@ -132,26 +119,13 @@ def test_invalid_rows_and_arguments_send_nothing(
     assert emulator.journal.count(SENDS) == 0
 
 
-@pytest.mark.parametrize(("on_empty", "state"), [("error", "failed"), ("skip", "skipped"), ("continue", "success")])
-def test_no_row_at_all(run: Run, emulator: Emulator, crm: SqlDatabase, on_empty: str, state: str) -> None:
-    people(crm, 1)
-
-    done = run(lambda: mailing(sql="SELECT * FROM people WHERE id > 1", on_empty=on_empty))
-
-    assert done.state == state
-    assert "Ended early" not in done.log
-    assert emulator.journal.count(SENDS) == 0
-
-
-CHANGES = {
-    "one who was mailed is gone": "DELETE FROM people WHERE id = 7",
-    "all who were mailed are gone": "DELETE FROM people WHERE id < 20",
-    "everybody is gone": "DELETE FROM people",
-    "somebody comes before": "INSERT INTO people VALUES (-1, 'new@example.com', 'New')",
-    "a value has changed": "UPDATE people SET name = 'Else' WHERE id = 3",
-    "an address has changed": "UPDATE people SET email = 'else@example.com' WHERE id = 19",
-    "another order": "UPDATE people SET id = -id",
-}
+CHANGES = [
+    "DELETE FROM people WHERE id = 7",
+    "DELETE FROM people",
+    "INSERT INTO people VALUES (-1, 'new@example.com', 'New')",
+    "UPDATE people SET name = 'Else' WHERE id = 3",
+    "UPDATE people SET id = -id",
+]
 
 
 @remembers
@@ -168,8 +142,8 @@ def test_a_cleared_task_reads_the_rows_again(
     assert mailed(emulator) == everybody(range(20))
 
     any_crm.execute("CREATE TABLE kept AS SELECT * FROM people")
-    for change, statement in CHANGES.items():
-        any_crm.execute(statement)
+    for change in CHANGES:
+        any_crm.execute(change)
         errors.clear()
         assert done.result.clear_and_run(TASK).state == "failed", change
         words = "sql: these differ from what an earlier try began to send (20 recipients in 2 requests"
@@ -185,17 +159,6 @@ def test_a_cleared_task_reads_the_rows_again(
 
     assert mailed(emulator) == everybody(range(30), range(31, 45), range(50, 51))
     assert emulator.journal.count(SENDS) == 3 + 3
-
-
-def test_parameters_and_people_are_not_shown(run: Run, emulator: Emulator, any_crm: SqlDatabase) -> None:
-    people(any_crm, 3)
-    sql = f"SELECT email, name FROM people WHERE email = {any_crm.hook.placeholder}"
-
-    done = run(lambda: mailing(sql=sql, parameters=[address(1)]))
-
-    assert mailed(emulator) == {address(1): 1}
-    shown = done.log + done.rendered() + str(done.result.xcoms())
-    assert [text for text in (address(1), "Name 1") if text in shown] == []
 
 
 def test_memory_does_not_grow_with_the_rows() -> None:
@@ -228,8 +191,8 @@ def test_the_example(
     shop = make_database("sqlite", "shop")
     shop.execute("CREATE TABLE carts (id INTEGER, email TEXT, name TEXT, item TEXT, left_on TEXT)")
     today = str(datetime.datetime.now(datetime.UTC).date())
-    carts = [("Ada", "Engine", today), (None, "Key", today), ("Eve", "Cog", "2026-03-09")]
-    shop.execute("INSERT INTO carts", [(number, address(number), *cart) for number, cart in enumerate(carts, 1)])
+    carts = [(1, address(1), None, "Key", today), (2, address(2), "Eve", "Cog", "2026-03-09")]
+    shop.execute("INSERT INTO carts", carts)
     rows = "".join(f"{address(number)},N{number}\n" for number in range(150))
     (tmp_path / "customers.csv.gz").write_bytes(gzip.compress(f"mail,full_name\n{rows}nobody,\n".encode()))
 
@@ -238,7 +201,4 @@ def test_the_example(
     assert done.result.state == "success", done.log
     assert emulator.contact_count("customers") == 150
     assert "nobody" in (tmp_path / "rejected.jsonl").read_text()
-    assert [(message["recipients"][0]["email"], message["content"]) for message in emulator.messages()] == [
-        (address(1), "Dear Ada, Engine"),
-        (address(2), "Dear customer, Key"),
-    ]
+    assert mailed(emulator, content="Dear customer, Key") == mailed(emulator) == {address(1): 1}

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Param, task
+from airflow.sdk import DAG, task
 
-from airflow_provider_mail.operators.lists import MailCreateListOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
@@ -26,20 +25,6 @@ from tests.tasks.test_everything import run_everything
 
 DAY = datetime.datetime(2026, 3, 10, 9, tzinfo=datetime.UTC)
 HAS_STORE = AIRFLOW_VERSION >= (3, 3)
-
-
-def passes_values_on() -> None:
-    @task(multiple_outputs=True)
-    def first(ti: Any = None) -> dict[str, Any]:
-        ti.xcom_push("pushed", {"day": DAY, "pair": (1, 2)})
-        return {"number": 7, "texts": ["a", "b"]}
-
-    @task
-    def second(number: int, texts: list[str], ti: Any = None) -> list[Any]:
-        return [number, texts, str(ti.xcom_pull(task_ids="first", key="pushed")), ti.xcom_pull(task_ids="nobody")]
-
-    values = first()
-    second(values["number"], values["texts"])
 
 
 def retries_until_it_succeeds() -> None:
@@ -73,50 +58,9 @@ def fails_and_skips() -> None:
         after >> ends(None, task_id=f"at_last_{name}", trigger_rule="all_done")()
 
 
-def calls_back() -> None:
-    def note(name: str) -> Callable[[Any], None]:
-        return lambda context: context["ti"].xcom_push(f"{name} {context['ti'].try_number}", name)
-
-    kinds = {f"on_{kind}_callback": note(kind) for kind in ("execute", "success", "failure", "retry", "skipped")}
-    for name, error in (("succeeds", None), ("fails", LookupError), ("skips", AirflowSkipException)):
-        ends(error, task_id=name, **kinds)()
-
-
-def renders() -> None:
-    @task
-    def words() -> dict[str, str]:
-        return {"name": "spring", "password": "planted"}
-
-    @task(templates_dict={"all": "{{ ds }} {{ data_interval_start }} {{ data_interval_end }} {{ dag_run.conf }}"})
-    def rendered(templates_dict: Any = None, params: Any = None) -> list[Any]:
-        return [templates_dict, dict(params)]
-
-    name = "{{ ds_nodash }} {{ params.where }} {{ dag_run.conf['what'] }} {{ var.value.color }}"
-    MailCreateListOperator(task_id="create", list_name=name, list_description=words()["name"])
-    nothing = "{{ ti.xcom_pull(task_ids='words') and [] }}"
-    MailSendBatchOperator(task_id="send", messages=nothing, on_empty="skip", **HELLO)
-    rendered()
-
-
 def waits_deferred() -> None:
     for name in ("done", "failed", "nobody"):
         MailCampaignSensor(task_id=name, mail_name=name, timeout=60, deferrable=True, poke_interval=20, **AT_ONCE)
-
-
-def reschedules() -> None:
-    looks: list[Any] = []
-    waits: dict[str, Any] = {"mode": "reschedule", "poke_interval": 20}
-
-    @task.sensor(timeout=600, **waits)
-    def third_look() -> bool:
-        looks.append(1)
-        return len(looks) > 2
-
-    @task.sensor(timeout=50, **waits, **AT_ONCE)
-    def never() -> bool:
-        return False
-
-    third_look(), never(), never.override(task_id="never_mind", soft_fail=True)()
 
 
 def keeps_state() -> None:
@@ -135,13 +79,9 @@ def keeps_state() -> None:
 
 
 CASES: list[Any] = [
-    passes_values_on,
     retries_until_it_succeeds,
     fails_and_skips,
-    calls_back,
-    renders,
     waits_deferred,
-    pytest.param(reschedules, marks=pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="`dag.test()` ends there")),
     pytest.param(keeps_state, marks=pytest.mark.skipif(not HAS_STORE, reason="needs the store of Airflow 3.3")),
 ]
 
@@ -166,11 +106,10 @@ def outcome(result: RunResult) -> dict[str, Any]:
 def test_both_end_alike(
     run: Run, run_in_airflow: Run, monkeypatch: pytest.MonkeyPatch, make: Callable[[], None]
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_VAR_COLOR", "blue")
     outcomes = []
     for runner in (run, run_in_airflow):
         # Airflow 3.1 keeps a DAG for the next one with its name.
-        with DAG(f"alike_{make.__name__}", schedule="@daily", params={"where": Param("shop", type="string")}) as dag:
+        with DAG(f"alike_{make.__name__}", schedule="@daily") as dag:
             make()
         with Emulator() as service:
             service.add_sender("news@example.com")
@@ -178,7 +117,7 @@ def test_both_end_alike(
             service.add_campaign("failed", state="failed")
             mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
             monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(mail))
-            outcomes.append(outcome(runner(dag, logical_date=DAY, conf={"what": "all"}).result))
+            outcomes.append(outcome(runner(dag, logical_date=DAY).result))
     assert outcomes[0] == outcomes[1]
 
 

@@ -15,8 +15,8 @@ from airflow_provider_mail.webhook.inbox import Inbox
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock, passes
-from tests.tasks.conftest import Connect, SqlDatabase
-from tests.tasks.inboxes import at_query, hanging, new_inbox, push
+from tests.tasks.conftest import Connect
+from tests.tasks.inboxes import at_query, hanging, push
 from tests.tasks.triggering import Event, event, events, running, steady_clock  # noqa: F401
 from tests.tasks.triggering import run as run_trigger
 
@@ -51,13 +51,7 @@ def is_sent(emulator: Emulator, inbox: Inbox) -> Callable[[], None]:
     return change
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_a_wait_ends_when_the_push_arrives(
-    emulator: Emulator, inbox: Inbox, clock: Clock, make_database: Any, monkeypatch: pytest.MonkeyPatch, database: str
-) -> None:
-    if database == "postgres":
-        inbox = new_inbox(make_database("postgres", "pushes"))
-        monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "pushes")
+def test_a_wait_ends_when_the_push_arrives(emulator: Emulator, inbox: Inbox, clock: Clock) -> None:
     began = time.time()
     clock.after(QUIET, is_sent(emulator, inbox))
     assert events(trigger())[0]["status"] == "complete"
@@ -126,16 +120,6 @@ def test_a_push_that_arrived_while_the_task_deferred(emulator: Emulator, inbox: 
     began = time.time()
     assert run_trigger(joins_late())["status"] == "complete"
     assert time.time() - began < 4 * QUIET
-
-
-def test_without_an_inbox_nothing_is_queried(
-    emulator: Emulator, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new_inbox(warehouse)
-    queries = at_query(monkeypatch, "newest")
-    emulator.add_campaign("spring")
-    assert events(trigger())[0]["status"] == "complete"
-    assert queries == []
 
 
 def test_an_inbox_is_queried_once_for_all_and_only_during_waits(

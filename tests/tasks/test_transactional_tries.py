@@ -18,7 +18,7 @@ from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import MailSendOperator
 from mail_emulator import Emulator
 from tests.support.changes import at_request, time_out_task
-from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.conftest import TASK, Run
 from tests.tasks.sending import (
     AT_ONCE,
     DAY,
@@ -62,31 +62,6 @@ def test_a_cleared_task_continues_after_a_rejection(run: Run, emulator: Emulator
 
 
 @remembers
-@pytest.mark.parametrize("choice", ["resend", "skip"])
-def test_after_an_unknown_outcome_the_user_decides(
-    run: Run, emulator: Emulator, new_dag: Callable[..., DAG], monkeypatch: pytest.MonkeyPatch, choice: str
-) -> None:
-    monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", "fail")
-    emulator.faults.add("close_after", SENDS, skip=1)
-    with new_dag() as dag:
-        batch(messages=letters(35), on_ambiguous="{{ var.value.on_ambiguous }}", **AT_ONCE)
-    done = run(dag)
-    assert (done.state, done.tries) == ("failed", 1)
-    lost = bodies(emulator)[1]["uniqueMsgID"]
-    assert f"request 1 (10 recipients, uniqueMsgID {lost}) got no clear response" in done.log
-    assert "on_ambiguous='resend'" in done.log
-    assert done.result.clear_and_run(TASK).state == "failed"
-    assert emulator.journal.count(SENDS) == 2
-
-    monkeypatch.setenv("AIRFLOW_VAR_ON_AMBIGUOUS", choice)
-    assert done.result.clear_and_run(TASK).state == "success"
-
-    twice = [range(10, 20)] if choice == "resend" else []
-    assert mailed(emulator) == everybody(range(35), *twice)
-    assert done.result.xcom(TASK) == (batch_result(4, 35) if choice == "resend" else batch_result(3, 25, 1, 10))
-
-
-@remembers
 def test_an_id_that_the_user_gave_proves_nothing(run: Run, emulator: Emulator) -> None:
     emulator.change_settings(duplicate_unique_msg_id_code=400)
     emulator.faults.add("close_before", SENDS, skip=1)
@@ -99,24 +74,6 @@ def test_an_id_that_the_user_gave_proves_nothing(run: Run, emulator: Emulator) -
     assert done.state == "failed"
     assert "was used before" in done.log
     assert mailed(emulator) == Counter(["x@example.com"])
-
-
-@remembers
-def test_a_service_out_of_reach_leaves_nobody_in_doubt(
-    run: Run, emulator: Emulator, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nowhere = {"conn_type": "mail", "host": "http://127.0.0.1:1", "password": "key"}
-    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(nowhere))
-
-    def second_try_connects(context: Any) -> None:
-        if context["ti"].try_number == 2:
-            connect()
-
-    done = run(lambda: batch(messages=letters(25), pre_execute=second_try_connects, **AT_ONCE))
-
-    assert (done.state, done.tries) == ("success", 2)
-    assert "cannot be reached: nothing listens there" in done.log
-    assert mailed(emulator) == everybody(range(25))
 
 
 # --- without a task state store, as below Airflow 3.3 ---

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import datetime
 import json
-import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -24,21 +21,16 @@ from airflow_provider_mail.transfers.mail_to_sql import (
     MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
 )
-from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
-from airflow_provider_mail.warehouse.read import stream_rows
+from airflow_provider_mail.warehouse.request import Coverage, MarkGone
 from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.support.processes import PATIENCE
-from tests.support.sampling import examples
 from tests.support.warehouses.fixtures import Standin
 from tests.tasks.conftest import Done, Run
-from tests.tasks.loading import delete, sql_hook
+from tests.tasks.loading import delete
 from tests.tasks.test_example_dags import example as example_dag
-from tests.warehouse.conftest import Warehouse
-from tests.warehouse.steps import CAMPAIGN_TABLE, STEPS, Service
-from tests.warehouse.steps import run as run_steps
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 
 pytestmark = pytest.mark.not_unit
@@ -106,45 +98,6 @@ def test_the_example_loads_the_list(warehouse: Standin, run: Run, emulator: Emul
     assert warehouse.query(f"SELECT part FROM {warehouse.schema}mail_loads") == [("newsletter",)]
 
 
-@pytest.mark.parametrize("kind", ["bigquery", "snowflake"])
-def test_the_example_with_parquet(kind: str, run: Run, emulator: Emulator, request: pytest.FixtureRequest) -> None:
-    warehouse: Standin = request.getfixturevalue(kind)
-    emulator.add_list("newsletter", count=50)
-    dag = example(kind)
-    dag.get_task("contacts").file_format = "parquet"
-    copy = dag.get_task("copy")
-    if kind == "bigquery":
-        copy.source_format = "PARQUET"
-    else:
-        copy.file_format, copy.session_parameters = "(TYPE = PARQUET)", {"TIMEZONE": "UTC"}
-    succeeds(run(dag))
-    assert people(warehouse) == in_service(emulator)
-
-
-def test_a_file_that_is_missing(
-    warehouse: Standin, run: Run, emulator: Emulator, request: pytest.FixtureRequest
-) -> None:
-    """Redshift itself notices; the others load what is there, and the merge notices."""
-    emulator.add_list("newsletter", count=50)
-    dag = example(warehouse.kind)
-
-    def lose_a_file(context: Any) -> None:
-        load_id = context["ti"].xcom_pull("contacts")["load_id"]
-        key = f"mail/contacts/{load_id}/part-00001.{dag.get_task('contacts').file_format}"
-        if warehouse.kind == "bigquery":
-            (warehouse.server.objects / "lake" / key).unlink()
-        else:
-            request.getfixturevalue("bucket").delete_object(Bucket="lake", Key=key)
-
-    dag.get_task("copy").pre_execute = lose_a_file
-    done = run(dag)
-    failed, message = "merge", "has 30 rows with 30 keys, and the load has 50"
-    if warehouse.kind == "redshift":
-        failed, message = "copy", "part-00001"
-    assert done.result.task(failed).state == "failed"
-    assert message in done.log
-
-
 # --- rows ---
 
 
@@ -197,58 +150,8 @@ def test_the_operators_that_load_rows(warehouse: Standin, run: Run, emulator: Em
     assert people(warehouse) == in_service(emulator)
 
 
-def test_rows_are_read(warehouse: Standin) -> None:
-    things = f"{warehouse.schema}things"
-    load(warehouse.hook, THINGS, things, [thing(THINGS, number, name=f"n{number}", ratio=0.5) for number in range(12)])
-    sql = f"SELECT number, name, ratio, size FROM {things} ORDER BY number"
-    with stream_rows(warehouse.hook, sql, size=5) as (names, batches):
-        assert [name.lower() for name in names] == ["number", "name", "ratio", "size"]
-        first, *others = batches
-    assert first[0] == (0, "n0", 0.5, None)
-    assert [len(batch) for batch in others] == [5, 2]
-
-
-# --- conflicts ---
-
-
 def of_a() -> dict[str, Any]:
     return {"covers": Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)}
-
-
-@pytest.mark.parametrize(
-    ("reason", "message", "transactions"),
-    [
-        ("", "", 4),
-        ("resourcesExceeded", "Resources exceeded during query execution: Not enough resources for planning", 1),
-        ("accessDenied", "Access Denied: Table mail:crm.things: Permission bigquery.tables.updateData denied", 1),
-    ],
-)
-def test_errors_of_bigquery(bigquery: Standin, reason: str, message: str, transactions: int) -> None:
-    """A load is repeated after the update of another, thrice; any other error fails it."""
-    from tests.support.warehouses.bigquery import Refused, concurrent_update
-
-    load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 1)], **of_a())
-    begun = 0
-
-    def before(sql: str) -> None:
-        nonlocal begun
-        if sql.startswith("BEGIN"):
-            begun += 1
-            if message:
-                raise Refused(reason, message)
-            if begun < transactions:
-                raise concurrent_update("crm.mail_load_lock")
-
-    bigquery.server.before = before
-    if message:
-        with pytest.raises(WarehouseError, match=message.partition(":")[0]):
-            load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 2)], **of_a())
-    else:
-        load(bigquery.hook, THINGS, "crm.things", [thing(THINGS, 2)], **of_a())
-    assert begun == transactions
-    numbers = bigquery.query("SELECT number FROM crm.things ORDER BY number")
-    assert numbers == ([(1,)] if message else [(1,), (2,)])
-    assert bigquery.query("SELECT 1 FROM information_schema.tables WHERE table_name LIKE '%stage%'") == []
 
 
 def at_once(count: int, load_once: Callable[[], object], conflict: str) -> None:
@@ -289,21 +192,3 @@ def test_loads_at_once(warehouse: Standin) -> None:
     assert warehouse.query(f"SELECT COUNT(*), COUNT(DISTINCT number) FROM {things}") == [(20, 20)]
     assert warehouse.query(f"SELECT COUNT(*) FROM {warehouse.schema}mail_loads") == [(1,)]
     assert not merges or len(merges) > 4
-
-
-class Connected(Warehouse):
-    """A stand-in behind the connection of its provider."""
-
-    def another(self) -> Connected:
-        return Connected(self.kind, sql_hook(self.hook.get_conn_id()))
-
-
-@given(steps=STEPS, late=st.randoms(use_true_random=False))
-@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_sequence_of_loads(redshift: Standin, steps: list[Any], late: random.Random) -> None:
-    """Those of the machine in `tests/machines/test_loading.py`; for them fakesnow takes minutes."""
-    warehouse = Connected("portable_duckdb", redshift.hook)
-    warehouse.load(CAMPAIGN_TABLE, [], covers=Service().read(0, 0).covers)
-    for table in ("things", "mail_loads"):
-        redshift.query(f"DELETE FROM {table} WHERE 1 = 1 RETURNING 1")
-    run_steps(warehouse, [step for step in steps if step[0] != "two at once"], late)

@@ -8,13 +8,12 @@ import traceback
 import pytest
 import structlog
 
-from airflow_provider_mail.api.errors import MailConnectError, MailError, MailRejectedError
+from airflow_provider_mail.api.errors import MailConnectError, MailRejectedError
 from airflow_provider_mail.version_compat import AirflowFailException
-from mail_emulator import Emulator
 from tests.support.operator_parts import AirflowErrors, errors_log, without_addresses
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.everything import OPERATORS
-from tests.tasks.sending import CAMPAIGN, change_retries
+from tests.tasks.sending import change_retries
 
 WRONG_KEY = (
     "connection 'mail_default': code 401: the service rejected the credentials: missing or invalid ApiKey. "
@@ -72,34 +71,6 @@ def test_the_cause_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     assert record.levelno == logging.DEBUG
     assert record.exc_info
     assert isinstance(record.exc_info[1], MailRejectedError)
-
-
-def test_an_error_with_a_cause_hides_it_too() -> None:
-    def fail() -> None:
-        try:
-            raise MailError("the service said so")
-        except MailError as error:
-            raise AirflowFailException(f"it failed: {error}") from error
-
-    with pytest.raises(AirflowFailException) as raised, AirflowErrors("mail_default"):
-        fail()
-    assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
-
-
-def test_errors_of_other_packages_pass_through() -> None:
-    with pytest.raises(KeyError, match="x"), AirflowErrors("mail_default"):
-        raise KeyError("x")
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("MailCreateCampaignOperator", SENDER), ("MailPreflightOperator", f"{SENDER} is not a sender of the account")],
-)
-def test_the_sender_is_named(run: Run, emulator: Emulator, errors: list[BaseException], kind: str, words: str) -> None:
-    emulator.add_list("newsletter")
-    done = run(lambda: OPERATORS[kind](task_id=TASK, **CAMPAIGN | {"sender_mail": SENDER}))
-    assert words in str(errors[-1])
-    assert words in done.log
 
 
 def test_other_addresses_are_cut_down() -> None:

@@ -81,7 +81,7 @@ WAYS = ("sqlite", PORTABLE[0], "snowflake", "redshift")
 """One for each way of loading: by a temporary table, by standard SQL, by MERGE, and by DELETE and INSERT."""
 
 TESTS = Path(__file__).parents[1]
-COPY, CAN_STREAM, REPLACE = (postgres_dialect, "_copy"), (postgres_dialect, "_can_stream"), (Portable, "_replace")
+COPY, CAN_STREAM, REPLACE = (postgres_dialect, "copy_blocks"), (postgres_dialect, "can_stream"), (Portable, "_replace")
 """Private functions that tests replace: where they are, and their names."""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
+from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.warehouse.load import Coverage, LoadResult
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, contact_row, contacts_history
 from tests.warehouse.conftest import Warehouse
@@ -23,9 +23,8 @@ def list_of(account: str, name: str = "news") -> dict[str, str]:
 
 def contact(of_list: Mapping[str, str], number: int, moment: datetime.datetime, name: Any = "x") -> tuple[Any, ...]:
     """A row of `CONTACTS`."""
-    found: Any = SimpleNamespace(id=f"c{number:02}", email=None, name=name, phone_number=None, properties={})
-    found.create_date = found.modify_time = found.create_user_id = found.other_fields = None
-    return contact_row(found, **of_list, observed_at=moment)
+    record = Contact.model_construct(id=f"c{number:02}", name=name, properties={})
+    return contact_row(record, **of_list, observed_at=moment)
 
 
 def read(

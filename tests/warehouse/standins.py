@@ -23,13 +23,11 @@ from airflow.providers.common.sql.hooks.sql import DbApiHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 from sqlglot import exp
 
-from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
 from airflow_provider_mail.warehouse.files import encode
 from airflow_provider_mail.warehouse.load import LoadResult, RemovalRule
-from airflow_provider_mail.warehouse.manifest import DataFile, Manifest
-from airflow_provider_mail.warehouse.merge import create_stage, merge_stage
-from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.task_run import TaskRun
+from airflow_provider_mail.warehouse.manifest import DataFile, Manifest, create_stage, merge_stage
+from airflow_provider_mail.warehouse.request import Coverage, MarkGone
+from airflow_provider_mail.warehouse.table import Table, TaskRun
 from tests.support.sampling import EVERYTHING
 from tests.warehouse.conftest import Psycopg3Hook, Warehouse
 

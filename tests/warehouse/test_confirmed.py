@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.errors import MailIncompleteError
-from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from airflow_provider_mail.warehouse.load import Coverage, LoadResult, MarkGone, RemovalRule
+from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from tests.warehouse.conftest import ALL, Warehouse

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.coverage import LOADS, loads_beside
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
+from airflow_provider_mail.warehouse.request import LOADS, loads_beside
 from airflow_provider_mail.warehouse.table import TableName
 from airflow_provider_mail.warehouse.tables.contacts import list_part
 from tests.warehouse.conftest import Warehouse

@@ -12,9 +12,8 @@ import pytest
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.warehouse import connection
-from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb
+from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb, one_process
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.file_lock import one_process
 from airflow_provider_mail.warehouse.load import LoadResult, load
 from tests.support.clock import Clock
 from tests.warehouse.conftest import Warehouse

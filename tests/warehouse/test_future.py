@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Coverage, MarkGone, database_time
+from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, LIST_READINGS
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.lists import at, read, recorded

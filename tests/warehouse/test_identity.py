@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.coverage import LOADS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import LoadResult
+from airflow_provider_mail.warehouse.request import LOADS
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.lists import read
 from tests.warehouse.tables import PLAIN, thing

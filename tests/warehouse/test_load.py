@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import datetime
 import gc
+import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail import warehouse as warehouse_package
+from airflow_provider_mail.warehouse import dialects
+from airflow_provider_mail.warehouse.dialects import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, LoadResult
 from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table
@@ -196,3 +202,24 @@ def test_windows_that_cannot_be(sqlite: Warehouse, window: dict[str, Any], messa
     with pytest.raises(ValueError, match=message):
         sqlite.load(THINGS, [], replace_where=window)
     assert len(sqlite.rows(THINGS)) == 1
+
+
+@pytest.mark.parametrize("kind", [*DIALECTS, "oracle"])
+def test_only_the_dialect_of_the_database_is_imported(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    package = f"{dialects.__name__}."
+    for name in [name for name in sys.modules if name.startswith(package)]:
+        monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(dialects, name.removeprefix(package))
+    for module in ("load", "read"):  # what everything loads and reads with
+        monkeypatch.delitem(sys.modules, f"{warehouse_package.__name__}.{module}", raising=False)
+        monkeypatch.delattr(warehouse_package, module, raising=False)
+        import_module(f"{warehouse_package.__name__}.{module}")
+    own = {path.partition(".")[0] for path in DIALECTS.values()} | {"portable"}
+
+    def imported() -> set[str]:
+        return {name for name in own if package + name in sys.modules}
+
+    assert imported() == set()
+    hook: Any = SimpleNamespace(conn_type=kind, dialect_name=kind)
+    dialect = dialects.dialect_of(hook)
+    assert imported() == {dialect.__module__.removeprefix(package)}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk.execution_time.context import set_current_context
 
-from airflow_provider_mail.warehouse.coverage import LOADS, Coverage, MarkGone
 from airflow_provider_mail.warehouse.load import LoadResult
+from airflow_provider_mail.warehouse.request import LOADS, Coverage, MarkGone
 from airflow_provider_mail.warehouse.table import LOAD_COLUMNS, Table
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.tables import LATER, MARKED, NOON, PLAIN, THINGS, thing

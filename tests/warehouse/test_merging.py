@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from airflow_provider_mail.warehouse.coverage import Coverage, MarkGone
-from airflow_provider_mail.warehouse.dialects.merging import stage_name
-from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
+from airflow_provider_mail.warehouse.dialects import DIALECTS, dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.manifest import TABLES
-from airflow_provider_mail.warehouse.request import LoadRequest
+from airflow_provider_mail.warehouse.request import Coverage, LoadRequest, MarkGone
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 from tests.support.sampling import EVERYTHING, examples
@@ -125,9 +124,13 @@ def dies_at(hook: Any, point: int) -> Any:
 # --- what the statements are ---
 
 
+MERGING = [kind for kind, path in DIALECTS.items() if path.startswith("warehouses.")]
+
+
 def sql_of(kind: str, table: Table = MARKED, name: str = "crm.things") -> Any:
     request = LoadRequest(table, TableName.parse(name), Source(()))
-    return MERGING[kind](request, stage_name(request.name, "1"), observed_at=NOON)
+    hook: Any = SimpleNamespace(conn_type=kind, dialect_name=kind)
+    return dialect_of(hook)(hook, request)
 
 
 @pytest.mark.parametrize("kind", MERGING)

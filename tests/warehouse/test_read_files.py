@@ -89,7 +89,7 @@ def test_half_a_surrogate_rejects_only_its_row() -> None:
     _, rows = read(b'{"email": "a@x.com", "name": "\\ud800"}\n{"email": "b@x.com"}\n', FileForm(file_format="jsonl"))
     checked = RowChecker(["email", "name"]).check(rows, 1)
     assert [(each.row_number, each.field, each.reason) for each in checked.rejects] == [
-        (1, "name", "holds half a surrogate pair, which is no text")
+        (1, "name", "holds half a surrogate pair, which is not text")
     ]
 
 

@@ -12,7 +12,7 @@ from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.rejects import REJECTS, reject_row
+from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_STATS,
     TRANSACTIONAL_STATS,

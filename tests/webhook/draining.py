@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.dead_letters import Replayed, replay
-from airflow_provider_mail.webhook.drain import Drained, EventTables, drain
+from airflow_provider_mail.webhook.drain import Drained, EventTables, Replayed, drain, replay
 from airflow_provider_mail.webhook.erasure import Erased, erase
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.warehouse.conftest import Warehouse

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from airflow_provider_mail.webhook.cached import MAX_THREADS
 from airflow_provider_mail.webhook.commits import STORE_SECONDS, WRITE_SECONDS, GroupCommit, NotStored, Overloaded
 from airflow_provider_mail.webhook.inbox import Push
-from airflow_provider_mail.webhook.threads import MAX_THREADS
 from tests.support.clock import StillClock
 from tests.support.processes import PATIENCE
 

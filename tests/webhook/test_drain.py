@@ -188,5 +188,9 @@ def test_drains_at_once_store_every_event_once(together: Drains, monkeypatch: py
     assert sum(result.stored.total() for result in results) == 300
     assert len({row["email"] for row in together.events()}) == len(together.events()) == 300
     # SQLite has no locks of rows: what the first three have taken, the fourth one drains, too.
-    assert [result.pushes for result in results] == [45, 4, 4, 4] if together.inbox.is_sqlite else [33, 4, 4, 4]
+    assert (
+        [result.pushes for result in results] == [45, 4, 4, 4]
+        if together.inbox.hook.conn_type == "sqlite"
+        else [33, 4, 4, 4]
+    )
     assert not together.inbox.waiting()

@@ -68,7 +68,7 @@ def test_while_nothing_can_be_stored_the_service_tries_again(
             assert await sender.get("/health", "/a/alive") == [200, 200]
             assert await sender.push() == 200
 
-    if problem.endswith("Postgres" if ready.is_sqlite else "SQLite"):
+    if problem.endswith("Postgres" if ready.hook.conn_type == "sqlite" else "SQLite"):
         pytest.skip("of the other database")
     asyncio.run(run())
     assert len(stored(ready)) == 1

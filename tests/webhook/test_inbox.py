@@ -59,7 +59,7 @@ def test_a_push_is_taken_until_it_is_finished(inbox: Inbox) -> None:
 
 
 def test_two_drains_of_postgres_take_different_pushes(inbox: Inbox) -> None:
-    if inbox.is_sqlite:
+    if inbox.hook.conn_type == "sqlite":
         pytest.skip("SQLite has no locks of rows")
     insert(inbox, push(b"a"), push(b"b"), push(b"c"))
     with closing(inbox.open()) as one, closing(inbox.open()) as other:
@@ -106,7 +106,7 @@ def test_retention_deletes_what_was_drained_earlier(inbox: Inbox) -> None:
 
 def test_a_stored_push_survives_a_crash_of_the_host(inbox: Inbox) -> None:
     with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
-        if inbox.is_sqlite:
+        if inbox.hook.conn_type == "sqlite":
             # The settings of SQLite are those of a connection. 2 is FULL: a commit waits for the disk.
             settings = [cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
             assert settings == ["wal", 2]
@@ -127,9 +127,9 @@ def test_a_stored_push_survives_a_crash_of_the_host(inbox: Inbox) -> None:
 def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
     insert(inbox, push(b"before"))
     (stored,) = take(inbox)
-    lock = "BEGIN IMMEDIATE" if inbox.is_sqlite else f"SELECT 1 FROM {inbox.table} FOR UPDATE NOWAIT"
+    lock = "BEGIN IMMEDIATE" if inbox.hook.conn_type == "sqlite" else f"SELECT 1 FROM {inbox.table} FOR UPDATE NOWAIT"
     with closing(inbox.open()) as one, closing(inbox.open()) as other:
-        if inbox.is_sqlite:
+        if inbox.hook.conn_type == "sqlite":
             other.execute("PRAGMA busy_timeout = 0")
 
         def change(body: bytes) -> bytes:

@@ -13,9 +13,8 @@ from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from starlette.testclient import TestClient
 
-from airflow_provider_mail.webhook.app import ReceiverApp
+from airflow_provider_mail.webhook.app import BODY_SECONDS, ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.receiver import BODY_SECONDS
 from airflow_provider_mail.webhook.tokens import new_token
 from tests.support.clock import StillClock
 from tests.support.receiver import HEADERS

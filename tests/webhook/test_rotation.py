@@ -68,7 +68,7 @@ def saved_digest(client: MailClient) -> str:
 
 def time_of_database(inbox: Inbox, seconds: float) -> str:
     """An expression for a time so many seconds from now."""
-    if inbox.is_sqlite:
+    if inbox.hook.conn_type == "sqlite":
         return f"strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', '{seconds} seconds')"
     return f"(clock_timestamp() + interval '{seconds} seconds')"
 
@@ -164,7 +164,7 @@ def test_one_rotation_runs_at_a_time(
 def test_a_rotation_that_loses_its_lock_ends_no_token(
     client: MailClient, rotate: Rotate, inbox: Inbox, tokens: Tokens, still_clock: StillClock
 ) -> None:
-    if inbox.is_sqlite:
+    if inbox.hook.conn_type == "sqlite":
         pytest.skip("SQLite locks a file")
     rotate()
     end = (

@@ -13,9 +13,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from airflow_provider_mail.__main__ import main
+from airflow_provider_mail._config import OPTIONS
 from airflow_provider_mail.webhook.app import ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.settings import OPTIONS
 from airflow_provider_mail.webhook.tokens import Tokens, new_token
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.receiving import Sender, execute
@@ -62,7 +62,7 @@ def error(capfd: pytest.CaptureFixture[str]) -> str:
     [
         ("inbox_conn_id", "", "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or"),
         ("inbox_conn_id", "nowhere", "nowhere"),
-        ("inbox_conn_id", "other_mail", "the inbox needs a Postgres or SQLite database"),
+        ("inbox_conn_id", "other_mail", "is not a database with a DbApiHook"),
         ("inbox_table", "a b", "`table` must be a name"),
         ("inbox_table", "x" * 60, "longer than 63 bytes"),
         ("receive_url", "airflow.example.com", "[mail] receive_url: must begin with https://"),

@@ -1,10 +1,11 @@
-"""The service's clock, derived from the ``Date`` headers of its responses. No I/O."""
+"""The service's clock, derived from the ``Date`` headers of its responses, and when the next request may be sent."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 RESOLUTION = 1.0
@@ -16,10 +17,8 @@ SLOW = 2.0
 MAX_OFFSET = 10 * 366 * 86_400.0
 """Seconds. A header that is further away from the local time (such as 1970) is ignored."""
 
-
-NEW_SECONDS = 15 * 60.0
-"""Seconds after its creation or send time during which the state of a campaign is not final: the specification does not
-say which state a new campaign shows."""
+_MAX_RETRY_AFTER = 1e9
+"""Seconds. Larger values of ``Retry-After``, such as infinity, are ignored."""
 
 
 class ServiceClock:
@@ -75,6 +74,10 @@ class ServiceClock:
         """Return the service's time as a datetime in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
+    def latest(self) -> datetime:
+        """Return the latest possible time of the service: it is known with a resolution of one second."""
+        return self.now() + timedelta(seconds=RESOLUTION)
+
 
 def http_date(text: str) -> datetime | None:
     """Parse the date of an HTTP header such as ``Date`` or ``Retry-After``; ``None`` when it is not a date."""
@@ -83,3 +86,54 @@ def http_date(text: str) -> datetime | None:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError, IndexError, TypeError):
         return None
+
+
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date; ``None`` when absent or unreadable.
+
+    :param headers: of the response, with lower-case names or case-insensitive.
+    """
+    value = headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        return _seconds_until(value)
+    return seconds if 0 <= seconds < _MAX_RETRY_AFTER else None
+
+
+def _seconds_until(date: str) -> float | None:
+    until = http_date(date)
+    return None if until is None else max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+class Throttle:
+    """Space the requests of one client evenly, and pause all of them after a 429, across threads and tasks.
+
+    :param per_second: maximum number of requests per second; ``None`` for no limit.
+    :param clock: returns monotonic seconds.
+    """
+
+    def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval = 1.0 / per_second if per_second else 0.0
+        self._clock = clock
+        self._next_slot = 0.0
+        self._paused_until = 0.0
+        self._lock = threading.Lock()
+
+    def reserve(self) -> float:
+        """Reserve the next slot and return the seconds to wait for it."""
+        with self._lock:
+            now = self._clock()
+            start = max(now, self._next_slot, self._paused_until)
+            self._next_slot = start + self._interval
+        return start - now
+
+    def pause(self, seconds: float) -> None:
+        """Pause all requests of this client."""
+        with self._lock:
+            self._paused_until = max(self._paused_until, self._clock() + seconds)
+
+    @property
+    def paused(self) -> bool:
+        """Whether all requests are paused now, even those with a slot."""
+        return self._clock() < self._paused_until

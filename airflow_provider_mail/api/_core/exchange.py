@@ -18,10 +18,9 @@ import msgspec
 from pydantic import SecretStr
 
 from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.clock import ServiceClock, Throttle
 from airflow_provider_mail.api._core.requests import Concurrent, Effect, Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
-from airflow_provider_mail.api._core.retry import Throttle
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -124,8 +123,6 @@ class Exchange:
 
     :param credentials_probe: a request that reads and that every valid credential may send.
     :param clock: returns monotonic seconds.
-    :param draw: returns a random number from 0 to 1.
-    :param on_request: called before each HTTP request. Default: nothing is called.
     """
 
     def __init__(
@@ -318,7 +315,6 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
 
     Do not chain httpx's error: it carries the request with its credentials.
 
-    :param operation: the path of the operation.
     :param late: the total time limit in seconds, if the request exceeded it.
     """
     error_type = type(error).__name__

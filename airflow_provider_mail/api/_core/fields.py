@@ -12,14 +12,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BeforeValidator,
-    JsonValue,
-    PlainSerializer,
-    StringConstraints,
-)
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, JsonValue, PlainSerializer, StringConstraints
 
 from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem
 from airflow_provider_mail.api._core.blank import is_blank
@@ -178,11 +171,15 @@ NewMailName = Annotated[MailName, StringConstraints(pattern=LINE_PATTERN)]
 TemplateName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
 """A template's name: at most 250 characters (the specification says "bytes/characters")."""
 
-DisplayName = Annotated[Line, _max_bytes(100)]
-"""The name of a recipient: at most 100 bytes."""
+MAX_DISPLAY_NAME_BYTES = 100
 
-SenderName = Annotated[Line, _max_bytes(200)]
-"""The display name of a sender in the batch form: at most 200 bytes."""
+DisplayName = Annotated[Line, _max_bytes(MAX_DISPLAY_NAME_BYTES)]
+"""The name of a recipient."""
+
+MAX_SENDER_NAME_BYTES = 200
+
+SenderName = Annotated[Line, _max_bytes(MAX_SENDER_NAME_BYTES)]
+"""The display name of a sender in the batch form."""
 
 Label = Annotated[str, AfterValidator(_alphanumeric), _max_bytes(100)]
 """A report label: at most 100 bytes, letters and digits only."""

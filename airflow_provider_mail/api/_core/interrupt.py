@@ -84,7 +84,6 @@ class Interrupt:
     def watching(self, connection: socket.socket) -> Iterator[None]:
         """Let :meth:`abort` shut down a connection while the ``with`` block runs.
 
-        :param connection: the connection that this thread waits for.
         :raises ConnectionAbortedError: after :meth:`abort`.
         """
         with self._lock:
@@ -118,7 +117,6 @@ def sleep(seconds: float) -> None:
 class Workers(Generic[T]):
     """Threads that send requests and stop within seconds after an error, a timeout or a kill.
 
-    :param name: prefix of the threads' names.
     :param interrupt: ends the work from outside. Default: a new one.
     """
 

@@ -34,7 +34,6 @@ _current: ContextVar[Transmission | None] = ContextVar("_current", default=None)
 class Transmission:
     """One attempt to send a request and to receive its response; use it in a ``with`` statement.
 
-    :param operation: the path of the operation, for errors.
     :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
     :param fresh: use a connection that no other request has used. On a used one, a second response to an earlier
         request looks like the response to this request. Required for writes, which would count as done.
@@ -55,11 +54,7 @@ class Transmission:
         return self._deadline is not None and time.monotonic() > self._deadline - 0.001
 
     def remaining(self, timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
-        """Return the seconds for the next step.
-
-        :param timeout: the maximum seconds of this step; ``None`` for no limit of its own.
-        :param error: raised when no time is left.
-        """
+        """Return the seconds for the next step."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self.seconds
@@ -85,10 +80,7 @@ class Transmission:
         self._truncated = True
 
     def data_read(self, data: bytes) -> None:
-        """Record that data arrived after the last write.
-
-        :param data: what was read; empty at the end of the connection.
-        """
+        """Record that data arrived after the last write."""
         self._received = self._received or bool(data)
 
     def check_response(self, status: int) -> None:
@@ -129,10 +121,7 @@ class Trust:
         self._warned = False
 
     def current(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """Return the current settings; a context that is not the pool's, such as a proxy's, is returned unchanged.
-
-        :param context: the context that httpcore would use.
-        """
+        """Return the current settings; a context that is not the pool's, such as a proxy's, is returned unchanged."""
         if context is not self.initial:
             return context
         try:
@@ -228,11 +217,7 @@ class Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect within the time limit of the request.
-
-        :param timeout: seconds; ``None`` for no limit of its own.
-        :param local_address: the address to connect from. Default: any.
-        """
+        """Connect within the time limit of the request."""
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
 
@@ -273,11 +258,7 @@ class AsyncBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect within the time limit of the request.
-
-        :param timeout: seconds; ``None`` for no limit of its own.
-        :param local_address: the address to connect from. Default: any.
-        """
+        """Connect within the time limit of the request."""
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         stream = await super().connect_tcp(host, port, seconds, local_address, socket_options)
         return _AsyncStream(stream, self._trust)

@@ -159,7 +159,6 @@ class Pager(Generic[Item]):
     def feed(self, page: PageResponse[Item]) -> list[Item]:
         """Process a page; return its records that were not on an earlier page.
 
-        :param page: the response to the next request.
         :raises MailIncompleteError: the list has ended and records are missing, or it has changed and must not change.
         :raises MailAnswerError: the list has no end.
         """
@@ -340,8 +339,6 @@ def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int 
     The service's filters mean "contains", so the records of each page are compared. One page is requested first, then
     twice as many pages each time. A list that changed while it was read is read again.
 
-    :param request: requests the first page.
-    :param tries: maximum number of times that the list is read.
     :raises MailIncompleteError: the list was incomplete every time.
     """
     for attempt in range(1, tries + 1):

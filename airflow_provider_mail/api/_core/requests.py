@@ -70,6 +70,24 @@ class Resource(RedactedRepr):
     )
 
 
+class OpenResource(Resource, extra="allow"):
+    """Base of records whose unknown fields are kept, since the service may add fields."""
+
+    @property
+    def other_fields(self) -> dict[str, Any] | None:
+        """The fields that the model does not declare, as the service names them; ``None`` if there are none."""
+        return self.model_extra or None
+
+    def dump_declared(self) -> dict[str, Any]:
+        """Return the fields that the model declares and the record has, as JSON values."""
+        return self.model_dump(mode="json", include=set(type(self).model_fields), exclude_none=True)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        # Unknown fields may hold personal data.
+        for name, value in super().__repr_args__():
+            yield name, "***" if self.model_extra and name in self.model_extra else value
+
+
 class RequestModel(RedactedRepr):
     """Base of requests and of their parts, such as an attachment. Unknown fields are errors."""
 

@@ -8,14 +8,14 @@ import re
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import pydantic_core
 
 from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.other_fields import exact_number, has_long_decimal
+from airflow_provider_mail.api._core.clock import retry_after_seconds
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
-from airflow_provider_mail.api._core.retry import retry_after_seconds
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAnswerLostError,
@@ -121,7 +121,7 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
 
 def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
     try:
-        if has_long_decimal(body):
+        if _has_long_decimal(body):
             raise ValueError
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError:
@@ -134,6 +134,27 @@ def _json_object(body: bytes | bytearray) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+_FLOAT_DIGITS = 15
+"""A float represents every decimal number of at most this many digits exactly enough to restore it."""
+_FRACTION = re.compile(rb"\.[0-9]+")
+
+
+def exact_number(text: str) -> float | Decimal:
+    """Parse a JSON number: as a float, unless a float has other digits."""
+    number, exact = float(text), Decimal(text)
+    return number if number - number != 0 or Decimal(repr(number)) == exact else exact
+
+
+def _has_long_decimal(body: bytes | bytearray) -> bool:
+    """Return whether a JSON text may have a decimal number of more digits than a float keeps."""
+    for fraction in _FRACTION.finditer(body):
+        start = fraction.start()
+        whole = body[max(0, start - _FLOAT_DIGITS) : start]
+        if len(whole) - len(whole.rstrip(b"0123456789")) + len(fraction[0]) - 1 > _FLOAT_DIGITS:
+            return True
+    return False
+
+
 def _code(body: Mapping[str, Any] | None) -> int | None:
     code = None if body is None else body.get("code")
     if isinstance(code, str) and re.fullmatch(r"\s*-?[0-9]{1,9}\s*", code):
@@ -144,6 +165,7 @@ def _code(body: Mapping[str, Any] | None) -> int | None:
     return code if is_code else None
 
 
+_MAX_MESSAGE_CHARACTERS = 300
 _WORD = re.compile(r"[^\s<>\"'(),;:=]+")
 
 
@@ -167,7 +189,9 @@ def _service_message(body: Mapping[str, Any] | None, secrets: Collection[str], r
     if is_cut:
         # A secret, a word or an address that was cut at the end was not masked: remove as much text as one may have.
         message = message[: -max(map(len, [*secrets, *words]), default=0) - 320]
-    return " ".join("".join(character if character.isprintable() else " " for character in message).split())[:300]
+    printable = "".join(character if character.isprintable() else " " for character in message)
+    one_line = " ".join(printable.split())
+    return one_line[:_MAX_MESSAGE_CHARACTERS]
 
 
 def _is_address(word: str, exceptions: Collection[str]) -> bool:
@@ -188,8 +212,6 @@ def exceeds_memory(body: bytes | bytearray, max_memory: float) -> bool:
     """Return whether the values of a JSON text may take more memory than allowed.
 
     Values can take thirty times the size of the text (``{},{},{}``), which can be a thousand times the received size.
-
-    :param max_memory: the limit in bytes.
     """
     if _estimated_memory(body) <= max_memory:
         return False
@@ -212,9 +234,6 @@ class BodyReader:
 
     httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept
     unchanged: it is not JSON, so the status decides.
-
-    :param operation: the path of the operation, for errors.
-    :param max_bytes: the maximum size of the body in bytes, compressed and decompressed.
     """
 
     def __init__(self, operation: str, max_bytes: int, status: int, headers: Mapping[str, str]) -> None:

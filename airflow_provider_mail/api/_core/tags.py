@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 _TAG = re.compile(r"\{\{([^{}]++)\}\}")
@@ -16,14 +16,6 @@ def tags_of(*texts: str | None) -> list[str]:
     """
     names = (name.strip() for text in texts for name in _TAG.findall(text or ""))
     return list(dict.fromkeys(filter(None, names)))
-
-
-def fill(text: str, values: Mapping[str, Any]) -> str:
-    """Return the text with its tags replaced, for a preview; tags without a value stay.
-
-    :param values: the values by tag.
-    """
-    return _TAG.sub(lambda tag: str(values.get(tag[1].strip(), tag[0])), text)
 
 
 def tag_names(value: Any) -> frozenset[str]:

@@ -1,4 +1,8 @@
-"""Adopt an existing campaign instead of creating the requested one, if it is equal and is or will be sent."""
+"""Adopt an existing campaign instead of creating the requested one, if it is equal and is or will be sent.
+
+A campaign that must be created may have a send time in the past: the service would send immediately, which is rarely
+intended.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,14 @@ from typing import Any
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
-from airflow_provider_mail.api.campaigns import (
-    Campaign,
-    CreateCampaign,
-    MailStatus,
-    find_campaign,
-    is_scheduled,
-    latest,
-)
-from airflow_provider_mail.api.errors import MailConflictError
+from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign, is_scheduled
+from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
 
 MINUTE = 60.0
 """The resolution in seconds with which send times are compared."""
+
+TOLERANCE = timedelta(minutes=5)
+"""How far in the past a send time may be: clocks differ slightly, and a task may start slightly late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Creation:
     :param guid: the service's unique identifier of the campaign.
     :param adopted: whether it existed already, equal to the request.
     :param incomplete: whether the service kept it although creating it failed, so that its attachment may be missing.
-    :param found: the campaign as the service showed it, if it was adopted.
+    :param campaign: the campaign as the service showed it, if it was adopted.
     """
 
     mail_name: str
@@ -40,12 +40,12 @@ class Creation:
     guid: str | None
     adopted: bool
     incomplete: bool = False
-    found: Campaign | None = None
+    campaign: Campaign | None = None
 
 
 def is_unsent(campaign: Campaign, clock: ServiceClock) -> bool:
     """Return whether a campaign has mailed nobody: a draft, a failed one, or one whose send time is ahead."""
-    return campaign.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or campaign.send_time_is_ahead(latest(clock))
+    return campaign.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or campaign.send_time_is_ahead(clock.latest())
 
 
 def is_older(campaign: Campaign, moment: datetime, clock: ServiceClock) -> bool:
@@ -64,7 +64,7 @@ def is_older(campaign: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     if sent is None:
         return True
     readings = (moment, moment + timedelta(seconds=clock.offset))
-    began = max((reading for reading in readings if reading <= latest(clock)), default=moment)
+    began = max((reading for reading in readings if reading <= clock.latest()), default=moment)
     # A time in whole minutes may have been truncated to minutes.
     resolution = RESOLUTION if sent.second or sent.microsecond else MINUTE
     return sent < began - timedelta(seconds=resolution)
@@ -81,7 +81,7 @@ def confirm_sending(campaign: Campaign, clock: ServiceClock, waits: Sequence[flo
     :return: the campaign as last seen, and whether it is confirmed.
     """
     for seconds in (*waits, None):
-        ahead = campaign.send_time_is_ahead(latest(clock))
+        ahead = campaign.send_time_is_ahead(clock.latest())
         if campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED):
             return campaign, True
         if campaign.mail_status == MailStatus.SENDING and not ahead:
@@ -124,7 +124,7 @@ def adopt(
             f"in {', '.join(different)}: {advice}",
             operation=request.path,
         )
-    return Creation(mail_name=request.mail_name, id=None, guid=campaign.guid, adopted=True, found=campaign)
+    return Creation(mail_name=request.mail_name, id=None, guid=campaign.guid, adopted=True, campaign=campaign)
 
 
 def differences(request: CreateCampaign, campaign: Campaign, now: datetime | None = None) -> list[str]:
@@ -188,3 +188,29 @@ def _sends_at_another_time(request: CreateCampaign, campaign: Campaign, ahead: b
     # slightly later than the requested one.
     delay = campaign.send_by_date_time - request.send_date
     return delay <= -timedelta(seconds=MINUTE) or (ahead and delay >= timedelta(seconds=MINUTE))
+
+
+def lateness(send_date: datetime | None, now: datetime) -> timedelta | None:
+    """Return how far a send time is in the past, in whole seconds; ``None`` if that is within :data:`TOLERANCE`.
+
+    :param send_date: with a time zone; ``None`` (send now) is never late.
+    :param now: the service's time, see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`.
+    """
+    late = timedelta() if send_date is None else now - send_date
+    return timedelta(seconds=int(late.total_seconds())) if late > TOLERANCE else None
+
+
+def check_send_date(send_date: datetime | None, now: datetime, *, operation: str | None = None) -> None:
+    """Reject a send time in the past.
+
+    Call it right before the request, after the lookup: a late try must still find what an earlier one created.
+
+    :param send_date: with a time zone; ``None`` (send now) is accepted.
+    :raises MailValidationError: naming ``send_date`` and the argument that allows it.
+    """
+    if (late := lateness(send_date, now)) is not None:
+        raise MailValidationError(
+            f"send_date: {send_date:%Y-%m-%dT%H:%M:%SZ} lies {late} in the past: the service would send at once. "
+            "Nothing was sent. Correct it, or set allow_past_send_date=True to send at once",
+            operation=operation,
+        )

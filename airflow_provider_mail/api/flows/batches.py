@@ -14,16 +14,13 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.api.transactional import Delivery, SendBatch
-
-MAX_VERSIONS = 100
+from airflow_provider_mail.api.transactional import MAX_VERSIONS, Delivery, SendBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One request of a mailing.
 
-    :param index: index in the mailing, from 0.
     :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
     :param digest: a hash of the content, to verify that a later try sends the same content.
     """
@@ -84,11 +81,7 @@ def cut(
 
 
 def unique_msg_id(key: str, index: int) -> str:
-    """Return the id of a request, at most 50 bytes.
-
-    :param key: identifies the mailing.
-    :param index: of the request, from 0.
-    """
+    """Return the id of a request, at most 50 bytes."""
     return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}-{index}"
 
 

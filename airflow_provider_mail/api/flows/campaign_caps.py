@@ -9,7 +9,7 @@ from datetime import date
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, latest
+from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailValidationError
 
@@ -88,7 +88,7 @@ def _campaigns_of(day: date, excluded_name: str, clock: ServiceClock) -> Flow[li
     found = []
     while pager.next_request is not None:
         page: Sequence[Campaign] = yield from next_page(pager)
-        now = latest(clock)
+        now = clock.latest()
         found += [
             campaign
             for campaign in page

@@ -12,7 +12,6 @@ from airflow_provider_mail.api.campaigns import (
     CancelCampaign,
     MailStatus,
     find_campaign,
-    latest,
     not_known,
     state_after_rejection,
 )
@@ -29,12 +28,12 @@ class Cancellation:
 
     :param done: whether the service has cancelled it; if not, it may be sent.
     :param text: a predicate for the campaign in a log line or message, such as "was cancelled".
-    :param found: the campaign as the service shows it after it rejected the cancellation.
+    :param campaign: the campaign as the service shows it after it rejected the cancellation.
     """
 
     done: bool
     text: str
-    found: Campaign | None = None
+    campaign: Campaign | None = None
 
 
 def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[Cancellation]:
@@ -56,11 +55,7 @@ def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[C
 
 
 def end_campaign(
-    request: CancelCampaign,
-    *,
-    missing_ok: bool = True,
-    ignore_draft: bool = False,
-    clock: ServiceClock | None = None,
+    request: CancelCampaign, *, missing_ok: bool = True, ignore_draft: bool = False, clock: ServiceClock | None = None
 ) -> Flow[bool]:
     """Cancel a campaign whose send time is ahead; return whether there was a campaign to cancel.
 
@@ -121,5 +116,5 @@ def _describe(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None
         return None, f"; it is not known whether it is sent: {error}"
     if campaign is None:
         return None, "; it is scheduled" if sent else "; there is no campaign of that name"
-    scheduled = " and is still scheduled" if sent and campaign.send_time_is_ahead(latest(clock)) else ""
+    scheduled = " and is still scheduled" if sent and campaign.send_time_is_ahead(clock.latest()) else ""
     return campaign, f"; it shows mailStatus {campaign.mail_status}{scheduled}"

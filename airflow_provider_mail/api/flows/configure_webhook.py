@@ -36,10 +36,7 @@ def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
 
 
 def changed_fields(different: dict[str, Any]) -> list[str]:
-    """Return the names of fields, without values: callback URLs may contain a secret.
-
-    :param different: the fields that differ, with their values.
-    """
+    """Return the names of fields, without values: callback URLs may contain a secret."""
     events = [f"trans_event.{name}" for name in different.get("trans_event", ())]
     others = [name for name in different if name not in ("trans_event", "trans_callback_url_extra_update_mode")]
     return [*events, *others]

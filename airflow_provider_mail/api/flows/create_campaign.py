@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from functools import partial
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
+from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
 from airflow_provider_mail.api.campaigns import (
+    NEW_SECONDS,
     Campaign,
     CreateCampaign,
     GetCampaigns,
     MailStatus,
     find_campaign,
     is_new,
-    latest,
 )
 from airflow_provider_mail.api.errors import (
     MailConflictError,
@@ -35,20 +35,14 @@ from airflow_provider_mail.api.flows.adopt_campaign import (
     COMPARED,
     Creation,
     adopt,
+    check_send_date,
     confirm_sending,
     is_older,
     is_unsent,
 )
 from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, check_caps
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
-from airflow_provider_mail.api.flows.create_once import (
-    PATIENCE,
-    CreationState,
-    create_once,
-    find_repeatedly,
-    pauses,
-)
-from airflow_provider_mail.api.flows.send_date import check_send_date
+from airflow_provider_mail.api.flows.create_once import PATIENCE, CreationState, create_once, find_repeatedly, pauses
 
 __all__ = ["create_campaign"]
 
@@ -125,7 +119,7 @@ def create_campaign(
             sends_at = request.send_date.timestamp() if request.send_date else clock.time()
             state.mark_seen(None if request.only_save else sends_at)
             return Creation(mail_name=request.mail_name, id=response.id, guid=response.guid, adopted=False)
-        campaign, server_error = result.found, result.server_error
+        campaign, server_error = result.existing, result.server_error
         assert campaign is not None
     new = state.attempted_lately(clock.time()) or is_new(campaign, clock)
     if state.incomplete:
@@ -218,7 +212,7 @@ def _check_owner(
     """Reject an equal campaign of that name if another task or run created it."""
     if not_older_than is None or state.is_own:
         return
-    ahead = campaign.send_time_is_ahead(latest(clock))
+    ahead = campaign.send_time_is_ahead(clock.latest())
     # Adopting it cannot leave anybody without mail: it failed, it is a draft, or only a draft was requested.
     if campaign.mail_status == MailStatus.FAILED or (is_unsent(campaign, clock) and (not ahead or request.only_save)):
         return
@@ -231,7 +225,9 @@ def _check_owner(
             )  # fmt: skip
         return
     sent = campaign.send_by_date_time
-    send_time = f"{'is to be' if ahead else 'was'} sent at {sent:%Y-%m-%dT%H:%M:%SZ}" if sent else "has no send time"
+    send_time = "has no send time"
+    if sent is not None:
+        send_time = f"{'is to be' if ahead else 'was'} sent at {sent:%Y-%m-%dT%H:%M:%SZ}"
     ownership = (
         f"is older than this run, which began at {not_older_than.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         if older
@@ -267,13 +263,13 @@ def _adopt_if_sent(
     draft = request.only_save or "only_save" in ignore
     if not draft:
         # The status may take time to become final.
-        adopt(request, campaign, {*ignore, "only_save"}, latest(clock), own=state.is_own)
+        adopt(request, campaign, {*ignore, "only_save"}, clock.latest(), own=state.is_own)
         _check_owner(request, campaign, state, clock, not_older_than)
         campaign, confirmed = yield from confirm_sending(campaign, clock, pauses(patience, brief=not new))
         if not confirmed:
             raise _not_sent(request, campaign, state, clock, new=new or is_new(campaign, clock))
         ignore = {*ignore, "only_save"}
-    creation = adopt(request, campaign, ignore, latest(clock), own=state.is_own)
+    creation = adopt(request, campaign, ignore, clock.latest(), own=state.is_own)
     _check_owner(request, campaign, state, clock, not_older_than)
     state.mark_seen(_sends_at(campaign, clock))
     return creation
@@ -304,7 +300,7 @@ def _not_sent(
 
 def _sends_at(campaign: Campaign, clock: ServiceClock) -> float | None:
     """Return the time from which an existing campaign counts as sent; ``None`` for a draft."""
-    sent, ahead = campaign.send_by_date_time, campaign.send_time_is_ahead(latest(clock))
+    sent, ahead = campaign.send_by_date_time, campaign.send_time_is_ahead(clock.latest())
     if campaign.mail_status == MailStatus.DRAFT and not ahead:
         return None
     return sent.timestamp() if sent is not None and ahead else clock.time()
@@ -326,19 +322,19 @@ def _handle_incomplete(
     if choice == "cancel":
         cancellation = yield from cancel_campaign(campaign.mail_name, clock)
         action, cancelled = f"It {cancellation.text}. ", cancellation.done
-        campaign = cancellation.found or campaign
+        campaign = cancellation.campaign or campaign
     elif not request.only_save and (choice == "keep" or campaign.mail_status == MailStatus.DRAFT):
         # The advice depends on whether it will be sent.
         campaign, confirmed = yield from confirm_sending(campaign, clock, waits)
         if choice == "keep" and confirmed:
-            creation = adopt(request, campaign, {*ignore, "only_save"}, latest(clock), own=True)
+            creation = adopt(request, campaign, {*ignore, "only_save"}, clock.latest(), own=True)
             state.mark_seen(_sends_at(campaign, clock))
             return replace(creation, incomplete=True)
         if choice == "keep":
             status = "a draft" if campaign.mail_status == MailStatus.DRAFT else "not scheduled"
             action = f"It is {status} and will not be sent, so it is not adopted. "
     elif choice == "keep":
-        return replace(adopt(request, campaign, ignore, latest(clock), own=True), incomplete=True)
+        return replace(adopt(request, campaign, ignore, clock.latest(), own=True), incomplete=True)
     # A user who deletes it may clear the task to create it again, unless it has been sent by then.
     state.mark_sends_at(None if cancelled else _sends_at(campaign, clock))
     advice = (
@@ -358,7 +354,7 @@ def _handle_incomplete(
 
 def _advice(kept: Campaign, clock: ServiceClock) -> str:
     """Advise what to do about a kept campaign, without a second mail to recipients of the first."""
-    if kept.mail_status == MailStatus.FAILED and not kept.send_time_is_ahead(latest(clock)):
+    if kept.mail_status == MailStatus.FAILED and not kept.send_time_is_ahead(clock.latest()):
         return (
             "It failed: look at the service whether it reached somebody. If not, delete it at the service, fix the "
             "cause, and clear the task with send_again=True"
@@ -366,7 +362,7 @@ def _advice(kept: Campaign, clock: ServiceClock) -> str:
     if kept.mail_status not in (MailStatus.SENDING, MailStatus.COMPLETE):
         return "Cancel or delete it at the service, fix the cause, and run again"
     twice = "running again, under another mail_name or after deleting it, mails every recipient a second time"
-    if kept.mail_status == MailStatus.SENDING and kept.send_time_is_ahead(latest(clock)):
+    if kept.mail_status == MailStatus.SENDING and kept.send_time_is_ahead(clock.latest()):
         return (
             f"It is sent at {kept.send_by_date_time:%Y-%m-%dT%H:%M:%SZ}: cancel or delete it at the service before "
             f"that time, fix the cause, and run again. After it is sent, {twice}"

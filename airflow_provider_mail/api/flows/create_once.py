@@ -1,7 +1,7 @@
 """Create a named resource exactly once: look up the exact name before and after each attempt.
 
-Used for campaigns (:mod:`~airflow_provider_mail.api.flows.create_campaign`) and for lists, templates and senders
-(:mod:`~airflow_provider_mail.api.flows.ensure`).
+Lists, templates and senders are created and deleted by :func:`create` and :func:`delete`. Campaigns need more: see
+:mod:`~airflow_provider_mail.api.flows.create_campaign`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
+from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, Pause
-from airflow_provider_mail.api.errors import MailError, MailRejectedError
+from airflow_provider_mail.api.campaigns import NEW_SECONDS
+from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
 PATIENCE = 30.0
 """Seconds that a new resource may take to appear, or a new campaign to no longer show as a draft."""
@@ -129,15 +130,15 @@ class CreationState:
 
 @dataclass(frozen=True, slots=True)
 class CreateResult(Generic[T, R]):
-    """The result of :func:`create_once`: either ``response`` or ``found`` is given.
+    """The result of :func:`create_once`: either ``response`` or ``existing`` is given.
 
     :param response: the response to the successful attempt.
-    :param found: the resource that was found after an attempt failed.
+    :param existing: the resource that was found after an attempt failed.
     :param server_error: the error of the last attempt that got code 500, if one did.
     """
 
     response: R | None
-    found: T | None = None
+    existing: T | None = None
     server_error: MailError | None = None
 
 
@@ -222,3 +223,93 @@ def pauses(patience: float, *, brief: bool = False) -> list[float]:
     """
     unit = patience / sum(_BACKOFF)
     return [unit * share for share in (_BACKOFF[:_BRIEF_STEPS] if brief else _BACKOFF)]
+
+
+class Creatable(Protocol):
+    """A request that creates a named resource."""
+
+    path: ClassVar[str]
+
+    def find(self) -> Flow[Any]:
+        """Get the resource of exactly this name, or ``None``."""
+
+    def differences(self, existing: Any) -> list[str]:
+        """Return the fields of the request in which an existing resource differs."""
+
+
+class Deletable(Protocol):
+    """A request that deletes a named resource."""
+
+    path: ClassVar[str]
+    lookup_is_authoritative: ClassVar[bool]
+    """Whether a lookup that does not find the resource proves that it does not exist."""
+
+    def exists(self) -> Flow[bool]:
+        """Return whether the lookup finds the resource."""
+
+
+def create(
+    request: Creatable,
+    *,
+    replace: Deletable | None = None,
+    advice: str = "choose another name, or delete it",
+    tries: int = 3,
+    patience: float = PATIENCE,
+) -> Flow[bool]:
+    """Create a resource, unless an equal one exists; return whether it was created.
+
+    :param request: such as ``AddList``.
+    :param replace: deletes an existing resource that differs; briefly, no resource has that name. Default: an existing
+        resource that differs is an error.
+    :param advice: what to do about an existing resource that differs, for the error.
+    :param tries: maximum number of attempts.
+    :param patience: seconds of lookups after a failed attempt, since a new resource may appear late.
+    :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
+    """
+    existing = yield from request.find()
+    if existing is not None and replace is not None and request.differences(existing):
+        yield from delete(replace)
+        existing = None
+    created = False
+    if existing is None:
+        state = CreationState()
+        result: CreateResult[Any, Any] = yield from create_once(
+            request,  # type: ignore[arg-type]
+            request.find,
+            state=state,
+            tries=tries,
+            patience=patience,
+        )
+        if result.response is not None:
+            return True
+        existing, created = result.existing, state.attempted_at is not None
+    if different := request.differences(existing):
+        if created:
+            advice = "this task probably created it, and the service rewrites what it is sent: send what it keeps"
+        raise MailConflictError(
+            f"{request.path}: a resource of that name exists and differs in {', '.join(different)}: {advice}",
+            operation=request.path,
+        )
+    return created
+
+
+def delete(request: Deletable, *, missing_ok: bool = True) -> Flow[bool]:
+    """Delete a resource; return whether it existed.
+
+    :param request: such as ``DeleteList``.
+    :param missing_ok: succeed when there is no resource of that name.
+    :raises MailMissingError: there is no resource of that name, and ``missing_ok`` is false.
+    """
+    # The specification does not show the response for a missing resource, so it is looked up first.
+    exists: bool = yield from request.exists()
+    if not exists and not missing_ok:
+        raise MailMissingError(f"{request.path}: there is no resource of that name", operation=request.path)
+    if not exists and request.lookup_is_authoritative:
+        return False
+    try:
+        yield request  # type: ignore[misc]
+    except MailRejectedError:
+        if (yield from request.exists()):
+            raise
+        # It did not exist, or was deleted by another process.
+    return exists

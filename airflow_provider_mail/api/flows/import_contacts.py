@@ -12,17 +12,68 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 
 from airflow_provider_mail.api._core.interrupt import GRACE_SECONDS, Interrupt, Workers
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailInterruptedError
-from airflow_provider_mail.api.flows.import_plan import ImportCheckpoint, ImportPlan, Progress
-from airflow_provider_mail.api.flows.upload_chunks import ChunkResult, ChunkUploader
+from airflow_provider_mail.api.flows.upload_chunks import ChunkResult, ChunkUploader, ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row, RowChecker
 
-__all__ = ["import_contacts"]
+__all__ = ["Progress", "import_contacts"]
+
+
+@dataclass(slots=True)
+class Progress:
+    """The progress of an import.
+
+    :param read: rows read from the source.
+    :param accepted: rows in requests that the service accepted.
+    :param accepted_earlier: those of them that were not sent, because the service accepted them in an earlier try.
+    :param rejected: rejected rows.
+    :param requests: import requests that got a response.
+    :param remarks: those of them that were accepted with a message, which the specification has for errors only.
+    :param seconds: since the start of the import.
+    """
+
+    read: int = 0
+    accepted: int = 0
+    accepted_earlier: int = 0
+    rejected: int = 0
+    requests: int = 0
+    remarks: int = 0
+    seconds: float = 0.0
+
+
+class ImportCheckpoint(Protocol):
+    """Knows which chunks the service accepted in earlier tries, and records those of this one.
+
+    It is called only from the thread that runs the import, except for :meth:`prepare`.
+    """
+
+    def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
+        """Return which rows of a chunk to send again.
+
+        :param chunk: its index in the source, from 0.
+        :param first_number: the number of its first row, valid or not.
+        :return: the numbers of the rows that the service rejected, if it accepted exactly this chunk before; ``None``
+            to send all valid rows.
+        """
+
+    def prepare(self, chunk: int) -> None:
+        """Do the time-consuming part of recording a chunk; called in the thread that sends it, before it is sent.
+
+        :param chunk: its index in the source, from 0.
+        """
+
+    def accepted(self, chunk: int, rejected: Sequence[int]) -> None:
+        """Record that the service accepted a chunk.
+
+        :param chunk: its index in the source, from 0.
+        :param rejected: the numbers of the rows that it rejected.
+        """
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:

@@ -15,19 +15,11 @@ from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api._core.tags import tags_of
-from airflow_provider_mail.api.campaigns import (
-    Campaign,
-    CreateCampaign,
-    GetCampaigns,
-    MailStatus,
-    find_campaign,
-    latest,
-)
+from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
-from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older
+from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, lateness
 from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, excess
-from airflow_provider_mail.api.flows.send_date import lateness
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
 from airflow_provider_mail.api.templates import Template, find_template
@@ -351,7 +343,7 @@ def _existing(
 ) -> None:
     """Check whether an existing campaign would be adopted, since the service would reject its name."""
     exists = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
-    different = [name for name in differences(request, existing, latest(clock)) if name not in ignore]
+    different = [name for name in differences(request, existing, clock.latest()) if name not in ignore]
     if existing.mail_status == MailStatus.FAILED:
         report.note("name", "error", f"{exists}: it failed and would not be sent again")
     elif different:

@@ -8,8 +8,7 @@ from typing import Any
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.mailboxes import mailbox, split_mailboxes
 from airflow_provider_mail.api.errors import MailValidationError
-
-MAX_RECIPIENTS = 20
+from airflow_provider_mail.api.transactional import MAX_RECIPIENTS
 
 
 def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:
@@ -24,7 +23,9 @@ def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:
             f"{argument}: an address or a list of addresses is needed, not {type(value).__name__}"
         )
     items = list(value) if isinstance(value, list | tuple) else [value]
-    people = [person for number, item in enumerate(items) for person in _people(f"{argument}[{number}]", item)]
+    people: list[dict[str, Any]] = []
+    for number, item in enumerate(items):
+        people += _people(f"{argument}[{number}]", item)
     # The first recipient with an address wins: the last one in reverse order.
     by_address = {address_key(str(person.get("email"))): person for person in reversed(people)}
     recipients = list(by_address.values())[::-1]

@@ -18,9 +18,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from airflow_provider_mail.api._core.other_fields import declare_other_fields, decode_open
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api._core.responses import exact_number
 from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResponse, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
@@ -68,7 +68,7 @@ def missing_days(request: GetTransactionalStats, records: list[TransactionalStat
     :param today: the service's current day.
     """
     known = {record.stats_date for record in records}
-    return [day for day in _calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
+    return [day for day in calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
 
 
 def _whole(request: GetCampaignStats, names: _Names) -> Flow[RecordsByName]:
@@ -171,13 +171,16 @@ def _compact_counts(record: type[CampaignStats]) -> list[tuple[Any, ...]]:
     return [(name, _Count) if field.is_required() else (name, _Count | None, None) for name, field in counts.items()]
 
 
+_OTHER_FIELDS = " other fields of this record "
+"""The name of ``other_fields`` in a response: one that no service uses, so that only `_with_other_fields` sets it."""
+
 _CompactStats: Any = msgspec.defstruct(
     "CompactStats",
     [
         ("mail_name", str),
         ("mail_send_millis", _Millis | None, msgspec.field(name="mailSendDate")),
         *_compact_counts(CampaignStats),
-        ("other_fields", Any, declare_other_fields()),
+        ("other_fields", Any, msgspec.field(name=_OTHER_FIELDS, default=None)),
     ],
     rename="camel",
     gc=False,
@@ -208,8 +211,20 @@ def _decoded(body: bytes | bytearray) -> Any:
         return _decode_compact(body)
     except msgspec.ValidationError:  # The records have undocumented fields, or are invalid.
         response = _decode_open(body)
-        response.mail_stats_list = decode_open(response.mail_stats_list or (), _CompactStats)
+        response.mail_stats_list = [_with_other_fields(record) for record in response.mail_stats_list or ()]
         return response
+
+
+_decode_record = msgspec.json.Decoder(_CompactStats).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
+_KNOWN_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(_CompactStats))
+
+
+def _with_other_fields(text: msgspec.Raw) -> Any:
+    record = _decode_record(text)
+    other_fields = {name: value for name, value in _decode_fields(text).items() if name not in _KNOWN_FIELDS}
+    msgspec.structs.force_setattr(record, "other_fields", other_fields or None)
+    return record
 
 
 class _GetCompactStats(GetCampaignStats):
@@ -274,7 +289,7 @@ def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]
 def _gaps(request: GetTransactionalStats, records: Mapping[date, Any]) -> list[dict[str, date]]:
     """Return the ranges of days without a record."""
     gaps: list[dict[str, date]] = []
-    for day in _calendar(request.start_date, request.end_date):
+    for day in calendar(request.start_date, request.end_date):
         if day in records:
             continue
         if gaps and gaps[-1]["end_date"] == day - DAY:
@@ -284,5 +299,6 @@ def _gaps(request: GetTransactionalStats, records: Mapping[date, Any]) -> list[d
     return gaps
 
 
-def _calendar(first: date, last: date) -> Iterator[date]:
+def calendar(first: date, last: date) -> Iterator[date]:
+    """Return the days from the first to the last one, both included."""
     return (first + timedelta(days=number) for number in range((last - first).days + 1))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailResponse
-from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, GetCampaigns, MailStatus, latest
+from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
 
 __all__ = ["StopResult", "stop_campaigns"]
@@ -74,7 +74,7 @@ def _campaigns(prefix: str) -> Flow[dict[str, Campaign]]:
 
 def _scheduled(campaigns: Mapping[str, Campaign], clock: ServiceClock) -> list[str]:
     """Return the names of the campaigns that may be scheduled: the specification does not show their status."""
-    now = latest(clock)
+    now = clock.latest()
     return [name for name, item in campaigns.items() if item.mail_status not in FINAL and item.send_time_is_ahead(now)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
+from typing import NamedTuple
 
 import msgspec
 from pydantic import Field
@@ -16,26 +17,72 @@ from pydantic import Field
 from airflow_provider_mail.api._core.interrupt import Interrupt
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, Sandboxed
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.contacts import ImportContacts, UpdateMode
-from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError
-from airflow_provider_mail.api.flows.import_plan import ImportPlan
+from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
+from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError, MailValidationError
 from airflow_provider_mail.api.flows.validate_rows import Reject, Row
+
+__all__ = ["ImportPlan"]
 
 MAX_REJECTED_ROWS = 50
 """After this many rejected rows of one chunk the account is checked: the rows may not be the cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """What to import, and how.
+
+    :param properties: the property of each value of a row, by position: ``email``, ``name``, ``phoneNumber`` or another
+        that the platform knows (the specification has no complete list).
+    :param update_mode: whether to create new contacts and to update existing ones.
+    :param list_name: the list to add the contacts to; created when missing. Default: none.
+    :param list_description: the description of the list.
+    :param chunk_size: rows per request.
+    :param max_in_flight: concurrent requests; limited by the client's own ``max_in_flight``.
+    :param null_value: sent for a missing value; the specification does not define the effect of ``null`` on a contact.
+    :param sandbox_mode: let the service check the rows and change nothing.
+    :raises MailValidationError: naming the wrong field.
+    """
+
+    properties: tuple[str, ...]
+    update_mode: UpdateMode = UpdateMode.CREATE_AND_UPDATE
+    list_name: str | None = None
+    list_description: str | None = None
+    chunk_size: int = 5000
+    max_in_flight: int = 16
+    null_value: str | None = None
+    sandbox_mode: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("chunk_size", "max_in_flight"):
+            if getattr(self, name) < 1:
+                raise MailValidationError(f"{name}: must be at least 1")
+        try:
+            (self.null_value or "").encode()
+        except UnicodeEncodeError:
+            raise MailValidationError("null_value: holds half a surrogate pair, which is not text") from None
+        self.template()
+
+    def template(self) -> ImportContacts:
+        """Return the request of every chunk, without its rows."""
+        return ImportContacts(
+            contact_data=[[""] * len(self.properties)],
+            contact_data_mapping=[
+                ColumnMapping(column_num=number, property_name=name) for number, name in enumerate(self.properties)
+            ],
+            update_mode=self.update_mode,
+            list_name=self.list_name,
+            list_description=self.list_description,
+            sandbox_mode=self.sandbox_mode,
+        )
 
 
 @dataclass(slots=True)
 class ChunkResult:
     """The result of uploading one chunk.
 
-    :param rows: rows to send.
     :param earlier: further rows of the chunk, which were accepted in an earlier try.
-    :param accepted: rows that the service accepted.
     :param requests: requests that got a response.
     :param remarks: requests that were accepted with a message.
-    :param rejects: rows that the service rejected.
-    :param error: the error that ended the upload.
     """
 
     rows: int
@@ -57,6 +104,14 @@ class ChunkResult:
         return bool(self.accepted or self.earlier)
 
 
+class _RejectedRows(NamedTuple):
+    """Rows of one request that the service rejected, with their numbers."""
+
+    rows: list[Row]
+    numbers: Sequence[int]
+    rejection: MailRejectedError
+
+
 class _EncodedImport(MailRequest[MailResponse], Sandboxed):
     """An import whose body was encoded by the reading thread, so that memory holds it only once."""
 
@@ -74,10 +129,7 @@ class _EncodedImport(MailRequest[MailResponse], Sandboxed):
 
 
 class ChunkUploader:
-    """Uploads chunks from many threads, and bisects those that the service rejects.
-
-    :param client: the client that all threads share.
-    """
+    """Uploads chunks from many threads, and bisects those that the service rejects."""
 
     def __init__(self, client: MailClient, plan: ImportPlan, interrupt: Interrupt) -> None:
         self._client = client
@@ -90,17 +142,12 @@ class ChunkUploader:
         self._interrupt = interrupt
 
     def body(self, encoded: bytes) -> bytes:
-        """Return the body of a request.
-
-        :param encoded: the rows as JSON.
-        """
+        """Return the body of a request."""
         return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
 
     def upload(self, body: bytes, numbers: Sequence[int], earlier: int) -> ChunkResult:
         """Upload one chunk.
 
-        :param body: of the request, from :meth:`body`.
-        :param numbers: the numbers of its rows.
         :param earlier: further rows of the chunk, which were accepted in an earlier try.
         """
         result = ChunkResult(len(numbers), earlier)
@@ -108,7 +155,8 @@ class ChunkUploader:
         try:
             rejection = self._post(body, len(numbers), result)
             if rejection is not None:
-                self._bisect(msgspec.json.decode(body)["contactData"], numbers, rejection, result)
+                rows = msgspec.json.decode(body)["contactData"]
+                self._bisect(_RejectedRows(rows, numbers, rejection), result)
             finished = not self._interrupt.stopped
         except MailError as error:
             result.error = error
@@ -117,41 +165,36 @@ class ChunkUploader:
             result.rejects.clear()
         return result
 
-    def _bisect(
-        self, rows: list[Row], numbers: Sequence[int], rejection: MailRejectedError, result: ChunkResult
-    ) -> None:
+    def _bisect(self, rejected: _RejectedRows, result: ChunkResult) -> None:
         """Halve rejected rows until each row that the service rejects is alone in a request."""
-        pending = [(rows, numbers, rejection)]
+        pending = [rejected]
         rejects: list[Reject] = []
         rejections: list[MailRejectedError] = []
         while pending and not self._interrupt.stopped:
-            rows, numbers, rejection = pending.pop()
-            if len(rows) == 1:
+            part = pending.pop()
+            if len(part.rows) == 1:
                 if len(rejects) == MAX_REJECTED_ROWS:
                     if not result.some_accepted:
-                        raise rejection
+                        raise part.rejection
                     self._report(rejects, rejections, result)
-                message = rejection.service_message or "no message"
-                reason = f"rejected by the service (code {rejection.code}): {message}"
-                rejects.append(Reject(row_number=numbers[0], field="", reason=reason, row=rows[0]))
-                rejections.append(rejection)
+                message = part.rejection.service_message or "no message"
+                reason = f"rejected by the service (code {part.rejection.code}): {message}"
+                rejects.append(Reject(row_number=part.numbers[0], field="", reason=reason, row=part.rows[0]))
+                rejections.append(part.rejection)
                 continue
-            middle = len(rows) // 2
+            middle = len(part.rows) // 2
             # The second half is posted first, so that the first one is popped first. Both are posted before either is
             # halved again: if individual rows are the cause, others are soon accepted.
             for half in (slice(middle, None), slice(middle)):
-                rejection_of_half = self._post(self.body(msgspec.json.encode(rows[half])), len(rows[half]), result)
-                if rejection_of_half is not None:
-                    pending.append((rows[half], numbers[half], rejection_of_half))
+                rows, numbers = part.rows[half], part.numbers[half]
+                rejection = self._post(self.body(msgspec.json.encode(rows)), len(rows), result)
+                if rejection is not None:
+                    pending.append(_RejectedRows(rows, numbers, rejection))
         if rejects and not self._interrupt.stopped:
             self._report(rejects, rejections, result)
 
     def _report(self, rejects: list[Reject], rejections: list[MailRejectedError], result: ChunkResult) -> None:
-        """Report rejected rows, unless the service would now reject a valid contact with the code of any of them.
-
-        :param rejects: the rejected rows; emptied.
-        :param rejections: the errors of these rows; emptied.
-        """
+        """Report the rejected rows and empty both lists, unless a valid contact is rejected with one of their codes."""
         accepted_row = None
         if self._accepted_body is not None:
             accepted_row = msgspec.json.decode(self._accepted_body)["contactData"][0]

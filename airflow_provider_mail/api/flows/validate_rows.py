@@ -37,7 +37,6 @@ class Reject:
     :param row_number: its number in the source, from 1.
     :param field: the invalid property; empty for the row as a whole.
     :param reason: why it is invalid, without the row's values.
-    :param row: the values.
     :param line: the line of the file in which it begins, from 1; ``None`` if it is not from a file with lines.
     """
 
@@ -54,7 +53,6 @@ class CheckedRows:
 
     :param encoded: the valid rows as JSON, an array of arrays of text and ``null``.
     :param numbers: their numbers in the source, from 1.
-    :param rejects: the other rows.
     """
 
     encoded: bytes = dataclasses.field(repr=False)
@@ -152,7 +150,6 @@ class RowChecker:
     def _row_type(self, min_length: int | None = None, required: str = "") -> Any:
         """Return the type of a row.
 
-        :param min_length: of text without a pattern.
         :param required: email or phone number; without the other one it is always required.
         """
         text = Annotated[str, StringConstraints(strict=True, min_length=min_length)]
@@ -235,5 +232,5 @@ def _reason(problem: Any) -> str:
     if problem["type"] == "string_type":
         return f"is of type {type(value).__name__}: cast it to text"
     if problem["type"] == "string_unicode":
-        return "holds half a surrogate pair, which is no text"
+        return "holds half a surrogate pair, which is not text"
     return problem_message(problem, PATTERN_MESSAGES)

@@ -8,17 +8,18 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_mail.warehouse.coverage import Between, OneOf
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import Between, LoadRequest, LoadResult, OneOf, Where
 from airflow_provider_mail.warehouse.rows import batched, fits
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.warehouse.dialects.inbox import InboxSql
 
 _MAX_NAMES = 500
 _MAX_ATTEMPTS = 8
@@ -49,8 +50,14 @@ class Dialect(ABC):
     """The declared type of a column, by the name of the portable type."""
     parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
+    text_cast: ClassVar[str] = "VARCHAR"
+    """The type that a value is cast to for its text."""
     unix_time: ClassVar[str | None] = None
     """The expression for the seconds since 1970 by the database's clock."""
+    inbox: ClassVar[type[InboxSql] | None] = None
+    """The spelling of the inbox of pushes, for a database that can hold one."""
+    keeps_history: ClassVar[bool] = False
+    """Whether a load can record the history of a part of the table."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
         self.hook = hook
@@ -68,12 +75,50 @@ class Dialect(ABC):
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
+    # Connecting and reading
+
+    @classmethod  # noqa: B027 - nothing by default
+    def check_database(cls, hook: DbApiHook) -> None:
+        """Reject a database in which concurrent loads would duplicate rows.
+
+        :raises WarehouseError: naming the connection and the alternatives.
+        """
+
+    @classmethod  # noqa: B027 - nothing by default
+    def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
+        """Limit how long the driver takes to connect, if it can. Options that the connection sets take precedence.
+
+        :param hook: a hook that nobody else uses.
+        :param response_seconds: how long to wait for the response to a statement, for a driver whose wait no other
+            thread can end.
+        """
+
+    @classmethod
+    def opening(cls, hook: DbApiHook, seconds: float, held: ExitStack) -> AbstractContextManager[object]:
+        """Wait until the database can be opened, before a connection is opened in this context.
+
+        :param held: takes what is held as long as the connection is open.
+        """
+        return nullcontext()
+
+    @classmethod
+    def busy_seconds(cls, error: BaseException) -> float:
+        """Return for how long to repeat opening a connection that has failed with an error; 0 if that is in vain."""
+        return 0.0
+
+    @classmethod
+    def limited(cls, sql: str, count: int, offset: int) -> str:
+        """Return a statement with a limit to its rows."""
+        return f"{sql} LIMIT {count} OFFSET {offset}"
+
+    @classmethod
+    def month(cls, column: str) -> str:
+        """Return the month in UTC of a timestamp, as a number such as 202603 or a text such as 2026-03."""
+        return f"100 * EXTRACT(YEAR FROM {column}) + EXTRACT(MONTH FROM {column})"
+
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor for one statement that reads. If the database supports it, the statement cannot write.
-
-        :param connection: an open connection that reads nothing else.
-        """
+        """Open a cursor for one statement that reads. If the database supports it, the statement cannot write."""
         return connection.cursor()
 
     @classmethod
@@ -86,18 +131,11 @@ class Dialect(ABC):
         """Load the rows in one transaction, which is committed on success."""
 
     def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
-        """Delete the rows of the table that fulfil one of the conditions, and commit; return their number.
-
-        :param conditions: values by column.
-        """
+        """Delete the rows of the table that fulfil one of the conditions, and commit; return their number."""
         return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
 
     def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
-        """Change the rows of the table that fulfil a condition, and commit; return their number.
-
-        :param where: values by column.
-        :param values: the new values by column.
-        """
+        """Change the rows of the table that fulfil a condition, and commit; return their number."""
         assignments = ", ".join(f"{self._column(name)} = {self.hook.placeholder}" for name in values)
         parameters = [self._parameter(self.table[name], value) for name, value in values.items()]
         return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
@@ -110,7 +148,7 @@ class Dialect(ABC):
             self._begin(connection)
             with self._cursor(connection) as cursor:
                 for statement, parameters, where in statements:
-                    condition, values = self._condition("conditions", where)
+                    condition, values = self._condition("conditions", where, spell=self._as_parameter)
                     cursor.execute(f"{statement} WHERE {condition}", [*parameters, *values])
                     count += self._affected(cursor)
                 connection.commit()
@@ -131,10 +169,7 @@ class Dialect(ABC):
         return self._column(name)
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
-        """Return the statement that selects the rows after a value, which is its parameter, ordered by that column.
-
-        :param by: name of the column to compare and sort by.
-        """
+        """Return the statement that selects the rows after a value, which is its parameter, ordered by that column."""
         # Without LIMIT, which not every database has: the rest need not be fetched.
         order = self._column(by)
         names = self._columns_list(columns)
@@ -169,6 +204,23 @@ class Dialect(ABC):
         """Convert one value of ``column`` to what the driver takes."""
         convert = self.parameters.get(column.type.name)
         return convert(value) if convert else value
+
+    def _as_parameter(self, column: Column, value: Any) -> Condition:
+        """Spell one value of ``column`` as a parameter."""
+        return self.hook.placeholder, [self._parameter(column, value)]
+
+    def _spelled(self, column: Column, value: Any) -> Condition:
+        """Spell one value of ``column`` in the statements of a load, with its parameters."""
+        return self._as_parameter(column, value)
+
+    def _execute(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> None:
+        # Without parameters, drivers read a percent sign as it is.
+        cursor.execute(statement, values) if values else cursor.execute(statement)
+
+    def _count(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement whose result is one number."""
+        self._execute(cursor, statement, values)
+        return int(cursor.fetchone()[0])
 
     def _load_values(self) -> list[Any]:
         """The values of the table's ``load_columns``, as parameters."""
@@ -209,7 +261,6 @@ class Dialect(ABC):
     def _missing(self, existing: Iterable[str]) -> list[Column]:
         """The declared columns that the table lacks.
 
-        :param existing: lower-case names of the table's columns.
         :raises WarehouseError: when a column of the key is missing, which cannot be added.
         """
         names = set(existing)
@@ -221,34 +272,48 @@ class Dialect(ABC):
 
     # Conditions
 
-    def _condition(self, argument: str, where: Where, alias: str = "") -> Condition:
+    def _condition(
+        self,
+        argument: str,
+        where: Where,
+        alias: str = "",
+        *,
+        spell: Callable[[Column, Any], Condition] | None = None,
+    ) -> Condition:
         """The condition that columns have the given values.
 
         :param argument: the argument that ``where`` comes from, for errors.
         :param where: by column, a value, ``None``, `Between` or `OneOf`.
         :param alias: prefix of the columns, such as ``t.``.
+        :param spell: spells a value of a column. Default: as in the statements of a load.
         :raises ValueError: when a value does not have the type of its column.
         """
         parts: list[str] = []
-        values: list[Any] = []
+        parameters: list[Any] = []
         for name, expected in where.items():
-            column, mark, spelled = self.table[name], self.hook.placeholder, f"{alias}{self._column(name)}"
+            column, spelled = self.table[name], f"{alias}{self._column(name)}"
             if expected is None and column.nullable:
                 parts.append(f"{spelled} IS NULL")
                 continue
+            values = [expected]
             if isinstance(expected, Between):
-                parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
-                ends = [expected.low, expected.high]
+                values = [expected.low, expected.high]
             elif isinstance(expected, OneOf):
-                parts.append(f"{spelled} IN ({', '.join([mark] * len(expected.values))})")
-                ends = [*expected.values]
-            else:
-                parts.append(f"{spelled} = {mark}")
-                ends = [expected]
-            if any(end is None or not fits(column, type(end)) for end in ends):
+                values = [*expected.values]
+            if any(value is None or not fits(column, type(value)) for value in values):
                 raise ValueError(f"`{argument}` compares column {name} with a value that is not {column.type.name}")
-            values += [self._parameter(column, end) for end in ends]
-        return " AND ".join(parts), values
+            marks = []
+            for value in values:
+                mark, mark_parameters = (spell or self._spelled)(column, value)
+                marks.append(mark)
+                parameters += mark_parameters
+            if isinstance(expected, Between):
+                parts.append(f"{spelled} BETWEEN {' AND '.join(marks)}")
+            elif isinstance(expected, OneOf):
+                parts.append(f"{spelled} IN ({', '.join(marks)})")
+            else:
+                parts.append(f"{spelled} = {marks[0]}")
+        return " AND ".join(parts), parameters
 
     def check_conditions(self) -> None:
         """Reject an invalid condition before the load begins."""
@@ -269,15 +334,20 @@ class Dialect(ABC):
 
     def _delete_expired(self, cursor: Any) -> None:
         """Delete rows that were observed before ``expire_before``, except those of ``replace_where``."""
+        if expired := self._expired():
+            self._execute(cursor, f"DELETE FROM {self.target} WHERE {expired[0]}", expired[1])
+
+    def _expired(self) -> Condition | None:
+        """The condition for these rows; ``None`` without ``expire_before``."""
         if self.request.expire_before is None:
-            return
+            return None
         observed = self.table[str(self.table.observed)]
-        condition = f"{self._column(observed.name)} < {self.hook.placeholder}"
-        values = [self._parameter(observed, self.request.expire_before)]
+        mark, values = self._spelled(observed, self.request.expire_before)
+        condition = f"{self._column(observed.name)} < {mark}"
         if self.request.replace_where:
             window, window_values = self._window()
             condition, values = f"{condition} AND NOT ({window})", [*values, *window_values]
-        cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
+        return condition, values
 
     def _count_removable(self, cursor: Any) -> int:
         """Count the rows in ``replace_where``, or those in ``mark_gone`` that are not marked, if there is a rule."""
@@ -290,11 +360,10 @@ class Dialect(ABC):
                 self._condition("mark_gone", {**where, str(self.table.gone): None})
                 for where in request.mark_gone.windows()
             ]
-        count = 0
-        for condition, values in conditions:
-            cursor.execute(f"SELECT count(*) FROM {self.target} WHERE {condition}", values)
-            count += int(cursor.fetchone()[0])
-        return count
+        return sum(
+            self._count(cursor, f"SELECT COUNT(*) FROM {self.target} WHERE {condition}", values)
+            for condition, values in conditions
+        )
 
     def _check_removal(self, cursor: Any, before: int) -> None:
         """Compare the number of rows that may be removed with that before the load; called before the commit.
@@ -351,29 +420,19 @@ class Dialect(ABC):
         return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=reported)
 
     def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
-        """Fail when rows claim to have been observed in the future: until then no load would replace them.
-
-        :param source: the tables to select from.
-        :param observed: the time of observation, as spelled there.
-        """
+        """Fail when rows claim to have been observed in the future: until then no load would replace them."""
         if self.request.clock is None or not self.table.observed:
             return
         self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
 
     def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
-        """Fail when a column of rows lies in the future.
-
-        :param source: the tables to select from.
-        :param spelled: the time, as spelled there.
-        """
+        """Fail when a column of rows lies in the future."""
         assert self.request.clock
         latest = self.request.clock.latest()
         condition_sql, values = condition
-        cursor.execute(
-            f"SELECT COUNT(*) FROM {source} WHERE {condition_sql} AND {spelled} > {self.hook.placeholder}",
-            [*values, self._parameter(column, latest)],
-        )
-        if count := int(cursor.fetchone()[0]):
+        mark, latest_values = self._spelled(column, latest)
+        statement = f"SELECT COUNT(*) FROM {source} WHERE {condition_sql} AND {spelled} > {mark}"
+        if count := self._count(cursor, statement, [*values, *latest_values]):
             raise self._future_error(cursor, count, latest)
 
     def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
@@ -382,8 +441,7 @@ class Dialect(ABC):
         to = self._time_literal(self.request.observed_at or latest)
         statements = []
         for target, action, condition in self._corrections(to, self._time_literal(latest)):
-            cursor.execute(f"SELECT COUNT(*) FROM {target} WHERE {condition}")
-            if int(cursor.fetchone()[0]):
+            if self._count(cursor, f"SELECT COUNT(*) FROM {target} WHERE {condition}"):
                 statements.append(f"{action} WHERE {condition}")
         return self.error(
             f"run the statements at the end, then load again. {count} rows have a time of observation after "
@@ -392,11 +450,7 @@ class Dialect(ABC):
         )
 
     def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
-        """Statements that correct times in the future: the table, the statement without its condition, the condition.
-
-        :param to: the time to set, as spelled in a statement.
-        :param latest: the latest time that can be true.
-        """
+        """Statements that correct times in the future: table, statement without condition, condition."""
         for name, value in ((self.table.observed, to), (self.table.gone, "NULL")):
             if name:
                 yield self.target, f"UPDATE {self.target} SET {name} = {value}", f"{name} > {latest}"

@@ -1,17 +1,26 @@
-"""DuckDB: in a file, in memory, or at MotherDuck."""
+"""DuckDB: in a file, in memory, or at MotherDuck.
+
+One process at a time uses a database file, and one of its threads at a time merges. DuckDB locks its file itself, but
+not at every moment: when several processes open, write and close a file at once, version 2.0.0 sometimes loses a
+committed transaction. It has no table locks either: of two transactions that write the same row, the second one fails.
+"""
 
 from __future__ import annotations
 
 import datetime
+import fcntl
 import json
+import os
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.file_lock import merge_lock
+from airflow_provider_mail.warehouse.lock_watch import LockWatch, pause
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
@@ -24,6 +33,15 @@ _CONFLICT = re.compile(
     r"\A(?:TransactionContext Error: .*(?:conflict|Failed to commit)|Constraint Error: .*duplicate key)", re.IGNORECASE
 )
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 5000, 1 << 20
+_LOCKED = "Could not set lock on file"
+_BUSY_SECONDS = {
+    _LOCKED: 60.0,
+    # Raised while another process creates the file, and always for a file of another kind.
+    "not a valid DuckDB database file": 5.0,
+    # Another thread of this process is just closing it.
+    "is already attached by database": 5.0,
+}
+"""How long to wait for the file, by the message of the driver."""
 _COLLATED = re.compile(r'[(,]\s*"?(\w+)"? VARCHAR COLLATE "?([\w.]+)')
 _EXACT = ("", "binary", "c", "posix")
 _SEARCHED = "list_append(current_schemas(false), 'main')"
@@ -40,6 +58,74 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "json": json_text,
     "double": _double,
 }
+
+
+class _Locks:
+    """The locks of this process: for each lock file, its descriptor and the number of connections that share it.
+
+    A forked child starts with new locks.
+    """
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.merging = threading.Lock()
+        self.held: dict[str, tuple[int, int]] = {}
+
+    def acquire(self, file: str) -> bool:
+        """Lock the file, or share this process's lock; return whether that worked.
+
+        :raises OSError: when the lock's file cannot be written.
+        """
+        with self.guard:
+            if file in self.held:
+                descriptor, users = self.held[file]
+            else:
+                descriptor, users = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), 0
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    os.close(descriptor)
+                    if isinstance(error, BlockingIOError):
+                        return False
+                    raise
+            self.held[file] = descriptor, users + 1
+            return True
+
+    def release(self, file: str) -> None:
+        with self.guard:
+            descriptor, users = self.held.pop(file, (-1, 0))
+            if users > 1:
+                self.held[file] = descriptor, users - 1
+            elif users:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
+                os.close(descriptor)
+
+
+_locks = _Locks()
+os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
+
+
+@contextmanager
+def one_process(database: str, seconds: float) -> Iterator[None]:
+    """Lock a database file against other processes that call this; threads of this process share the lock.
+
+    :param database: the path of the database. The lock is a file beside it, whose name ends with ``.lock``.
+    :param seconds: how long to wait. After that, or if no lock is possible, continue: DuckDB's own lock decides.
+    """
+    file, end, locked = f"{os.path.realpath(database)}.lock", time.monotonic() + seconds, False
+    with suppress(OSError):
+        while not (locked := _locks.acquire(file)) and time.monotonic() < end:
+            pause()
+    try:
+        yield
+    finally:
+        if locked:
+            _locks.release(file)
+
+
+def merge_lock() -> threading.Lock:
+    """Return the lock that a thread of this process holds while it merges."""
+    return _locks.merging
 
 
 class DuckDb(Staged):
@@ -64,6 +150,23 @@ class DuckDb(Staged):
         "timestamp": ("TIMESTAMP",),
         "json": ("JSON",),
     }
+
+    @classmethod
+    def busy_seconds(cls, error: BaseException) -> float:
+        return next((seconds for text, seconds in _BUSY_SECONDS.items() if text in str(error)), 0.0)
+
+    @classmethod
+    @contextmanager
+    def opening(cls, hook: DbApiHook, seconds: float, held: ExitStack) -> Iterator[None]:
+        file = hook.get_connection(hook.get_conn_id()).host
+        if file in ("", ":memory:", None):  # in memory, or at MotherDuck
+            yield
+            return
+        seconds = min(_BUSY_SECONDS[_LOCKED], seconds)
+        holder = "another process uses the database file"
+        with LockWatch(f"connection {hook.get_conn_id()!r}: ", lambda: holder, seconds):
+            held.enter_context(one_process(file, seconds))
+            yield
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:

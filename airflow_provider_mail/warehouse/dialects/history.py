@@ -11,14 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import StagedSql
-from airflow_provider_mail.warehouse.history import READ_AT, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.request import READ_AT, VALID_FROM, VALID_TO, History
 
 
 class HistoryMerge:
-    """The merge of one reading.
-
-    :param stage: the load, whose rows are staged.
-    """
+    """The merge of one reading."""
 
     def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:
         self._stage, self._history, self._intervals, self._readings = stage, history, intervals, readings
@@ -32,7 +29,6 @@ class HistoryMerge:
     def merge(self, cursor: Any) -> tuple[int, int] | None:
         """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
 
-        :param cursor: an open cursor, in the transaction of the load.
         :raises UnconfirmedError: when too many rows have left since the previous reading.
         """
         self._reject_future(cursor)
@@ -68,11 +64,7 @@ class HistoryMerge:
             )
 
     def corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
-        """Return statements that correct times in the future: what is valid now is valid from ``to`` on.
-
-        :param to: a time, as spelled in a statement.
-        :param latest: the latest time that can be true.
-        """
+        """Return statements that correct times in the future: what is valid now is valid from ``to`` on."""
         target, readings = self._intervals.target, self._readings.target
         yield target, f"DELETE FROM {target}", f"{self._from} > {latest} AND {self._to} IS NOT NULL"
         for name in (self._from, self._to):

@@ -3,19 +3,23 @@
 One MERGE holds all rules, so readers see all of a load or nothing of it, even in a warehouse without transactions of
 several statements: a row never replaces one that was observed later; rows of a window that the load has read whole
 are removed or marked as gone if the load lacks them; a part that a later load has read whole stays as it is.
+
+Values are literals, since the statements also run where there are no parameters, such as in scripts of BigQuery.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.warehouse.coverage import LOADS, Between, OneOf, loads_beside, table_name
-from airflow_provider_mail.warehouse.dialects.warehouse_sql import WarehouseSql
-from airflow_provider_mail.warehouse.request import LoadRequest, Where
-from airflow_provider_mail.warehouse.rows import fits
-from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
+from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, OneOf, Where, loads_beside, table_name
+from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 LOCK_NAME = "mail_load_lock"
 """A table of one row, which every load of the schema updates, so that the second load waits for the first."""
@@ -26,16 +30,19 @@ BEGUN_NAME = "mail_loads_begun"
 _PUT, _REMOVE = "'put'", "'remove'"
 
 
-class MergeSql(WarehouseSql):
+class MergeSql(Dialect):
     """The statements of one load.
 
-    :param request: the load; its source is not read.
     :param stage: the table with the staged rows, each key once.
-    :param observed_at: when the service was asked. Default: rows of a window are removed whenever they were observed.
     :param has_json_text: whether JSON is staged as text. Default: true.
-    :param missing: names that the service does not have, if it was asked (`MarkGone.exists`). Default: it was not.
     """
 
+    parse_json: ClassVar[str] = "PARSE_JSON({})"
+    """Converts text to the type of JSON."""
+    primary_key: ClassVar[str | None] = "PRIMARY KEY ({})"
+    """Declares the key, which is not enforced."""
+    quote: ClassVar[str] = '"'
+    """Quotes a name."""
     transaction: ClassVar[tuple[str, str, str] | None] = None
     """Statements that begin, commit and roll back a transaction."""
     has_lock: ClassVar[bool] = False
@@ -43,49 +50,96 @@ class MergeSql(WarehouseSql):
     is_script: ClassVar[bool] = False
     """Whether a transaction is sent as one script."""
 
-    def __init__(
-        self,
-        request: LoadRequest,
-        stage: TableName,
-        *,
-        observed_at: datetime.datetime | None = None,
-        has_json_text: bool = True,
-        missing: Collection[str] | None = None,
-    ) -> None:
-        self._missing = missing
-        self.request = request
-        self.table = request.table
-        self.target = self.name(request.name)
-        self.loads = self.name(loads_beside(request.name))
+    def __init__(self, hook: DbApiHook, request: LoadRequest, stage: TableName, *, has_json_text: bool = True) -> None:
+        super().__init__(hook, request)
+        self.loads = self._qualified(loads_beside(request.name))
         self.begun = self.loads if self.transaction else self._beside(BEGUN_NAME)
-        self.stage = self.name(stage)
+        self.stage = self._qualified(stage)
         self.lock_table = self._beside(LOCK_NAME)
-        self._observed_at = observed_at
-        self._loaded_at = datetime.datetime.now(datetime.UTC)
+        self.observed_at: datetime.datetime | None = None
+        """When the service was asked; without it, rows of a window are removed whenever they were observed."""
         self._has_json_text = has_json_text
 
     def _beside(self, name: str) -> str:
-        return self.name(TableName((*self.request.name.parts[:-1], NamePart(name, False))))
+        return self._qualified(TableName((*self.request.name.parts[:-1], NamePart(name, False))))
+
+    # Spelling
+
+    def _qualified(self, name: TableName) -> str:
+        """Spell the name of a table.
+
+        :raises WarehouseError: when it cannot be quoted.
+        """
+        if any(self.quote in part.text and part.quoted for part in name.parts):
+            raise WarehouseError(f"`table` must not contain {self.quote}: {str(name)!r}")
+        return ".".join(f"{self.quote}{part.text}{self.quote}" if part.quoted else part.text for part in name.parts)
+
+    def _spelled(self, column: Column, value: Any) -> Condition:
+        return self.value(column, value), []
+
+    def value(self, column: Column, value: Any) -> str:
+        """Return a value of a column as a literal.
+
+        :param value: the value, JSON as text.
+        """
+        if value is None:
+            return "NULL"
+        type_name = column.type.name
+        if type_name == "timestamp":
+            return self.timestamp(value)
+        if type_name == "date":
+            return f"DATE '{value.isoformat()}'"
+        if type_name == "boolean":
+            return "TRUE" if value else "FALSE"
+        return self.text(value) if type_name in ("text", "json") else repr(value)
+
+    def text(self, text: str) -> str:
+        """Return a text as a literal: the backslash escapes in these warehouses."""
+        for character, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
+            text = text.replace(character, escaped)
+        return f"'{text}'"
+
+    def timestamp(self, value: datetime.datetime) -> str:
+        """Return a point in time as a literal.
+
+        :param value: a datetime with a zone.
+        """
+        return f"TIMESTAMP '{utc_literal(value)}+00:00'"
 
     # Tables
 
     def create_statements(self) -> Iterator[str]:
         """Create the table, ``mail_loads`` and the tables of locks and of begun loads, where they are missing."""
-        yield self.create(self.target, self.table)
+        yield self._create(self.target, self.table)
         for loads in self.tables_of_loads():
-            yield self.create(loads, LOADS)
+            yield self._create(loads, LOADS)
         if self.has_lock:
             yield f"CREATE TABLE IF NOT EXISTS {self.lock_table} AS SELECT 0 AS loads"
+
+    def _create(self, name: str, table: Table) -> str:
+        lines = [*map(self._definition, table.stored_columns)]
+        if self.primary_key:
+            lines.append(self.primary_key.format(self._columns_list(table.key)))
+        body = ",\n  ".join(lines)
+        return f"CREATE TABLE IF NOT EXISTS {name} (\n  {body}\n){self.clustering(table)}"
+
+    def clustering(self, table: Table) -> str:
+        """Return the clause that stores the rows of a day together; empty without one."""
+        return ""
+
+    def addition(self, name: str, column: Column) -> str:
+        """Return ALTER TABLE for a column of a later version."""
+        return f"ALTER TABLE {name} ADD COLUMN {self._column(column.name)} {self._column_type(column)}"
 
     def tables_of_loads(self) -> Iterable[str]:
         """Return the names of the tables that record the parts of the load; none without parts."""
         return dict.fromkeys((self.begun, self.loads)) if self.request.covers else ()
 
-    def create_stage(self) -> list[str]:
+    def empty_stage(self) -> list[str]:
         """Create the table of staged rows, empty, with the columns of the files."""
         json = self.types["text" if self._has_json_text else "json"]
         columns = ", ".join(
-            f"{self.column(column.name)} {json if column.type.name == 'json' else self.column_type(column)}"
+            f"{self._column(column.name)} {json if column.type.name == 'json' else self._column_type(column)}"
             for column in self.table.stored_columns
         )
         return [self.drop_stage(), f"CREATE TABLE {self.stage} ({columns})"]
@@ -103,82 +157,50 @@ class MergeSql(WarehouseSql):
             f"({', '.join(self.value(column, value) for column, value in zip(self.table.columns, row, strict=True))})"
             for row in rows
         )
-        return f"INSERT INTO {self.stage} ({self.columns(self.table.names)}) VALUES {values}"
+        return f"INSERT INTO {self.stage} ({self._columns_list(self.table.names)}) VALUES {values}"
 
     def count_stage(self) -> str:
         """Count the staged rows, and their keys."""
-        keys = f"SELECT 1 AS one FROM {self.stage} GROUP BY {self.columns(self.table.key)}"
+        keys = f"SELECT 1 AS one FROM {self.stage} GROUP BY {self._columns_list(self.table.key)}"
         return f"SELECT (SELECT COUNT(*) FROM {self.stage}), (SELECT COUNT(*) FROM ({keys}) AS k)"
 
     # Conditions
 
-    def where(self, where: Where, alias: str = "") -> str:
-        """Return the condition that columns have the given values.
+    def _where(self, where: Where, alias: str = "") -> str:
+        return self._condition("conditions", where, alias)[0]
 
-        :param where: by column, a value, ``None``, `Between` or `OneOf`.
-        :param alias: prefix of the columns.
-        :raises ValueError: when a value does not have the type of its column.
-        """
-        return " AND ".join(self._one(self.table[name], expected, alias) for name, expected in where.items())
-
-    def _one(self, column: Column, expected: Any, alias: str) -> str:
-        spelled = f"{alias}{self.column(column.name)}"
-        if expected is None:
-            return f"{spelled} IS NULL"
-        ends = [expected]
-        if isinstance(expected, Between):
-            ends = [expected.low, expected.high]
-        elif isinstance(expected, OneOf):
-            ends = [*expected.values]
-        if any(end is None or not fits(column, type(end)) for end in ends):
-            raise ValueError(f"column {column.name} is compared with a value that is not {column.type.name}")
-        values = [self.value(column, end) for end in ends]
-        if isinstance(expected, OneOf):
-            return f"{spelled} IN ({', '.join(values)})"
-        return f"{spelled} BETWEEN {' AND '.join(values)}" if len(values) > 1 else f"{spelled} = {values[0]}"
-
-    def windows(self, alias: str = "") -> str | None:
-        """Return the condition for rows that are removed unless they are staged; ``None``: no row is."""
+    def _windows(self, alias: str = "") -> str | None:
+        """The condition for rows that are removed unless they are staged; ``None``: no row is."""
         request = self.request
         if request.source.rejected:
             return None
-        windows = self._removable()
-        if windows and request.mark_gone and request.mark_gone.exists and self._missing is not None:
-            windows = [{**window, self.table.key[-1]: OneOf(sorted(self._missing))} for window in windows]
-            windows = windows if self._missing else []
+        windows: list[Where] = []
+        if request.replace_where:
+            windows = [request.replace_where]
+        elif request.mark_gone:
+            windows = [*request.mark_gone.windows()]
+        if windows and self.is_asked:
+            missing = sorted(self._missing_names)
+            windows = [{**window, self.table.key[-1]: OneOf(missing)} for window in windows] if missing else []
         if not windows:
             return None
-        condition = " OR ".join(f"({self.where(window, alias)})" for window in windows)
-        if self._observed_at is not None and self.table.observed:
-            condition = f"({condition}) AND {self.last_observed(alias)} <= {self.timestamp(self._observed_at)}"
+        condition = " OR ".join(f"({self._where(window, alias)})" for window in windows)
+        if self.observed_at is not None and self.table.observed:
+            condition = f"({condition}) AND {self._last_observed(alias)} <= {self.timestamp(self.observed_at)}"
         if not request.replace_where:
-            condition = f"{condition} AND {alias}{self.column(str(self.table.gone))} IS NULL"
+            condition = f"{condition} AND {alias}{self._column(str(self.table.gone))} IS NULL"
         return condition
 
-    def _removable(self) -> list[Where]:
-        if self.request.replace_where:
-            return [self.request.replace_where]
-        return [*self.request.mark_gone.windows()] if self.request.mark_gone else []
-
-    def last_observed(self, alias: str) -> str:
-        """Return the time at which a row was last observed to be as it is, or to be gone."""
-        observed = f"{alias}{self.column(str(self.table.observed))}"
-        return f"COALESCE({alias}{self.column(self.table.gone)}, {observed})" if self.table.gone else observed
-
-    def same_key(self, one: str, other: str) -> str:
-        """Return the condition that two rows have the same key.
-
-        :param one: prefix of the one's columns.
-        :param other: prefix of the other's.
-        """
-        return " AND ".join(f"{one}{self.column(name)} = {other}{self.column(name)}" for name in self.table.key)
+    def _same_key(self, one: str, other: str) -> str:
+        """The condition that two rows have the same key."""
+        return " AND ".join(f"{one}{name} = {other}{name}" for name in map(self._column, self.table.key))
 
     def _part(self, alias: str) -> str:
         """The part of ``covers`` that a row belongs to."""
         covers = self.request.covers
         assert covers
         cases = " ".join(
-            f"WHEN {self.where(where, alias)} THEN {self.text(part)}" for part, where in covers.parts.items()
+            f"WHEN {self._where(where, alias)} THEN {self.text(part)}" for part, where in covers.parts.items()
         )
         return f"CASE {cases} END"
 
@@ -199,70 +221,46 @@ class MergeSql(WarehouseSql):
 
     def _native(self, name: str, alias: str) -> str:
         """A staged column with the type of the table."""
-        spelled = f"{alias}{self.column(name)}"
+        spelled = f"{alias}{self._column(name)}"
         if self._has_json_text and self.table[name].type.name == "json":
-            return f"{self.parse_json.format(spelled)} AS {self.column(name)}"
+            return f"{self.parse_json.format(spelled)} AS {self._column(name)}"
         return spelled
 
     # The load
 
     def _load_literals(self, request: LoadRequest) -> list[str]:
         """The values of ``load_columns``; those of staged rows are not used."""
-        values = request.load_values(self._loaded_at)
+        values = request.load_values(self.loaded_at)
         return [self.value(column, value) for column, value in zip(request.table.load_columns, values, strict=True)]
 
-    def _load_assignments(self, request: LoadRequest) -> str:
+    def _assigned_literals(self, request: LoadRequest) -> str:
         """Assignments of these values, each after a comma."""
         literals = zip(request.table.load_names, self._load_literals(request), strict=True)
-        return "".join(f", {self.column(name)} = {literal}" for name, literal in literals)
-
-    def count_removable(self) -> str | None:
-        """Count the rows of ``replace_where``, or those of ``mark_gone`` that are not marked."""
-        windows = self._removable()
-        if not windows:
-            return None
-        condition = " OR ".join(f"({self.where(window)})" for window in windows)
-        if not self.request.replace_where:
-            condition = f"({condition}) AND {self.column(str(self.table.gone))} IS NULL"
-        return f"SELECT COUNT(*) FROM {self.target} WHERE {condition}"
+        return "".join(f", {self._column(name)} = {literal}" for name, literal in literals)
 
     def select_removed(self, selected: str) -> str | None:
         """Select from the rows that the merge removes; ``None``: it removes none.
 
         :param selected: what to select, of ``g``.
         """
-        window = self.windows("r.")
-        return f"SELECT {selected} {self._removed(window)}" if window else None
-
-    def _removed(self, window: str) -> str:
-        inner = self._with_part(self.columns(self.table.names, "r."), self.target, "r.")
-        return (
-            f"FROM {inner} WHERE {window}) AS g WHERE {self._not_late('g.')} AND NOT EXISTS "
-            f"(SELECT 1 FROM {self.stage} AS k WHERE {self.same_key('k.', 'g.')})"
-        )
-
-    def count_future(self, latest: datetime.datetime) -> str | None:
-        """Count the rows with staged keys that were observed after a time."""
-        if not self.table.observed:
+        if not (window := self._windows("r.")):
             return None
+        inner = self._with_part(self._columns_list(self.table.names, "r."), self.target, "r.")
         return (
-            f"SELECT COUNT(*) FROM {self.target} AS t JOIN {self.stage} AS s ON {self.same_key('s.', 't.')} "
-            f"WHERE {self.last_observed('t.')} > {self.timestamp(latest)}"
+            f"SELECT {selected} FROM {inner} WHERE {window}) AS g WHERE {self._not_late('g.')} AND NOT EXISTS "
+            f"(SELECT 1 FROM {self.stage} AS k WHERE {self._same_key('k.', 'g.')})"
         )
 
     def count_new(self, by: str) -> str:
         """Count the staged rows whose keys are new, by the values of a column."""
         return (
-            f"SELECT s.{self.column(by)}, COUNT(*) FROM {self.stage} AS s WHERE NOT EXISTS "
-            f"(SELECT 1 FROM {self.target} AS t WHERE {self.same_key('s.', 't.')}) GROUP BY s.{self.column(by)}"
+            f"SELECT s.{self._column(by)}, COUNT(*) FROM {self.stage} AS s WHERE NOT EXISTS "
+            f"(SELECT 1 FROM {self.target} AS t WHERE {self._same_key('s.', 't.')}) GROUP BY s.{self._column(by)}"
         )
 
     def count_merged(self, observed_at: datetime.datetime, account: Where) -> str:
-        """Count the parts that ``mail_loads`` has at a time or later; without parts, such rows of the account.
-
-        :param account: the condition for the rows of the account.
-        """
-        source, condition = self.target, self.where(account)
+        """Count the parts that ``mail_loads`` has at a time or later; without parts, such rows of the account."""
+        source, condition = self.target, self._where(account)
         if covers := self.request.covers:
             parts = ", ".join(map(self.text, covers.parts))
             name, conn_id = self.text(table_name(self.request.name)), self.text(covers.mail_conn_id)
@@ -271,22 +269,16 @@ class MergeSql(WarehouseSql):
 
     def load_statements(self) -> list[str]:
         """Merge the staged rows: all statements of the transaction, without its beginning and end."""
+        expired = self._expired()
+        expire = [f"DELETE FROM {self.target} WHERE {expired[0]}"] if expired else []
         if self.transaction:
-            return [*self._lock(), *self._expire(), *self._record(self.loads), *self.merge()]
+            return [*self._lock(), *expire, *self._record(self.loads), *self._merge()]
         # Each statement is a transaction of its own. An older load that runs between two of them must already see
         # this one, and `mail_loads` must not have the time of a load whose rows are missing.
-        return [*self._expire(), *self._record(self.begun), *self.merge(), *self._record(self.loads)]
+        return [*expire, *self._record(self.begun), *self._merge(), *self._record(self.loads)]
 
     def _lock(self) -> list[str]:
         return [f"UPDATE {self.lock_table} SET loads = loads + 1 WHERE 1 = 1"] if self.has_lock else []
-
-    def _expire(self) -> list[str]:
-        if self.request.expire_before is None:
-            return []
-        condition = f"{self.column(str(self.table.observed))} < {self.timestamp(self.request.expire_before)}"
-        if where := self.request.replace_where:
-            condition += f" AND NOT ({self.where(where)})"
-        return [f"DELETE FROM {self.target} WHERE {condition}"]
 
     def _loads_rows(self) -> str:
         covers = self.request.covers
@@ -315,42 +307,51 @@ class MergeSql(WarehouseSql):
         return [
             f"MERGE INTO {loads} AS t USING ({rows}) AS s ON {self._same_part('t', 's')} "
             "WHEN MATCHED AND s.observed_at > t.observed_at THEN UPDATE SET observed_at = s.observed_at"
-            f"{self._load_assignments(record)} WHEN NOT MATCHED THEN INSERT ({self.columns(LOADS.stored_names)}) "
-            f"VALUES ({', '.join([self.columns(LOADS.names, 's.'), *self._load_literals(record)])})"
+            f"{self._assigned_literals(record)} "
+            f"WHEN NOT MATCHED THEN INSERT ({self._columns_list(LOADS.stored_names)}) "
+            f"VALUES ({', '.join([self._columns_list(LOADS.names, 's.'), *self._load_literals(record)])})"
         ]
 
     def _same_part(self, one: str, other: str) -> str:
-        return " AND ".join(f"{one}.{self.column(name)} = {other}.{self.column(name)}" for name in LOADS.key)
+        return " AND ".join(f"{one}.{name} = {other}.{name}" for name in map(self._column, LOADS.key))
 
-    def merge(self) -> list[str]:
+    def _merge(self) -> list[str]:
         """Merge the staged rows."""
         names = self.table.names
         native = ", ".join(self._native(name, "g.") for name in names)
-        inner = self._with_part(self.columns(names, "r."), self.stage, "r.")
+        inner = self._with_part(self._columns_list(names, "r."), self.stage, "r.")
         source = f"SELECT {native}, {_PUT} AS merge_action FROM {inner}) AS g WHERE {self._not_late('g.')}"
         matched = ""
-        if removed := self.select_removed(f"{self.columns(names, 'g.')}, {_REMOVE} AS merge_action"):
+        if removed := self.select_removed(f"{self._columns_list(names, 'g.')}, {_REMOVE} AS merge_action"):
             source += f" UNION ALL {removed}"
             matched += f"WHEN MATCHED AND s.merge_action = {_REMOVE} THEN {self._removal()} "
         if self.table.updated:
-            newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed('t.')}"
-            updates = ", ".join(f"{self.column(name)} = s.{self.column(name)}" for name in self.table.updated)
+            newer = f" AND s.{self._column(str(self.table.observed))} >= {self._last_observed('t.')}"
+            updates = ", ".join(f"{name} = s.{name}" for name in map(self._column, self.table.updated))
             condition = newer if self.table.observed else ""
-            load_assignments = self._load_assignments(self.request)
             matched += (
-                f"WHEN MATCHED AND s.merge_action = {_PUT}{condition} THEN UPDATE SET {updates}{load_assignments} "
+                f"WHEN MATCHED AND s.merge_action = {_PUT}{condition} THEN "
+                f"UPDATE SET {updates}{self._assigned_literals(self.request)} "
             )
         return [
-            f"MERGE INTO {self.target} AS t USING ({source}) AS s ON {self.same_key('t.', 's.')} {matched}"
+            f"MERGE INTO {self.target} AS t USING ({source}) AS s ON {self._same_key('t.', 's.')} {matched}"
             f"WHEN NOT MATCHED AND s.merge_action = {_PUT} THEN "
-            f"INSERT ({self.columns(self.table.stored_names)}) "
-            f"VALUES ({', '.join([self.columns(names, 's.'), *self._load_literals(self.request)])})"
+            f"INSERT ({self._columns_list(self.table.stored_names)}) "
+            f"VALUES ({', '.join([self._columns_list(names, 's.'), *self._load_literals(self.request)])})"
         ]
 
     def _removal(self) -> str:
         if self.request.replace_where:
             return "DELETE"
         assert self.request.mark_gone
-        gone = self.column(str(self.table.gone))
+        gone = self._column(str(self.table.gone))
         at = self.timestamp(self.request.mark_gone.observed_at)
-        return f"UPDATE SET {gone} = {at}{self._load_assignments(self.request)}"
+        return f"UPDATE SET {gone} = {at}{self._assigned_literals(self.request)}"
+
+
+def utc_literal(value: datetime.datetime) -> str:
+    """Format a point in time as ``2026-03-01 12:30:00.000000``, in UTC.
+
+    :param value: a datetime with a zone.
+    """
+    return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

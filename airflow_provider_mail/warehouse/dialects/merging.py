@@ -12,14 +12,10 @@ from contextlib import closing, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import database
-from airflow_provider_mail.warehouse.coverage import LOADS
-from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
-from airflow_provider_mail.warehouse.dialects.warehouses import MERGING
 from airflow_provider_mail.warehouse.errors import WarehouseError, redacted_message
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
 from airflow_provider_mail.warehouse.table import Column, NamePart, TableName
 
@@ -32,36 +28,22 @@ _MAX_ROWS, _MAX_CHARACTERS = 500, 100_000
 _CONFLICT = re.compile(r"conflict|concurrent|serializ|deadlock|lock timeout|40001", re.IGNORECASE)
 
 
-class Merging(Dialect):
+class Merging(MergeSql):
     """A warehouse with MERGE, or with transactions that lock a table.
 
-    :param stage: the table of staged rows. Default: a new one for this load.
     :param has_json_text: whether JSON is staged as text. Default: true.
     """
 
     def __init__(
-        self, hook: DbApiHook, request: LoadRequest, stage: TableName | None = None, *, has_json_text: bool = True
+        self, hook: DbApiHook, request: LoadRequest, load_id: str | None = None, *, has_json_text: bool = True
     ) -> None:
-        super().__init__(hook, request)
+        last = request.name.parts[-1]
+        own = NamePart(f"{last.text[:30]}_stage_{load_id or _new_load_id()}", last.quoted)
+        stage = TableName((*request.name.parts[:-1], own))
+        super().__init__(hook, request, stage, has_json_text=has_json_text)
         if hasattr(hook, "use_legacy_sql"):
             hook.use_legacy_sql = False  # BigQuery's own, older language
-        self._stage = stage or stage_name(request.name, _load_id())
-        self._has_json_text = has_json_text
         self._current_batch: Sequence[Row] = ()
-        self.sql = self._sql(None)
-
-    def _sql(self, observed_at: datetime.datetime | None) -> MergeSql:
-        sql_class = MERGING[database(self.hook)]
-        return sql_class(
-            self.request,
-            self._stage,
-            observed_at=observed_at,
-            has_json_text=self._has_json_text,
-            missing=self._missing_names if self.is_asked else None,
-        )
-
-    def _qualified(self, name: TableName) -> str:
-        return str(name)
 
     def load(self, connection: Any) -> LoadResult:
         """Stage the rows, then merge them."""
@@ -72,14 +54,14 @@ class Merging(Dialect):
             spool.fill(self.request.source.encoded(encoder))
             try:
                 count = self._fill(cursor, spool)
-                observed_at = self._observed_at(spool)
-                if not self.is_confirmed and self._find_removed(cursor, observed_at):
+                self.observed_at = self._time_of(spool)
+                if not self.is_confirmed and self._find_removed(cursor):
                     self._confirm(lambda: spool.fill(self.request.source.encoded(encoder)))
                     count = self._fill(cursor, spool)
-                return self.merge(cursor, count, observed_at)
+                return self._merge_stage(cursor, count)
             finally:
                 with suppress(Exception):
-                    self._execute(cursor, self.sql.drop_stage())
+                    cursor.execute(self.drop_stage())
 
     def open(self, connection: Any) -> Any:
         """Open a cursor, whose transactions begin and end by statements."""
@@ -89,21 +71,21 @@ class Merging(Dialect):
 
     def prepare(self, cursor: Any) -> None:
         """Create the tables where they are missing, and add columns of a later version."""
-        for statement in self.sql.create_statements():
+        for statement in self.create_statements():
             try:
                 cursor.execute(statement)
             except Exception:
                 time.sleep(random.random())  # another load may be creating the same table
                 cursor.execute(statement)
-        self._add_columns(cursor, self.sql.target, self._missing(self._columns(cursor, self.sql.target)))
-        for loads in self.sql.tables_of_loads():
+        self._add_columns(cursor, self.target, self._missing(self._columns(cursor, self.target)))
+        for loads in self.tables_of_loads():
             existing = self._columns(cursor, loads)
             self._add_columns(cursor, loads, [column for column in LOADS.load_columns if column.name not in existing])
 
     def _add_columns(self, cursor: Any, name: str, columns: Iterable[Column]) -> None:
         for column in columns:
             try:
-                cursor.execute(self.sql.addition(name, column))
+                cursor.execute(self.addition(name, column))
             except Exception:
                 if column.name not in self._columns(cursor, name):  # unless another load has added it
                     raise
@@ -111,7 +93,7 @@ class Merging(Dialect):
     def existing_columns(self, connection: Any) -> Collection[str]:
         """Return the lower-case names of the table's columns; none when it does not exist."""
         with closing(self.open(connection)) as cursor:
-            return self._existing_columns(cursor, self.sql.target)
+            return self._existing_columns(cursor, self.target)
 
     def _existing_columns(self, cursor: Any, name: str) -> Collection[str]:
         try:
@@ -127,64 +109,52 @@ class Merging(Dialect):
 
     def create_stage(self, cursor: Any) -> None:
         """Create the table of staged rows, empty."""
-        self._execute(cursor, *self.sql.create_stage())
+        self._run(cursor, *self.empty_stage())
 
     def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> LoadResult:
-        """Merge rows that another program has staged, then remove the table of staged rows.
-
-        :param count: number of rows that must be there.
-        :param observed_at: when the service was asked.
-        :param account: the rows of the account.
-        """
+        """Merge rows that another program has staged, then remove the table of staged rows."""
         try:
             self._check_stage(cursor, count)
         except WarehouseError:
             raise
         except Exception:
             # A task that was killed after its last statement is repeated: the table of staged rows is gone.
-            staged = self._existing_columns(cursor, self.sql.stage)
-            if staged or not self._is_merged(cursor, count, observed_at, account):
+            staged = self._existing_columns(cursor, self.stage)
+            # Whether the table already has this load, or later ones of the same parts.
+            expected = len(self.request.covers.parts) if self.request.covers else count
+            if staged or self._count(cursor, self.count_merged(observed_at, account)) < expected:
                 raise
             return LoadResult(count)
-        self._ask(lambda: self._find_removed(cursor, observed_at))
-        result = self.merge(cursor, count, observed_at)
-        self._execute(cursor, self.sql.drop_stage())
+        self.observed_at = observed_at
+        self._ask(lambda: self._find_removed(cursor))
+        result = self._merge_stage(cursor, count)
+        cursor.execute(self.drop_stage())
         return result
 
-    def _is_merged(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> bool:
-        """Whether the table already has this load, or later ones of the same parts."""
-        covers = self.request.covers
-        expected = len(covers.parts) if covers else count
-        return self._one(cursor, self.sql.count_merged(observed_at, account)) >= expected
-
-    def merge(self, cursor: Any, count: int, observed_at: datetime.datetime | None) -> LoadResult:
-        """Merge the staged rows.
-
-        :param count: their number.
-        """
-        sql = self._sql(observed_at)
-        statements = sql.load_statements()
-        self._check_before(cursor, sql, observed_at)
+    def _merge_stage(self, cursor: Any, count: int) -> LoadResult:
+        self.loaded_at = datetime.datetime.now(datetime.UTC)
+        statements = self.load_statements()
+        self._check_before(cursor)
         inserted_by: dict[Any, int] = {}
 
         def attempt() -> None:
             by = self.table.counted_by or self.table.key[0]
             if self.table.insert_only:
-                cursor.execute(sql.count_new(by))
+                cursor.execute(self.count_new(by))
                 inserted_by.update({value: int(number) for value, number in cursor.fetchall()})
-            if sql.transaction is None:
-                self._execute(cursor, *statements)
+            if self.transaction is None:
+                self._run(cursor, *statements)
                 return
-            begin, commit, rollback = sql.transaction
-            if sql.is_script:
-                self._execute(cursor, ";\n".join([begin, *statements, commit]) + ";")
+            begin, commit, rollback = self.transaction
+            if self.is_script:
+                cursor.execute(";\n".join([begin, *statements, commit]) + ";")
                 return
-            self._execute(cursor, begin)
+            cursor.execute(begin)
             try:
-                self._execute(cursor, *statements, commit)
+                self._run(cursor, *statements, commit)
             except BaseException:
                 with suppress(Exception):
-                    self._execute(cursor, rollback)
+                    cursor.execute(rollback)
                 raise
 
         self._retry_conflicts(attempt, inserted_by.clear)
@@ -194,57 +164,54 @@ class Merging(Dialect):
             return self._insert_result(inserted_by)
         return LoadResult(self.request.source.read or count)
 
-    def _check_before(self, cursor: Any, sql: MergeSql, observed_at: datetime.datetime | None) -> None:
+    def _check_before(self, cursor: Any) -> None:
         rule = self.request.removal
-        if rule and (removed := self._find_removed(cursor, observed_at)) and (removable := sql.count_removable()):
-            before = self._one(cursor, removable)
-            cursor.execute(sql.count_new(self.table.key[0]))
+        if rule and (removed := self._find_removed(cursor)):
+            before = self._count_removable(cursor)
+            cursor.execute(self.count_new(self.table.key[0]))
             new = sum(int(number) for _, number in cursor.fetchall())
             rule.check(before, before - removed + new, self.prefix)
-        if self.request.clock is None:
-            return
-        latest = self.request.clock.latest()
-        if (statement := sql.count_future(latest)) and (count := self._one(cursor, statement)):
-            raise self._future_error(cursor, count, latest)
+        existing = f"{self.target} AS t JOIN {self.stage} AS s ON {self._same_key('s.', 't.')}"
+        self._reject_future(cursor, existing, ("1 = 1", []), self._last_observed("t."))
 
     def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
         yield from super()._corrections(to, latest)
-        for loads in self.sql.tables_of_loads():
+        for loads in self.tables_of_loads():
             yield loads, f"UPDATE {loads} SET {LOADS.observed} = {to}", f"{LOADS.observed} > {latest}"
 
     def _check_stage(self, cursor: Any, count: int) -> None:
-        cursor.execute(self.sql.count_stage())
+        cursor.execute(self.count_stage())
         ((rows, keys),) = cursor.fetchall()
         if (int(rows), int(keys)) != (count, count):
             raise self.error(
-                f"{self.sql.stage} has {rows} rows with {keys} keys, and the load has {count}: load the files again "
+                f"{self.stage} has {rows} rows with {keys} keys, and the load has {count}: load the files again "
                 "into an empty table"
             )
 
-    def _find_removed(self, cursor: Any, observed_at: datetime.datetime | None) -> int:
+    def _find_removed(self, cursor: Any) -> int:
         """Count the rows that the merge would remove; remember their names if the service is asked for them."""
-        sql, mark_gone = self._sql(observed_at), self.request.mark_gone
+        mark_gone = self.request.mark_gone
         if mark_gone and mark_gone.exists:
-            if statement := sql.select_removed(f"g.{sql.column(self.table.key[-1])}"):
+            if statement := self.select_removed(f"g.{self._column(self.table.key[-1])}"):
                 cursor.execute(statement)
                 self._missing_names = {str(name) for (name,) in cursor.fetchall()}
             return len(self._missing_names)
-        statement = sql.select_removed("COUNT(*)")
-        return self._one(cursor, statement) if statement else 0
+        statement = self.select_removed("COUNT(*)")
+        return self._count(cursor, statement) if statement else 0
 
     def _fill(self, cursor: Any, spool: RowSpool) -> int:
         """Stage the rows of the spool alone; return their number."""
-        self._execute(cursor, *self.sql.create_stage())
+        self._run(cursor, *self.empty_stage())
         count = 0
         for batch in chunks(spool.rows(), _MAX_ROWS, _MAX_CHARACTERS):
             self._current_batch = batch
-            cursor.execute(self.sql.insert_stage(batch))
+            cursor.execute(self.insert_stage(batch))
             count += len(batch)
         self._current_batch = ()
         self._check_stage(cursor, count)
         return count
 
-    def _observed_at(self, spool: RowSpool) -> datetime.datetime | None:
+    def _time_of(self, spool: RowSpool) -> datetime.datetime | None:
         request = self.request
         if request.covers:
             return request.covers.observed_at
@@ -255,23 +222,12 @@ class Merging(Dialect):
         index = self.table.names.index(self.table.observed)
         return min((row[index] for row in spool.rows()), default=None)
 
-    def _execute(self, cursor: Any, *statements: str) -> None:
+    def _run(self, cursor: Any, *statements: str) -> None:
         for statement in statements:
             cursor.execute(statement)
 
-    def _one(self, cursor: Any, statement: str) -> int:
-        cursor.execute(statement)
-        return int(cursor.fetchone()[0])
-
     def _conflicts(self, error: BaseException) -> bool:
         return bool(_CONFLICT.search(str(error))) or super()._conflicts(error)
-
-    def check_conditions(self) -> None:
-        """Reject an invalid condition before the load begins."""
-        if self.request.replace_where:
-            self.sql.where(self.request.replace_where)
-        for where in self.request.covers.parts.values() if self.request.covers else ():
-            self.sql.where(where)
 
     def safe_message(self, error: BaseException) -> str:
         """Describe a driver's exception, with everything redacted that may be a value."""
@@ -279,11 +235,5 @@ class Merging(Dialect):
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
 
 
-def _load_id() -> str:
+def _new_load_id() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y%m%dt%H%M%S}{secrets.token_hex(3)}"
-
-
-def stage_name(name: TableName, load_id: str) -> TableName:
-    """Name the table of staged rows of a load, in the schema of the table."""
-    last = name.parts[-1]
-    return TableName((*name.parts[:-1], NamePart(f"{last.text[:30]}_stage_{load_id}", last.quoted)))

@@ -44,6 +44,11 @@ _TABLE_LOCKS_OF_MYSQL = (
 _TABLE_LOCKS_OF_MARIADB = (
     "SELECT thread_id FROM information_schema.metadata_lock_info WHERE table_schema = %s AND table_name = %s"
 )
+_CONNECT_OPTIONS = {
+    "_get_conn_config_mysql_client": "connect_timeout",
+    "_get_conn_config_mysql_connector_python": "connection_timeout",
+}
+"""The options of both drivers, by the method of the hook that returns those of a connection."""
 _COLLATIONS = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin")
 """Of MariaDB, of MySQL, and of older versions. Names that differ in case, accents or spaces are different to them."""
 _PADDED = _COLLATIONS[-1]
@@ -62,6 +67,7 @@ _BOUNDED_TEXT = re.compile(r"varchar\((\d+)\)")
 class MySql(Staged):
     """Stages many rows per statement, then merges them by one INSERT ... ON DUPLICATE KEY UPDATE."""
 
+    text_cast = "CHAR"
     unix_time = "unix_timestamp(now(6))"
     types: ClassVar[Mapping[str, str]] = {
         "text": "longtext",
@@ -105,6 +111,17 @@ class MySql(Staged):
 
     def _addition(self, column: Column) -> str:
         return f"{super()._addition(column)} COMMENT {literal(column.comment)}"
+
+    @classmethod
+    def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
+        # The hook passes the options that a connection has for this to neither driver.
+        for method, option in _CONNECT_OPTIONS.items():
+            limits = {option: seconds}
+            # mysql-connector-python does not expose its socket, so no other thread can end its wait.
+            if option == "connection_timeout" and response_seconds is not None and _has_read_timeout():
+                limits["read_timeout"] = max(1, int(response_seconds))
+            if options := getattr(hook, method, None):
+                hook.__dict__[method] = lambda conn, options=options, limits=limits: {**limits, **options(conn)}
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
@@ -389,3 +406,12 @@ def _decoded(text: str | bytes) -> str:
 
 def _quoted(identifier: str) -> str:
     return "`" + identifier.replace("`", "``") + "`"
+
+
+def _has_read_timeout() -> bool:
+    """Whether mysql-connector-python is installed, in 9.2 or a later version."""
+    try:
+        from mysql.connector.constants import DEFAULT_CONFIGURATION
+    except ImportError:
+        return False
+    return "read_timeout" in DEFAULT_CONFIGURATION

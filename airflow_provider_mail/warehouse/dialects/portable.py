@@ -7,6 +7,7 @@ where the database enforces the primary key and has transactions; both are teste
 from __future__ import annotations
 
 import datetime
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -14,17 +15,18 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from airflow_provider_mail.warehouse.coverage import MarkGone
+from airflow_provider_mail.warehouse.dialects import database
 from airflow_provider_mail.warehouse.dialects.base import Dialect
 from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool, comparable
 from airflow_provider_mail.warehouse.errors import (
     MYSQL_CONFLICTS,
+    WarehouseError,
     connect_error_message,
     mysql_number,
     redacted_message,
     sqlstate,
 )
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Encoder, batched, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName
 
@@ -37,6 +39,8 @@ _MAX_PARAMETERS = 900
 _NOT_ENFORCING = (
     "athena clickhouse drill druid hive hive_cli hiveserver2 impala kylin pinot presto spark spark_sql vertica"
 )
+_log = logging.getLogger(__name__)
+
 NOT_ENFORCING = frozenset(_NOT_ENFORCING.split())
 """Databases without enforced keys or without transactions that are not loaded by merging, by SQLAlchemy's name or
 connection type."""
@@ -67,6 +71,19 @@ class Portable(Dialect):
         coverage = request.coverage_request()
         self._coverage = Portable(hook, coverage) if coverage else None
 
+    @classmethod
+    def check_database(cls, hook: DbApiHook) -> None:
+        if rejected := NOT_ENFORCING.intersection((database(hook), str(hook.conn_type).lower())):
+            raise WarehouseError(
+                f"connection {hook.get_conn_id()!r}: {min(rejected)} does not enforce primary keys or has no "
+                "transactions, so concurrent loads would duplicate rows: write files and load them with the database's "
+                "own tools (docs/warehouses.md), or use dlt (docs/dlt.md)"
+            )
+
+    @classmethod
+    def limited(cls, sql: str, count: int, offset: int) -> str:
+        return f"{sql} OFFSET {offset} ROWS FETCH NEXT {count} ROWS ONLY"
+
     def _qualified(self, name: TableName) -> str:
         return str(name)  # unquoted parts are left to the case folding of the database
 
@@ -82,6 +99,11 @@ class Portable(Dialect):
 
     def load(self, connection: Any) -> LoadResult:
         """Load the rows: spool them, then delete and insert by key."""
+        _log.info(
+            "Database %s has no own dialect: loading %s by deleting and inserting rows",
+            database(self.hook),
+            self.request.name,
+        )
         self._begin(connection)
         tables = [self, self._coverage] if self._coverage else [self]
         with ExitStack() as stack:
@@ -206,11 +228,7 @@ class Portable(Dialect):
         cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
 
     def _keys_found(self, cursor: Any, batch: Sequence[Row], row_condition: str, indexes: Sequence[int]) -> set[Row]:
-        """The keys of the rows of the table that fulfil a condition for one of these rows.
-
-        :param row_condition: the condition for one row.
-        :param indexes: positions of the condition's parameters in a row.
-        """
+        """The keys of the rows of the table that fulfil a condition for one of these rows."""
         condition = " OR ".join([row_condition] * len(batch))
         cursor.execute(
             f"SELECT {self._columns_list(self.table.key)} FROM {self.target} WHERE {condition}",

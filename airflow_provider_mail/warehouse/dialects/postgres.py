@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields
-from functools import partial
-from itertools import count, islice
+from itertools import count
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from airflow_provider_mail.warehouse.dialects.inbox import InboxSql, qualified
+from airflow_provider_mail.warehouse.dialects.postgres_driver import (
+    READER,
+    StreamCursor,
+    can_stream,
+    copy_blocks,
+    read_all_times,
+    rows_as_tuples,
+)
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.dialects.staged_sql import Comparison, Counts
-from airflow_provider_mail.warehouse.errors import is_client_side, sqlstate
+from airflow_provider_mail.warehouse.errors import sqlstate
 from airflow_provider_mail.warehouse.request import LoadResult
-from airflow_provider_mail.warehouse.rows import Convert, Encoder, UnreadableValue, aware, batched, each, json_texts
-from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
+from airflow_provider_mail.warehouse.table import Column, TableName
 from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
@@ -30,9 +40,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
 _SPOOL_BYTES = 8 * 2**20
 _BLOCK_LINES = 100
-_MOST_UNSENT = 2**20
 _SAVEPOINT = "airflow_provider_mail_staged"
-_READER = "airflow_provider_mail"
 
 
 def _texts(values: Sequence[str]) -> Sequence[str]:
@@ -68,11 +76,56 @@ _CONVERTERS: Mapping[str, Convert] = {
 _BOUNDED_TEXT = re.compile(r"character varying\((\d+)\)")
 
 
+class PostgresInbox(InboxSql):
+    """Postgres."""
+
+    id_type, body_type = "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea"
+    time_type = "timestamp with time zone"
+    # A server or a role may have switched off that a commit waits for the disk.
+    begin_insert = (
+        "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    for_update, skip_locked = " FOR UPDATE", " FOR UPDATE SKIP LOCKED"
+    is_one_of = "id = ANY(%s)"
+    now = "(clock_timestamp() + make_interval(secs => {mark}))"
+
+    def configure(self, hook: DbApiHook, connection: Any) -> None:
+        hook.set_autocommit(connection, False)
+        rows_as_tuples(connection)
+        if hasattr(connection, "prepare_threshold"):  # psycopg 3
+            # A pooler such as PgBouncer may give each transaction another session, without prepared statements.
+            connection.prepare_threshold = None
+
+    def limit(self, seconds: float) -> str:
+        return f"SELECT set_config('statement_timeout', '{int(1000 * seconds)}', true)"
+
+    def lock_definition(self, cursor: Any, table: str) -> None:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"mail {table}"])
+
+    @contextmanager
+    def only_one(self, cursor: Any, name: str) -> Iterator[bool]:
+        # The lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too.
+        cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+        yield cursor.fetchone()[0]
+
+    def columns(self, cursor: Any, name: TableName) -> set[str]:
+        cursor.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            [qualified(name)],
+        )
+        return {column for (column,) in cursor.fetchall()}
+
+    def index(self, name: str, table: TableName) -> str:
+        return f"{name} ON {qualified(table)}"  # in the schema of the table
+
+
 class Postgres(Staged):
     """Stages rows by COPY, then merges them by one INSERT ... ON CONFLICT."""
 
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
+    inbox = PostgresInbox
     unix_time = "extract(epoch FROM clock_timestamp())"
     types: ClassVar[Mapping[str, str]] = {
         "text": "text",
@@ -97,11 +150,23 @@ class Postgres(Staged):
     }
 
     @classmethod
+    def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
+        connection = deepcopy(hook.get_connection(hook.get_conn_id()))
+        limits = {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds, "keepalives_idle": seconds}
+        connection.extra = json.dumps(limits | connection.extra_dejson)
+        # The hook reads either one, depending on its version.
+        hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
+
+    @classmethod
+    def month(cls, column: str) -> str:
+        return super().month(f"{column} AT TIME ZONE 'UTC'")
+
+    @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor that leaves the rows on the server until they are fetched, in a read-only transaction."""
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
         rows_as_tuples(connection)
-        _read_all_times(connection)
+        read_all_times(connection)
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION READ ONLY")
             # All rows will be read: plan for the last row, not for the first one.
@@ -111,15 +176,13 @@ class Postgres(Staged):
             cursor.execute("SELECT current_setting('statement_timeout')")
             # A stream is one statement as long as its reader takes, a fetch from a server-side cursor is short.
             is_limited = cursor.fetchone() != ("0",)
-        return (
-            connection.cursor(name=_READER) if is_limited or not _can_stream(connection) else StreamCursor(connection)
-        )
+        return connection.cursor(name=READER) if is_limited or not can_stream(connection) else StreamCursor(connection)
 
     def _time_literal(self, value: datetime.datetime) -> str:
         return f"{super()._time_literal(value)[:-1]}+00'"  # whatever the zone of the session
 
     def _qualified(self, name: TableName) -> str:
-        return ".".join(quoted(part.text if part.quoted else part.text.lower()) for part in name.parts)
+        return qualified(name)
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)
@@ -220,7 +283,7 @@ class Postgres(Staged):
 
     def _stage(self, cursor: Any) -> None:
         blocks = self._key_blocks() if self.table.insert_only else self._blocks()
-        _copy(cursor, f"COPY {self.stage_name} FROM STDIN", blocks)
+        copy_blocks(cursor, f"COPY {self.stage_name} FROM STDIN", blocks)
 
     def _open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
@@ -285,7 +348,9 @@ class Postgres(Staged):
             end = f"{self._load_line()}\n".encode()
             lines = (line[:-1] + end for number, line in enumerate(self._rows, 1) if number in new)
             blocks = (b"".join(block).decode() for block in batched(lines, _BLOCK_LINES))
-            _copy(cursor, f"COPY {self.target} ({self._columns_list(self.table.stored_names)}) FROM STDIN", blocks)
+            copy_blocks(
+                cursor, f"COPY {self.target} ({self._columns_list(self.table.stored_names)}) FROM STDIN", blocks
+            )
         return Counter(new.values())
 
     def _load_line(self) -> str:
@@ -339,152 +404,3 @@ class Postgres(Staged):
     @property
     def _encoder(self) -> Encoder:
         return Encoder(self.table, _CONVERTERS, null=_NULL, nul=False)
-
-
-class StreamCursor:
-    """Rows of a statement while the server computes the next ones: twice as fast as a server-side cursor.
-
-    :param connection: a connection of psycopg 3.
-    """
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._cursor = connection.cursor()
-        self._statement: tuple[Any, ...] = ()
-        self._rows: Any = None
-        self.description: Any = None
-
-    def execute(self, *statement: Any) -> None:
-        """Set the statement, which begins with the first fetch.
-
-        :param statement: SQL, and perhaps its parameters.
-        """
-        self._statement = statement
-
-    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
-        """Return the next rows; none after the last one."""
-        if self._rows is None:
-            self._rows = self._cursor.stream(*self._statement, size=size)
-        rows = list(islice(self._rows, size))
-        if self.description is None:
-            self.description = self._cursor.description if rows else self._description_without_rows()
-        return rows
-
-    def _description_without_rows(self) -> Any:
-        # A stream without rows has no description. A server-side cursor has one without running the statement.
-        with self._connection.cursor(name=_READER) as cursor:
-            cursor.execute(*self._statement)
-            return cursor.description
-
-    def close(self) -> None:
-        """End the statement."""
-        if self._rows is not None:
-            self._rows.close()
-        self._cursor.close()
-
-
-def _can_stream(connection: Any) -> bool:
-    """Whether the driver streams many rows at a time: psycopg 3 with libpq 17."""
-    if not hasattr(connection, "row_factory"):
-        return False
-    from psycopg import capabilities
-
-    return capabilities.has_stream_chunked()
-
-
-def rows_as_tuples(connection: Any) -> None:
-    """Undo the cursor class of the Airflow connection (``dictcursor`` and others).
-
-    :param connection: an open connection of either driver.
-    """
-    if hasattr(connection, "row_factory"):
-        from psycopg.rows import tuple_row
-
-        connection.row_factory = tuple_row
-    else:
-        connection.cursor_factory = None
-
-
-_TIMES = {1082: 1182, 1083: 1183, 1114: 1115, 1184: 1185, 1186: 1187, 1266: 1270}
-"""Types with values that Python cannot represent, such as ``infinity``, years BC and 24:00, with their array types."""
-
-_DAY_TIMES = (1083, 1266)
-
-
-def _read_all_times(connection: Any) -> None:
-    """Let the driver return :class:`UnreadableValue` for a time that Python cannot represent, instead of failing.
-
-    :param connection: an open connection of either driver.
-    """
-    if not hasattr(connection, "row_factory"):
-        from psycopg2 import extensions  # type: ignore[import-untyped]
-
-        def convert(oid: int, read: Callable[[Any, Any], Any], text: Any, cursor: Any) -> Any:
-            return None if text is None else _or_unreadable(oid, text, partial(read, text, cursor))
-
-        for oid, array in _TIMES.items():
-            read = connection.string_types.get(oid) or extensions.string_types[oid]
-            converter = extensions.new_type((oid,), f"TIME{oid}", partial(convert, oid, read))
-            for typecaster in (converter, extensions.new_array_type((array,), f"TIMES{array}", converter)):
-                extensions.register_type(typecaster, connection)
-        return
-    from psycopg.pq import Format
-
-    def tolerant(oid: int, loader: Any) -> Any:
-        class Tolerant:
-            format = Format.TEXT
-
-            def __init__(self, _oid: int, context: Any = None) -> None:
-                self._load = loader(oid, context).load
-
-            def load(self, data: Any) -> Any:
-                return _or_unreadable(oid, bytes(data).decode(), partial(self._load, data))
-
-        return Tolerant
-
-    for oid in _TIMES:
-        loader = connection.adapters.get_loader(oid, Format.TEXT)
-        connection.adapters.register_loader(oid, tolerant(oid, loader))
-
-
-def _or_unreadable(oid: int, text: str, read: Callable[[], Any]) -> Any:
-    # The drivers would return the year 9999, None or 00:00 for these.
-    if text.endswith("infinity") or (oid in _DAY_TIMES and text.startswith("24:")):
-        return UnreadableValue()
-    try:
-        return read()
-    except Exception as error:
-        if not is_client_side(error):
-            raise
-        return UnreadableValue()
-
-
-class _Reader:
-    """Blocks of text as the file that psycopg2 needs; it accepts more than the size that it asks for."""
-
-    def __init__(self, blocks: Iterator[str]) -> None:
-        self._blocks = blocks
-
-    def read(self, _size: int = -1) -> str:
-        return next(self._blocks, "")
-
-
-def _copy(cursor: Any, statement: str, blocks: Iterator[str]) -> None:
-    if hasattr(cursor, "copy_expert"):
-        cursor.copy_expert(statement, _Reader(blocks))
-        return
-    from psycopg.waiting import Wait
-
-    def sent() -> Iterator[Wait]:
-        while cursor.connection.pgconn.flush():
-            yield Wait.W
-
-    unsent = 0
-    with cursor.copy(statement) as copy:
-        for block in blocks:
-            copy.write(block)
-            unsent += len(block)
-            if unsent >= _MOST_UNSENT:
-                # psycopg 3.3.4 and older never wait: what a slow server has not yet received fills the memory.
-                cursor.connection.wait(sent())
-                unsent = 0

@@ -17,7 +17,6 @@ class RowSpool:
     The user's table is not locked while the rows arrive, two loads lock its rows in the same order, and a load can be
     repeated.
 
-    :param key_indexes: positions of the key's columns in a row.
     :param first: whether to keep the first row instead of the last one.
     """
 
@@ -29,10 +28,7 @@ class RowSpool:
         self._file.execute(f"CREATE TABLE spool ({key}, line BLOB, PRIMARY KEY ({key})) WITHOUT ROWID")
 
     def fill(self, rows: Iterable[Row]) -> None:
-        """Read and store all rows, beside those of an earlier call.
-
-        :param rows: the rows, as the driver takes them.
-        """
+        """Read and store all rows, beside those of an earlier call."""
         marks = ", ".join("?" for _ in [*self._key_indexes, "line"])
         lines = ((*self.key(row), pickle.dumps(row, pickle.HIGHEST_PROTOCOL)) for row in rows)
         self._file.execute("BEGIN")
@@ -54,10 +50,7 @@ class RowSpool:
 
 
 def comparable(value: Any) -> Any:
-    """Normalize a key value: drivers return other types than they take.
-
-    :param value: a value of a key, from a row or from the driver.
-    """
+    """Normalize a key value: drivers return other types than they take."""
     if isinstance(value, datetime.datetime) and not (value.hour or value.minute or value.second):
         value = value.date()
     if isinstance(value, datetime.date):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+import fcntl
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
+from airflow_provider_mail.warehouse.dialects.inbox import InboxSql
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.lock_watch import LockWatch
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
+from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -41,10 +47,61 @@ def _affinity(declared: str) -> str:
     return "numeric" if declared else "blob"
 
 
+class SqliteInbox(InboxSql):
+    """SQLite. Times are text in UTC and sort as such."""
+
+    id_type, body_type, time_type = "INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB", "TEXT"
+    begin = begin_insert = "BEGIN IMMEDIATE"
+    is_one_of = "id IN (SELECT value FROM json_each(?))"
+    now = "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now', {mark} || ' seconds')"
+
+    def configure(self, hook: DbApiHook, connection: Any) -> None:
+        connection.isolation_level = None
+        reading = current_reading()
+        wait = int(1000 * reading.seconds) if reading else _LOCK_WAIT_MS
+        # WAL: a drain reads while pushes arrive. FULL: a commit survives a crash of the host.
+        for pragma in (f"busy_timeout = {wait}", "journal_mode = WAL", "synchronous = FULL"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+
+    def lock_definition(self, cursor: Any, table: str) -> None:
+        cursor.execute(self.begin)
+
+    @contextmanager
+    def only_one(self, cursor: Any, name: str) -> Iterator[bool]:
+        # A lock of a file beside the database, whatever the name.
+        cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
+        with Path(f"{cursor.fetchone()[0]}.rotation.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    def columns(self, cursor: Any, name: TableName) -> set[str]:
+        *schema, table = (part.text for part in name.parts)
+        cursor.execute("SELECT name FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
+        return {column for (column,) in cursor.fetchall()}
+
+    def index(self, name: str, table: TableName) -> str:
+        *schema, own = table.parts
+        return f"{''.join(f'{quoted(part.text)}.' for part in schema)}{name} ON {quoted(own.text)}"
+
+    def time(self, when: datetime.datetime) -> Any:
+        return when.astimezone(datetime.UTC).isoformat(" ", "microseconds")
+
+    def read_time(self, value: Any) -> datetime.datetime:
+        return datetime.datetime.fromisoformat(value)
+
+    def ids(self, ids: Sequence[int]) -> Any:
+        return json.dumps(ids)
+
+
 class Sqlite(Staged):
     """Stages rows in the connection's temporary database, so that the user's database is not locked."""
 
     distinct = "IS NOT"
+    inbox = SqliteInbox
     unix_time = "(julianday('now') - 2440587.5) * 86400.0"
     # JSON as text: the type "JSON" would be numeric to SQLite, which would turn '1.0' into 1.
     types: ClassVar[Mapping[str, str]] = {**STANDARD_TYPES, "double": "DOUBLE"}
@@ -60,6 +117,10 @@ class Sqlite(Staged):
         "date": ("text", "numeric", "blob"),
         "timestamp": ("text", "numeric", "blob"),
     }
+
+    @classmethod
+    def month(cls, column: str) -> str:
+        return f"SUBSTR({column}, 1, 7)"
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:

@@ -17,13 +17,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.connection import connected
-from airflow_provider_mail.warehouse.coverage import MarkGone
 from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.lock_watch import LockWatch
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
@@ -34,10 +32,9 @@ _COVERAGE_STAGE = "airflow_provider_mail_loads"
 
 
 class Staged(StagedSql):
-    """A database with temporary tables and an upsert.
+    """A database with temporary tables and an upsert."""
 
-    :param stage: name of the temporary table.
-    """
+    keeps_history = True
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
@@ -131,12 +128,13 @@ class Staged(StagedSql):
     @contextmanager
     def _watched(self, cursor: Any) -> Iterator[None]:
         """Bound each wait for a lock, and log what holds it."""
-        if (session := self._limit_waits(cursor)) is None:
+        session, connected = self._limit_waits(cursor), self.request.connected
+        if session is None or connected is None:
             yield
             return
 
         def look() -> str | None:
-            with connected(self.hook) as connection:
+            with connected() as connection:
                 self._begin(connection)
                 with self._cursor(connection) as other_cursor:
                     return self._holder(other_cursor, session)
@@ -149,10 +147,7 @@ class Staged(StagedSql):
         return None
 
     def _holder(self, cursor: Any, session: int) -> str | None:
-        """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none.
-
-        :param cursor: a cursor of another connection.
-        """
+        """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none."""
         return None
 
     def _lock_message(self) -> str:
@@ -245,10 +240,7 @@ class Staged(StagedSql):
         )
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
-        """Check that the key of the table is the declared one.
-
-        :param complete: whether the table has all columns.
-        """
+        """Check that the key of the table is the declared one."""
         if not complete:
             return
         failure = None

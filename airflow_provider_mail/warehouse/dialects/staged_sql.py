@@ -58,10 +58,7 @@ class Comparison:
 
 
 class StagedSql(Dialect):
-    """The statements of a load; a dialect overrides what its database spells differently.
-
-    :param stage: name of the temporary table.
-    """
+    """The statements of a load; a dialect overrides what its database spells differently."""
 
     distinct: ClassVar[str]
     """The operator that is true if two lists of values differ, and that treats NULL as equal to NULL."""

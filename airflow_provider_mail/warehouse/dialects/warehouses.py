@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from airflow_provider_mail.warehouse.coverage import LOADS
-from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
-from airflow_provider_mail.warehouse.dialects.warehouse_sql import utc_literal
+from airflow_provider_mail.warehouse.dialects.merge_sql import utc_literal
+from airflow_provider_mail.warehouse.dialects.merging import Merging
+from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Column, Table, literal
 
 
@@ -17,7 +17,7 @@ def day_column(table: Table) -> Column | None:
     return table[table.by_day] if table.by_day else None
 
 
-class Snowflake(MergeSql):
+class Snowflake(Merging):
     """Snowflake."""
 
     types: ClassVar[Mapping[str, str]] = {
@@ -44,7 +44,7 @@ class Snowflake(MergeSql):
         return f" CLUSTER BY ({day}, mail_conn_id)"
 
 
-class BigQuery(MergeSql):
+class BigQuery(Merging):
     """BigQuery."""
 
     types: ClassVar[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ class BigQuery(MergeSql):
         return f" PARTITION BY {day} CLUSTER BY mail_conn_id"
 
 
-class Databricks(MergeSql):
+class Databricks(Merging):
     """Databricks: tables of Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
@@ -92,7 +92,7 @@ class Databricks(MergeSql):
         return f" CLUSTER BY ({column.name}, mail_conn_id)" if column else ""
 
 
-class Trino(MergeSql):
+class Trino(Merging):
     """Trino, with a connector that has MERGE and detects conflicts, such as Iceberg or Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
@@ -107,6 +107,10 @@ class Trino(MergeSql):
     }
     parse_json = "{}"
     primary_key = None
+
+    @classmethod
+    def limited(cls, sql: str, count: int, offset: int) -> str:
+        return f"{sql} OFFSET {offset} ROWS FETCH NEXT {count} ROWS ONLY"
 
     def text(self, text: str) -> str:
         return literal(text)
@@ -123,7 +127,7 @@ class Trino(MergeSql):
         )
 
 
-class Redshift(MergeSql):
+class Redshift(Merging):
     """Redshift, whose MERGE has no conditions: rows are deleted and inserted, in a transaction that locks the table."""
 
     types: ClassVar[Mapping[str, str]] = {
@@ -139,12 +143,12 @@ class Redshift(MergeSql):
     parse_json = "JSON_PARSE({})"
     transaction = ("BEGIN", "COMMIT", "ROLLBACK")
 
-    def column(self, name: str) -> str:
+    def _column(self, name: str) -> str:
         return f'"{name}"'  # RAW and others are reserved
 
-    def column_type(self, column: Column) -> str:
+    def _column_type(self, column: Column) -> str:
         # The length is one of bytes.
-        return f"VARCHAR({4 * column.type.length})" if column.type.length else super().column_type(column)
+        return f"VARCHAR({4 * column.type.length})" if column.type.length else super()._column_type(column)
 
     def timestamp(self, value: datetime.datetime) -> str:
         return f"CAST('{utc_literal(value)}+00' AS TIMESTAMPTZ)"
@@ -163,49 +167,39 @@ class Redshift(MergeSql):
         return [
             f"DELETE FROM {loads} USING ({rows}) AS s WHERE {self._same_part(loads, 's')} "
             f"AND {loads}.observed_at <= s.observed_at",
-            f"INSERT INTO {loads} ({self.columns(LOADS.stored_names)}) "
-            f"SELECT {', '.join([self.columns(LOADS.names, 's.'), *self._load_literals(record)])} "
+            f"INSERT INTO {loads} ({self._columns_list(LOADS.stored_names)}) "
+            f"SELECT {', '.join([self._columns_list(LOADS.names, 's.'), *self._load_literals(record)])} "
             f"FROM ({rows}) AS s WHERE NOT EXISTS (SELECT 1 FROM {loads} AS t WHERE {self._same_part('t', 's')})",
         ]
 
-    def merge(self) -> list[str]:
+    def _merge(self) -> list[str]:
         names, target, stage = self.table.names, self.target, self.stage
         statements = []
-        if window := self.windows("r."):
-            keys = self.columns(self.table.key, "r.")
+        if window := self._windows("r."):
+            keys = self._columns_list(self.table.key, "r.")
             inner = self._with_part(keys, target, "r.")
             stale = (
                 f"(SELECT * FROM {inner} WHERE {window}) AS g WHERE {self._not_late('g.')} AND NOT EXISTS "
-                f"(SELECT 1 FROM {stage} AS k WHERE {self.same_key('k.', 'g.')})) AS x"
+                f"(SELECT 1 FROM {stage} AS k WHERE {self._same_key('k.', 'g.')})) AS x"
             )
-            same = self.same_key(f"{target}.", "x.")
+            same = self._same_key(f"{target}.", "x.")
             if self.request.replace_where:
                 statements.append(f"DELETE FROM {target} USING {stale} WHERE {same}")
             else:
                 removal = self._removal().removeprefix("UPDATE ")
                 statements.append(f"UPDATE {target} {removal} FROM {stale} WHERE {same}")
-        inner = self._with_part(self.columns(names, "r."), stage, "r.")
+        inner = self._with_part(self._columns_list(names, "r."), stage, "r.")
         source = f"(SELECT * FROM {inner}) AS g WHERE {self._not_late('g.')}) AS s"
         if self.table.updated:
-            newer = f" AND s.{self.column(str(self.table.observed))} >= {self.last_observed(f'{target}.')}"
+            newer = f" AND s.{self._column(str(self.table.observed))} >= {self._last_observed(f'{target}.')}"
             statements.append(
-                f"DELETE FROM {target} USING {source} WHERE {self.same_key(f'{target}.', 's.')}"
+                f"DELETE FROM {target} USING {source} WHERE {self._same_key(f'{target}.', 's.')}"
                 f"{newer if self.table.observed else ''}"
             )
         native = ", ".join([*(self._native(name, "s.") for name in names), *self._load_literals(self.request)])
         statements.append(
-            f"INSERT INTO {target} ({self.columns(self.table.stored_names)}) SELECT {native} "
+            f"INSERT INTO {target} ({self._columns_list(self.table.stored_names)}) SELECT {native} "
             f"FROM {source} WHERE NOT EXISTS "
-            f"(SELECT 1 FROM {target} AS t WHERE {self.same_key('t.', 's.')})"
+            f"(SELECT 1 FROM {target} AS t WHERE {self._same_key('t.', 's.')})"
         )
         return statements
-
-
-MERGING: Mapping[str, type[MergeSql]] = {
-    "snowflake": Snowflake,
-    "bigquery": BigQuery,
-    "databricks": Databricks,
-    "redshift": Redshift,
-    "trino": Trino,
-}
-"""Warehouses without enforced keys that are loaded by merging, as `database` names them."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
 
+from airflow_provider_mail.api._core.requests import OpenResource
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
 
@@ -60,7 +62,6 @@ def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> st
 
     :param argument: the argument that chooses the name, for errors.
     :param suffix: what its name is followed by where none is chosen.
-    :param chosen: name that the user has chosen.
     :raises WarehouseError: when it is not a valid name, or is that of ``table``.
     """
     name = chosen or derived_name(table, suffix)
@@ -73,11 +74,26 @@ def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> st
 
 
 def resource_row(
-    table: Table, record: BaseModel, *, mail_conn_id: str, observed_at: datetime.datetime
+    table: Table, record: OpenResource, *, mail_conn_id: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of a table whose columns are fields of the record, between the connection and the time.
+    """Build a row of a table whose columns are fields of the record, between the connection and the time."""
+    values = (getattr(record, name) for name in table.names[1:-2])
+    return mail_conn_id, *values, other_fields(record, frozenset(table.names)), observed_at
 
-    :param record: the record, with the columns' names.
-    :param observed_at: the time at which the service was asked, with a zone.
+
+def other_fields(record: OpenResource, stored: frozenset[str]) -> dict[str, Any] | None:
+    """Return the fields of a record that have no column, as the service names them; ``None`` if there are none.
+
+    Those are the fields that the model does not declare, and those that it declares and that are not ``stored``.
+
+    :param stored: names of the columns, and of the fields that are deliberately left out.
     """
-    return mail_conn_id, *(getattr(record, name) for name in table.names[1:-1]), observed_at
+    if not (names := _without_column(type(record), stored)):
+        return record.other_fields
+    declared = record.model_dump(mode="json", by_alias=True, include=set(names), exclude_unset=True)
+    return {**declared, **(record.other_fields or {})} or None
+
+
+@cache
+def _without_column(model: type[OpenResource], stored: frozenset[str]) -> frozenset[str]:
+    return frozenset(model.model_fields) - stored

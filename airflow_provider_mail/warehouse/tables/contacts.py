@@ -6,9 +6,15 @@ import datetime
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.history import READ_AT, ROWS, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.request import READ_AT, ROWS, VALID_FROM, VALID_TO, History
 from airflow_provider_mail.warehouse.table import BIGINT, JSON, TEXT, TIMESTAMP, Column, Table, TableName, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, OBSERVED, OTHER_FIELDS, derived_name
+from airflow_provider_mail.warehouse.tables.columns import (
+    CONNECTION,
+    OBSERVED,
+    OTHER_FIELDS,
+    derived_name,
+    other_fields,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.contacts import Contact
@@ -38,6 +44,7 @@ CONTACTS = Table(
 )
 
 _LIST = CONTACTS.columns[:3]
+_STORED = frozenset(CONTACTS.names)
 
 CONTACTS_HISTORY = Table(
     comment="Membership of contacts in lists: from when to when each contact was in a list; without addresses",
@@ -64,9 +71,7 @@ LIST_READINGS = Table(
 def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.datetime) -> History:
     """Declare the history of a list.
 
-    :param name: the name of the table of intervals.
     :param where: the values of ``mail_conn_id``, ``team`` and ``list_name``.
-    :param observed_at: the time at which reading the list began, with a zone.
     """
     readings = TableName.parse(derived_name(name, "_readings"))
     return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at)
@@ -78,7 +83,6 @@ def contact_row(
     """Build a row of `CONTACTS`.
 
     :param team: the team of the list; empty without one.
-    :param observed_at: the time at which reading the list began, with a zone.
     """
     properties = contact.properties
     return (
@@ -96,7 +100,7 @@ def contact_row(
         contact.create_date,
         contact.modify_time,
         contact.create_user_id,
-        contact.other_fields,
+        other_fields(contact, _STORED),
         observed_at,
     )
 

@@ -51,7 +51,6 @@ class EventCounts:
     """How often events of some codes were received.
 
     :param mails: the number of mails with such an event; a mail has one recipient.
-    :param events: the number of events.
     """
 
     mails: int
@@ -101,8 +100,6 @@ class Rule:
         """Return the smallest and the largest count that agree with the events, for each way to count.
 
         A count between two ways agrees with neither: the service counts in one of them.
-
-        :param counts: the received events of these codes.
         """
         of_mails = _span(counts, "mails")
         if self.partly:
@@ -189,8 +186,6 @@ def difference_row(
     """Build a row of `EVENT_DIFFERENCES`.
 
     :param counted_on: to which day events were counted.
-    :param time_zone: the time zone of the days.
-    :param observed_at: the time at which the service was asked, with a zone.
     """
     return (
         mail_conn_id,

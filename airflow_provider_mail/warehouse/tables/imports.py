@@ -1,6 +1,10 @@
-"""The table of contact imports, with the counts of each."""
+"""The tables of contact imports with their counts, and of the rows that they rejected."""
 
 from __future__ import annotations
+
+import datetime
+import math
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.table import (
     BIGINT,
@@ -14,6 +18,9 @@ from airflow_provider_mail.warehouse.table import (
     Table,
     text,
 )
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.flows.validate_rows import Reject
 
 IMPORTS = Table(
     comment="Imports of contacts with their counts, one row for all tries of a task; no personal data",
@@ -36,3 +43,29 @@ IMPORTS = Table(
         Column("finished_at", TIMESTAMP, "When the last try ended", observed=True),
     ),
 )
+
+REJECTS = Table(
+    comment="Rows that a contact import rejected; personal data",
+    key=("import_id", "row_number", "field"),
+    columns=(
+        Column("import_id", text(250), "The import, the same in every try of a task"),
+        Column("row_number", BIGINT, "Number of the row in the source, from 1"),
+        Column("field", text(250), "Invalid property; empty when the service rejected the row"),
+        Column("reason", TEXT, "Why the row was rejected, without its values"),
+        Column("row_json", JSON, "The values of the row, as they were read"),
+        Column("rejected_at", TIMESTAMP, "When the row was last rejected", observed=True),
+    ),
+)
+
+
+def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime) -> tuple[Any, ...]:
+    """Build a row of `REJECTS`; values that JSON does not have (dates, decimals) are kept as text."""
+    values = [_plain(value) for value in reject.row]
+    return import_id, reject.row_number, reject.field, reject.reason, values, rejected_at
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    # A value that no database accepts as text may be the reason for the rejection, which must be stored all the same.
+    return str(value).encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -102,11 +102,7 @@ def percent(count: int, sent: int) -> float:
 def campaign_stats_row(
     stats: CampaignStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of `CAMPAIGN_STATS`.
-
-    :param stats: the record, or any object with its fields.
-    :param observed_at: the time at which the service was asked, with a zone.
-    """
+    """Build a row of `CAMPAIGN_STATS`."""
     sent = stats.sent_count
     return (
         mail_conn_id,
@@ -125,10 +121,7 @@ def campaign_stats_row(
 def transactional_stats_row(
     stats: TransactionalStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of `TRANSACTIONAL_STATS`.
-
-    :param observed_at: the time at which the service was asked, with a zone.
-    """
+    """Build a row of `TRANSACTIONAL_STATS`."""
     sent = stats.sent_count
     return (
         mail_conn_id,

@@ -26,7 +26,6 @@ _CHUNK = 100
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port.
 
-    :param text: ``HOST:PORT``.
     :raises ValueError: it has another form.
     """
     host, _, port = text.rpartition(":")
@@ -40,8 +39,6 @@ class Forwarder:
 
     Mail that was delivered before the start, bounced or dropped is not forwarded. While the server cannot be reached,
     mail waits; mail that the server rejects is logged by its id and skipped.
-
-    :param address: host and port of the SMTP server.
     """
 
     def __init__(self, service: Service, address: tuple[str, int]) -> None:

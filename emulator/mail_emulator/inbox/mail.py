@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from mail_emulator import codec
 from mail_emulator.campaign_life import REACTIONS, SENDING, first_rank
 from mail_emulator.clock import iso
 from mail_emulator.inbox.mails import CAMPAIGN, REACTION_TIMES, STATUSES, TRANSACTIONAL, Place
 from mail_emulator.markup import fill
 from mail_emulator.operations import Context
 from mail_emulator.recipient_behavior import time_of_reaction
+from mail_emulator.responses import decode_json
 from mail_emulator.store import Row
 
 _ID = re.compile(r"t(\d{1,18})|c(\d{1,18})\.(-?\d{1,18})", re.ASCII)
@@ -45,7 +45,8 @@ def parse(mail_id: str) -> tuple[int, int, int]:
 def summaries(context: Context, places: Iterable[Place]) -> list[dict[str, Any]]:
     """Return the fields of mails that a list of them shows."""
     names = ("id", "kind", "at", "email", "name", "subject", "from_email", "from_name", "mail_name", "status")
-    return [{name: mail[name] for name in names} for mail in (read(context, place.mail_id) for place in places)]
+    mails = (read(context, place.mail_id) for place in places)
+    return [{name: mail[name] for name in names} for mail in mails]
 
 
 def _transactional_mail(context: Context, delivery_id: int) -> dict[str, Any]:
@@ -84,10 +85,10 @@ def _campaign_mail(context: Context, campaign_id: int, rank: int) -> dict[str, A
     )
     if row is None:
         raise NoSuchMail(f"there is no mail 'c{campaign_id}.{rank}'")
-    request = codec.decode(row["request"])
+    request = decode_json(row["request"])
     contact = context.store.row("SELECT name, phone, properties FROM contacts WHERE id = ?", [row["contact_id"]])
     name = contact and contact["name"]
-    params = codec.decode(contact["properties"]) if contact else {}
+    params = decode_json(contact["properties"]) if contact else {}
     params |= {"email": row["email"], "name": name or "", "phoneNumber": (contact and contact["phone"]) or ""}
     return _mail(
         context,

@@ -17,8 +17,6 @@ def compose(mail: dict[str, Any]) -> EmailMessage:
     """Return the message of a mail, with its text and HTML.
 
     The emulator keeps only the name and the size of an attachment, which become a header.
-
-    :param mail: the mail, from ``InboxControl.mail``.
     """
     message = EmailMessage(policy=policy.SMTP)
     people: dict[str, list[str]] = {"to": [], "cc": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mimetypes
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,11 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
-from mail_emulator import codec
 from mail_emulator.clock import from_ms
 from mail_emulator.faults import FAULT_KINDS
 from mail_emulator.inbox import mail
-from mail_emulator.inbox.actions import ACTIONS
 from mail_emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL
-from mail_emulator.responses import Response
+from mail_emulator.responses import Response, decode_json, encode_json
 from mail_emulator.service import OPERATIONS
 
 if TYPE_CHECKING:
@@ -57,6 +55,49 @@ _HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("X-DNS-Prefetch-Control", "off"),
 )
+
+Form = Mapping[str, str]
+
+
+def _real_time(controls: ControlApi, form: Form) -> None:
+    controls.clock.set(datetime.now(UTC))
+    controls.clock.run()
+
+
+def _add_fault(controls: ControlApi, form: Form) -> None:
+    count = form.get("count", "1")
+    params = {name.removeprefix("param_"): text for name, text in form.items() if name.startswith("param_")}
+    controls.faults.add(
+        form["kind"],
+        form["operation"],
+        count=int(count) if count else None,
+        skip=int(form.get("skip") or 0),
+        **{name: _value(text) for name, text in params.items()},
+    )
+
+
+def _value(text: str) -> Any:
+    """Return the JSON value that was entered, or else the text."""
+    try:
+        return decode_json(text)
+    except ValueError:
+        return text
+
+
+#: What the buttons do: functions of the control interface, with the values of a form.
+ACTIONS: Mapping[str, Callable[[ControlApi, Form], object]] = {
+    "advance": lambda controls, form: controls.clock.advance(float(form["seconds"])),
+    "run": lambda controls, form: controls.clock.run(float(form["rate"])),
+    "real-time": _real_time,
+    "react": lambda controls, form: controls.inbox.react(form["mail"], form["code"]),
+    "react-to-campaign": lambda controls, form: controls.inbox.react_to_campaign(
+        form["mail_name"], form["code"], int(form["people"])
+    ),
+    "add-fault": _add_fault,
+    "remove-fault": lambda controls, form: controls.faults.remove(int(form["fault"])),
+    "clear-faults": lambda controls, form: controls.faults.clear(),
+    "clear-requests": lambda controls, form: controls.journal.clear(),
+}
 
 
 class NotFound(Exception):
@@ -234,7 +275,7 @@ def _campaign_state(campaign: Mapping[str, Any]) -> str:
 
 
 def _compact(value: object) -> str:
-    return codec.encode(value).decode()
+    return encode_json(value).decode()
 
 
 def _time(moment: str | int | datetime) -> str:
@@ -248,10 +289,10 @@ def _time(moment: str | int | datetime) -> str:
 def _pretty(value: Any) -> str:
     """Return JSON with indentation; text that is not JSON as it is."""
     try:
-        value = codec.decode(value) if isinstance(value, str) else value
+        value = decode_json(value) if isinstance(value, str) else value
     except ValueError:
         return str(value)
-    return msgspec.json.format(codec.encode(value), indent=2).decode()
+    return msgspec.json.format(encode_json(value), indent=2).decode()
 
 
 def _number(text: str | None) -> int | None:

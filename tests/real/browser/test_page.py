@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 
-from tests.plugin.data import ACCOUNT, fill, load_stats, stats
+from tests.plugin.data import ACCOUNT, fill, load_stats, stats, task
 from tests.support.airflow import RunningAirflow
 from tests.support.browser import Open, violations, visits
 from tests.support.dags import AIRFLOW_VERSION
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PAGES = (
     "",
+    "campaigns",
+    "compare?c=mail_default+week-6&c=mail_default+week-5&c=mail_default+week-4",
     "campaign?account=mail_default&name=week-6",
     "lists",
     "overlaps",
@@ -69,19 +72,44 @@ def visit(browser: Browser, airflow: RunningAirflow, warehouse: Warehouse) -> It
 @pytest.mark.ci
 def test_a_campaign_is_found(visit: Open) -> None:
     page = visit()
-    page.get_by_label("Part of the name").fill("week")
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.get_by_label("Pages").get_by_role("link", name="Campaigns").click()
+    page.get_by_label("Name or subject").fill("week")
     page.get_by_role("button", name="Search").click()
     page.get_by_text("7 campaigns").wait_for()
+    assert page.url.endswith("/mail/campaigns?q=week"), "what is empty is not in the address"
     page.get_by_role("link", name="Opened").click()
     page.get_by_role("link", name="week-6").click()
     page.get_by_role("heading", name="week-6").wait_for()
     page.get_by_role("img", name="Opens in percent").wait_for()
     page.get_by_text("The numbers").click()
     page.get_by_role("row", name="5 36.0 % 32.5 %").wait_for()
-    for name in ("Lists", "Transactional", "Loads", "Imports", "Events", "Waits"):
+    for name in ("Overview", "Lists", "Transactional", "Loads", "Imports", "Events", "Waits"):
         page.get_by_label("Pages").get_by_role("link", name=name).click()
         page.locator("h1").wait_for()
         assert page.locator("header a[aria-current]").inner_text() == name
+
+
+def test_campaigns_are_compared_and_downloaded(visit: Open) -> None:
+    page = visit("/mail/campaigns?q=week")
+    for name in ("week-6", "week-2"):
+        page.get_by_role("checkbox", name=f"Compare {name}").check()
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("heading", name="Campaigns side by side").wait_for()
+    assert page.locator(".chart polyline").count() == 2
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV of Campaigns side by side").click()
+    assert download.value.suggested_filename == "mail-comparison.csv"
+    assert len(download.value.path().read_text().splitlines()) == 3
+
+
+def test_times_are_in_the_zone_that_is_chosen_in_airflow(visit: Open) -> None:
+    page = visit("/mail/campaigns?q=week-6", timezone_id="Asia/Tokyo")
+    page.get_by_text("2026-03-07 17:00").wait_for()
+    page.evaluate("localStorage.setItem('timezone', JSON.stringify('America/New_York'))")
+    page.reload()
+    page.get_by_text("2026-03-07 03:00").wait_for()
+    page.get_by_text("Times are in America/New_York").wait_for()
 
 
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="Airflow 3.0 shows no external views")
@@ -89,17 +117,24 @@ def test_it_is_in_the_menu_of_airflow(visit: Open) -> None:
     """In Airflow's frame, it has Airflow's theme, and its links to elsewhere open in a new window."""
     page = visit("/plugin/mail")
     frame = page.frame_locator("iframe")
-    frame.get_by_role("heading", name="Campaigns").wait_for()
+    frame.get_by_role("heading", name="Overview").wait_for()
     page.evaluate("localStorage.setItem('theme', 'dark')")
     page.reload()
-    frame.get_by_role("heading", name="Campaigns").wait_for()
+    frame.get_by_role("heading", name="Overview").wait_for()
     assert frame.locator(":root").get_attribute("data-theme") == "dark"
     page.evaluate("document.documentElement.classList.replace('dark', 'light')")
     frame.locator(":root[data-theme=light]").wait_for()
+    page.evaluate("localStorage.setItem('timezone', JSON.stringify('Asia/Kolkata'))")
+    frame.get_by_text("Times are in Asia/Kolkata").wait_for()
+    frame.get_by_role("link", name="Campaigns", exact=True).click()
     frame.get_by_role("link", name="week-6").click()
-    with page.context.expect_page() as opened:
-        frame.get_by_role("link", name="its page on the platform").click()
-    assert opened.value.url.endswith("/docs?of=week-6")
+    for link, address in (
+        ("its page on the platform", "/docs?of=week-6"),
+        ("This view", "account=mail_default&name=week-6"),
+    ):
+        with page.context.expect_page() as opened:
+            frame.get_by_role("link", name=link).click()
+        assert opened.value.url.endswith(address)
     frame.get_by_role("link", name="Imports").click()
     frame.get_by_role("heading", name="Imports of contacts").wait_for()
 
@@ -107,7 +142,7 @@ def test_it_is_in_the_menu_of_airflow(visit: Open) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(visit: Open, scheme: str) -> None:
     page = visit(color_scheme=scheme)
-    for path in PAGES if scheme == "light" else PAGES[:3]:  # there, the colors are what differs
+    for path in PAGES if scheme == "light" else PAGES[:4]:  # there, the colors are what differs
         page.goto(f"/mail/{path}")
         assert violations(page, page.locator("details")) == []
 
@@ -120,10 +155,10 @@ def test_nothing_is_wider_than_a_phone(visit: Open) -> None:
 
 
 def test_everything_can_be_done_with_keys(visit: Open) -> None:
-    page = visit()
+    page = visit("/mail/campaigns")
     page.keyboard.press("Tab")
     assert page.locator(":focus").inner_text() == "Skip to content"
-    page.get_by_label("Part of the name").focus()
+    page.get_by_label("Name or subject").focus()
     page.keyboard.type("week-0")
     page.keyboard.press("Enter")
     page.get_by_text("1 campaign", exact=True).wait_for()
@@ -135,27 +170,38 @@ def test_everything_can_be_done_with_keys(visit: Open) -> None:
 @pytest.mark.skipif("MAIL_SCREENSHOTS" not in os.environ, reason="writes the pictures of docs/page.md")
 def test_pictures(visit: Open) -> None:
     folder = Path(os.environ["MAIL_SCREENSHOTS"])
-    page = visit("/plugin/mail", viewport={"width": 1200, "height": 620})
-    page.frame_locator("iframe").get_by_role("heading", name="Campaigns").wait_for()
+    page = visit("/plugin/mail", viewport={"width": 1200, "height": 900})
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("heading", name="Overview").wait_for()
+    page.screenshot(path=folder / "page-overview.png")
+    frame.get_by_role("link", name="Campaigns", exact=True).click()
+    frame.get_by_role("heading", name="Campaigns").wait_for()
     page.screenshot(path=folder / "page-campaigns.png")
-    page = visit("/mail/?q=newsletter", color_scheme="dark", viewport={"width": 1000, "height": 760})
-    page.get_by_role("link", name="newsletter 2026-w20").click()
+    page = visit("/mail/campaigns?q=newsletter", color_scheme="dark", viewport={"width": 1000, "height": 760})
+    page.get_by_role("link", name="newsletter").nth(4).click()
     page.get_by_role("img", name="Opens in percent").wait_for()
     page.screenshot(path=folder / "page-campaign.png", full_page=True)
 
 
 def fill_year(warehouse: Warehouse) -> None:
-    """A weekly newsletter whose opens come within days, as they do."""
+    """A weekly newsletter of more than a year, whose opens come within days, as they do, and one that is scheduled."""
     chance = random.Random(1)
-    monday = datetime.datetime(2026, 1, 5, 9, tzinfo=datetime.UTC)
+    now = datetime.datetime.now(datetime.UTC).replace(hour=9, minute=0, second=0, microsecond=0)
+    monday = now - datetime.timedelta(days=now.weekday())
+    subjects = ("What is new in spring", "Three ideas for the weekend", "From our workshop", "A gift for readers")
     observed: dict[datetime.date, list[Any]] = {}
-    for week in range(24):
-        sent_at = monday + datetime.timedelta(weeks=week)
-        sent, final = 48_000 + 700 * week, chance.uniform(0.19, 0.27)
+    tasks = [task("newsletter of next week", 1, monday + datetime.timedelta(weeks=1), subject=subjects[0])]
+    for week in range(60):
+        sent_at = monday - datetime.timedelta(weeks=59 - week)
+        name, sent, final = f"newsletter {sent_at:%G-w%V}", 48_000 + 300 * week, chance.uniform(0.19, 0.27)
+        tasks.append(task(name, 2, sent_at, subject=subjects[week % 4], rcptListNames=["Newsletter"]))
         for age in range(15):
             opens = int(sent * final * (1 - math.exp(-(age + 0.5) / 1.8)))
-            record = stats(f"newsletter 2026-w{week + 1:02}", sent_at, opens, sent)
-            observed.setdefault((sent_at + datetime.timedelta(days=age)).date(), []).append(record)
+            at = (sent_at + datetime.timedelta(days=age)).date()
+            if at <= now.date():
+                observed.setdefault(at, []).append(stats(name, sent_at, opens, sent))
     for day, records in sorted(observed.items()):
         asked_at = datetime.datetime.combine(day, datetime.time(20), datetime.UTC)
         load_stats(warehouse, records, asked_at, ACCOUNT)
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=now) for each in tasks]
+    warehouse.load(CAMPAIGNS, rows, "mail_campaigns")

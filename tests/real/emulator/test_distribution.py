@@ -28,10 +28,10 @@ class OnlyAllowed(importlib.abc.MetaPathFinder):
 sys.path.insert(0, sys.argv[1])
 sys.meta_path.insert(0, OnlyAllowed())
 from mail_emulator import Emulator
-from mail_emulator import __main__, client, demo_data
+from mail_emulator import __main__, client
 assert __main__.__file__.startswith(sys.argv[1]), __main__.__file__
 with Emulator(forward_smtp="127.0.0.1:9") as emulator:
-    demo_data.add_demo_data(emulator)
+    __main__.add_demo_data(emulator)
     for page in ("/", "/campaigns", "/inbox/lists", "/inbox/requests", "/inbox/faults", "/inbox/static/inbox.css"):
         urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(emulator.base_url + page).read()
     assert not emulator.crashes(), emulator.crashes()

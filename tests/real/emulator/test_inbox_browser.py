@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mail_emulator import Emulator
-from mail_emulator.demo_data import add_demo_data
+from mail_emulator.__main__ import add_demo_data
 from tests.emulator.conftest import LETTER, SEND, Api
 from tests.support.browser import Open, violations, visits
 from tests.support.processes import wait_until

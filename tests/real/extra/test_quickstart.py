@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -56,3 +57,18 @@ def test_the_page_and_the_readme_agree() -> None:
     assert ours.replace("        poke_interval=5,\n", "") == theirs
     (short,) = (block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "emulator" in block)
     assert [line for line in short.splitlines() if line not in PAGE] == []
+
+
+def test_the_install_line_keeps_the_airflow_that_it_names(tmp_path: Path) -> None:
+    """The command of the README, with this package's folder for its name, and our file of the same versions for Airflow's."""
+    (block,) = (block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "--constraint" in block)
+    (version,) = re.findall(r'"apache-airflow==([\d.]+)"', block)
+    url = f"https://raw.githubusercontent.com/apache/airflow/constraints-{version}/constraints-3.11.txt"
+    assert url in block
+    ours = ROOT / "constraints" / f"airflow-{version.rpartition('.')[0]}.txt"
+    words = shlex.split(block.replace("\\\n", "").replace(url, str(ours)).replace("airflow-provider-mail", str(ROOT)))
+    command = [sys.executable, "-m", "uv", *words, "--dry-run", "--python", sys.executable, "--target", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f" + apache-airflow=={version}" in done.stderr
+    assert " + airflow-provider-mail " in done.stderr

@@ -12,6 +12,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -119,6 +120,42 @@ def test_search_finds_an_operator(page: Page, address: str) -> None:
     found.wait_for()
     page.wait_for_load_state("networkidle")
     assert "transfers.sql_to_mail.SqlToMailContactsOperator" in found.inner_text()
+
+
+QUESTIONS = {
+    "how do I not mail someone twice": "not-twice",
+    "dedupe": "not-twice",
+    "duplicate": "not-twice",
+    "two lists": "two-campaigns",
+    "frequency cap": "two-campaigns",
+    "backfill": "backfill",
+    "missing days": "backfill",
+    "pytest": "test-a-dag",
+    "github actions": "test-a-dag",
+    "grant": "permissions",
+    "least privilege": "permissions",
+    "kubernetes": "executors",
+    "celery": "executors",
+    "helm": "executors",
+    "csv semicolon": "find-a-failed-row",
+    "failed row": "find-a-failed-row",
+    "GDPR": "personal-data",
+    "erase a person": "personal-data",
+    "retention": "personal-data",
+}
+"""What people type, and the page of ``docs/how-to`` that answers."""
+
+
+def test_search_answers_questions(page: Page, address: str) -> None:
+    """The page is among the first three of the results."""
+    missed = {}
+    for question, answer in QUESTIONS.items():
+        page.goto(f"{address}/search.html?q={quote(question)}")
+        page.locator("#search-results .search-summary", has_text=re.compile("found|did not match")).wait_for()
+        first = [link.get_attribute("href") or "" for link in page.locator("#search-results li a").all()[:3]]
+        if not any(f"how-to/{answer}.html" in link for link in first):
+            missed[question] = first
+    assert missed == {}
 
 
 def test_search_needs_no_server(site: Path, browser: Browser) -> None:

@@ -12,8 +12,8 @@ import pytest
 from starlette.routing import Mount
 
 from airflow_provider_mail.plugin import app as page_app
-from airflow_provider_mail.plugin import places
-from airflow_provider_mail.plugin.places import PLACES, Places
+from airflow_provider_mail.plugin import reader
+from airflow_provider_mail.plugin.reader import PLACES, Places
 from airflow_provider_mail.warehouse import connection
 from tests.plugin.conftest import forget, token
 
@@ -87,7 +87,7 @@ def test_the_api_server_responds_meanwhile(monkeypatch: pytest.MonkeyPatch, airf
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(fields))
         monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
         monkeypatch.setattr(connection, "CONNECT_SECONDS", int(SECONDS))
-        monkeypatch.setattr(places, "SECONDS", SECONDS)
+        monkeypatch.setattr(reader, "SECONDS", SECONDS)
         monkeypatch.setattr(page_app, "places", Places())
         forget()
         from airflow.api_fastapi.app import create_app

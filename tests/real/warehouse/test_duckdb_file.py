@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from airflow_provider_mail.warehouse.file_lock import merge_lock, one_process
+from airflow_provider_mail.warehouse.dialects.duckdb import merge_lock, one_process
 from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import THINGS, thing

@@ -84,10 +84,10 @@ def test_the_page_asks_for_a_login_below_the_base_path(server: ApiServer) -> Non
 @pytest.mark.parametrize("page_conn_id", ["", "warehouse"])
 def test_what_every_part_of_airflow_imports_is_cheap(page_conn_id: str) -> None:
     environment = {**os.environ, "AIRFLOW__MAIL__PAGE_CONN_ID": page_conn_id}
-    loaded = measure(["airflow_provider_mail.plugin.mail_plugin"], after="airflow.plugins_manager", env=environment)
+    loaded = measure(["airflow_provider_mail.plugin"], after="airflow.plugins_manager", env=environment)
     ours = {name for name in loaded.modules if name.startswith("airflow_provider_mail")}
     assert {name for name in ours if ".api." in name} <= {"airflow_provider_mail.api.errors"}
-    pages = {f"airflow_provider_mail.plugin{name}" for name in ("", ".mail_plugin", ".settings")}
+    pages = {f"airflow_provider_mail.plugin{name}" for name in ("", ".settings")}
     assert {name for name in ours if name.startswith("airflow_provider_mail.plugin")} <= pages
     heavy = ("fastapi", "starlette", "uvicorn", "msgspec", "pydantic", "sqlalchemy", "jinja2", "airflow.providers",
              "airflow.api_fastapi")  # fmt: skip

@@ -1,0 +1,187 @@
+"""The polls for all triggers on a connection that wait for campaigns, senders or statistics.
+
+A request per trigger and interval would not scale. Campaigns that are being sent are listed once. If many are missing
+in that list, those that were sent or have failed are listed, too. Only the rest is requested by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_mail._polling.shared_poller import MailPoller, Report, WaitSubscription
+from airflow_provider_mail.api._core.pagination import Pager, next_pages
+from airflow_provider_mail.api.campaigns import GetCampaignStats, MailStatus, find_campaign
+from airflow_provider_mail.api.client import AsyncMailClient
+from airflow_provider_mail.api.errors import MailError, MailIncompleteError
+from airflow_provider_mail.api.flows.statistics import campaign_stats
+from airflow_provider_mail.api.flows.waits import Days, PollResult, StatsPollResult, by_name, get_campaign_states
+from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
+
+LIST_FROM = 4
+"""From this many waits on, listing the campaigns that are being sent is cheaper than requesting each by name."""
+
+LIST_FINAL_FROM = 20
+"""From this many waits on for campaigns that are no longer being sent, the campaigns that were sent or have failed are
+listed. That list grows without limit: often its first page only shows that it is too long."""
+
+PAGES_AT_ONCE = 4
+"""Pages of a list that are requested concurrently. More would cost CPU time: that of a request grows with the number of
+open connections."""
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class CampaignSubscription(WaitSubscription):
+    """The subscription of a trigger that waits for a campaign."""
+
+    mail_name: str
+
+
+class CampaignPoller(MailPoller[CampaignSubscription]):
+    """Lists the campaigns that are being sent; requests those that are in no list by name."""
+
+    woken_by_task_status = True
+
+    def __init__(self, mail_conn_id: str, interval: float) -> None:
+        super().__init__(mail_conn_id, interval)
+        self._drafts: set[str] = set()
+        """Names of campaigns that showed as a draft, as scheduled ones may: drafts are listed for them as well."""
+
+    async def poll(
+        self, client: AsyncMailClient, due: Collection[CampaignSubscription], report: Report[CampaignSubscription]
+    ) -> None:
+        waiting: dict[str, list[CampaignSubscription]] = {}
+        for subscription in due:
+            waiting.setdefault(subscription.mail_name, []).append(subscription)
+        list_drafts = len(self._drafts & waiting.keys()) >= LIST_FROM
+        self._drafts &= {subscription.mail_name for subscription in self._subscriptions}
+
+        def handle(name: str, result: PollResult) -> None:
+            if result is None or isinstance(result, MailError) or result.mail_status != MailStatus.DRAFT:
+                self._drafts.discard(name)
+            else:
+                self._drafts.add(name)
+            for subscription in waiting.pop(name):
+                report(subscription, result)
+
+        if len(waiting) >= LIST_FROM:
+            statuses = [MailStatus.DRAFT, MailStatus.SENDING] if list_drafts else [MailStatus.SENDING]
+            await self._list(client, statuses, waiting, handle)
+        if len(waiting) >= LIST_FINAL_FROM:
+            await self._list(client, [MailStatus.COMPLETE, MailStatus.FAILED], waiting, handle)
+        names = iter(tuple(waiting))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(waiting), client.config.max_in_flight)):
+                group.create_task(self._find(client, names, handle))
+
+    async def _list(
+        self,
+        client: AsyncMailClient,
+        statuses: list[MailStatus],
+        waiting: Collection[str],
+        handle: Callable[[str, PollResult], None],
+    ) -> None:
+        """List campaigns by status, unless reading the list takes more requests than asking for each by name."""
+        pages, max_pages = 0, len(waiting) / 2
+        pager: Pager[Any] = Pager(get_campaign_states(statuses))
+        # The list may change while it is read; campaigns that are not in it are requested by name.
+        with suppress(MailIncompleteError):
+            while waiting and pager.next_request is not None and max(pages, pager.page_count or 0) <= max_pages:
+                for campaign in await client.run(next_pages(pager, PAGES_AT_ONCE)):
+                    if campaign.mail_name in waiting:
+                        handle(campaign.mail_name, campaign)
+                pages += 1
+
+    async def _find(
+        self, client: AsyncMailClient, names: Iterator[str], handle: Callable[[str, PollResult], None]
+    ) -> None:
+        for name in names:
+            try:
+                result: PollResult = await client.run(find_campaign(name))
+            except MailError as error:
+                result = error
+            handle(name, result)
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class SenderSubscription(WaitSubscription):
+    """The subscription of a trigger that waits for a sender.
+
+    :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
+        of its last check.
+    """
+
+    sender_email: str
+    selector: str | None
+
+
+class SenderPoller(MailPoller[SenderSubscription]):
+    """Reads all senders with one request; requests a check of each sender that has a selector."""
+
+    async def poll(
+        self, client: AsyncMailClient, due: Collection[SenderSubscription], report: Report[SenderSubscription]
+    ) -> None:
+        for subscription in due:
+            if subscription.selector is not None:
+                try:
+                    checks = await client.run(verify_sender(subscription.sender_email, subscription.selector))
+                except MailError as error:
+                    report(subscription, error)
+                else:
+                    report(subscription, checks)
+        if unchecked := [subscription for subscription in due if subscription.selector is None]:
+            senders = await client.send(GetSenders())
+            for subscription in unchecked:
+                report(subscription, checks_of(sender_in(senders, subscription.sender_email)))
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class StatsSubscription(WaitSubscription):
+    """The subscription of a trigger that waits for the statistics of a campaign.
+
+    :param days: the days on which it was or may be sent; may change between polls.
+    """
+
+    mail_name: str
+    days: Days
+
+
+class StatsPoller(MailPoller[StatsSubscription]):
+    """Requests the statistics once for each range of days on which the awaited campaigns were sent."""
+
+    async def poll(
+        self, client: AsyncMailClient, due: Collection[StatsSubscription], report: Report[StatsSubscription]
+    ) -> None:
+        windows = merge_windows(subscription.days for subscription in due)
+        # Group before the first report, which may change the days.
+        groups = [
+            (first, last, [subscription for subscription in due if first <= subscription.days[0] <= last])
+            for first, last in windows
+        ]
+        for start_day, end_day, within in groups:
+            names = {subscription.mail_name for subscription in within}
+            only = next(iter(names)) if len(names) == 1 else None
+            request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
+            records: Mapping[str, StatsPollResult]
+            try:
+                records = by_name(await client.run(campaign_stats(request)))
+            except MailError as error:
+                # A day that cannot be read must not block the waits for other days.
+                records = dict.fromkeys(names, error)
+            for subscription in within:
+                report(subscription, records.get(subscription.mail_name))
+
+
+def merge_windows(windows: Iterable[Days]) -> list[Days]:
+    """Merge windows of days that overlap or are adjacent."""
+    merged: list[Days] = []
+    for start_day, end_day in sorted(windows):
+        if merged and start_day <= merged[-1][1] + timedelta(days=1):
+            merged[-1] = merged[-1][0], max(merged[-1][1], end_day)
+        else:
+            merged.append((start_day, end_day))
+    return merged

@@ -1,0 +1,219 @@
+"""Checks arguments as soon as they are known: literal values when the DAG file is parsed, rendered ones at task start.
+
+``rules.ARGUMENTS`` has the rule of each argument; its default in the signature of ``__init__`` shows whether it may be
+``None``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule
+
+PACKAGE = "airflow_provider_mail."
+
+LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
+
+
+class Argument(NamedTuple):
+    """An argument as its class declares it.
+
+    :param optional: whether ``None`` leaves it out.
+    """
+
+    name: str
+    rule: Rule
+    optional: bool
+
+    def is_left_out(self, value: Any) -> bool:
+        """Return whether a value means that the argument is not given."""
+        return self.optional and (value is None or (value == "" and self.rule.empty_is_none))
+
+    def problem(self, value: Any) -> str | None:
+        """Return what is wrong with a value."""
+        if self.is_left_out(value):
+            return None
+        if value is None and self.rule.text and not self.rule.choices:
+            return "is missing: None was given"
+        return self.rule.problem(self.name, value)
+
+
+@cache
+def declared(owner: type) -> dict[str, Argument]:
+    """Return the arguments that a class of this package declares, by name.
+
+    :param owner: the class, or a user's subclass, whose own arguments are not checked.
+    :raises KeyError: when one has no rule.
+    """
+    own_class = next(base for base in owner.__mro__ if base.__module__.startswith(PACKAGE) and "__init__" in vars(base))
+    rules = ARGUMENTS | getattr(own_class, "own_rules", {})
+    parameters = inspect.signature(inspect.unwrap(vars(own_class)["__init__"])).parameters.values()
+    return {
+        parameter.name: Argument(
+            parameter.name,
+            rules[parameter.name],
+            optional=parameter.default is None or rules[parameter.name].none_is_valid,
+        )
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+
+
+def must_be_complete(owner: type, name: str) -> bool:
+    """Whether every expression in the template of an argument must have a value."""
+    argument = declared(owner).get(name)
+    if name in SEEN_ARGUMENTS or argument is None:
+        return argument is not None
+    rule = argument.rule
+    return (rule.text or rule.text_inside) and not rule.is_rows and not rule.choices
+
+
+def may_be_blank(owner: type, name: str) -> bool:
+    """Whether a missing value is checked when the request is built, since the task may allow it."""
+    return "allow_blank" in declared(owner) and name in SEEN_ARGUMENTS
+
+
+def is_empty_option(owner: type, name: str, value: Any) -> bool:
+    """Whether a value is empty text for an optional argument, so that the request is built without it.
+
+    Not for texts that recipients see: empty text is intended there, as with ``allow_blank``.
+    """
+    argument = declared(owner).get(name)
+    is_text = SEEN_ARGUMENTS.get(name) in ("html", "text")
+    return argument is not None and not is_text and argument.is_left_out(value)
+
+
+def is_known(value: Any) -> bool:
+    """Whether the value is known when the DAG file is parsed: no template and no output of another task in it."""
+    if isinstance(value, str):
+        return not any(mark in value for mark in ("{{", "{%", "{#"))
+    if isinstance(value, Mapping):
+        return all(map(is_known, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(is_known, value))
+    return not hasattr(value, "resolve")
+
+
+def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with each argument, beginning with its name."""
+    templated: Collection[str] = owner.template_fields  # type: ignore[attr-defined]
+    for name, argument in declared(owner).items():
+        if name not in values:
+            continue
+        value = values[name]
+        # There may be many rows: their values are not searched for templates.
+        known = (argument.rule.is_rows and isinstance(value, list | tuple)) or name not in templated or is_known(value)
+        if known and (problem := argument.problem(value)):
+            yield f"{name}: {problem}"
+
+
+def stays_text(owner: type, name: str, template: Any) -> bool:
+    """Whether the texts that templates render in an argument must stay text, not become numbers or dates."""
+    argument = declared(owner).get(name)
+    if argument is None:
+        return False
+    return argument.rule.text if isinstance(template, str) else argument.rule.text_inside
+
+
+def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[Any, str | None]:
+    """Return the value of a rendered argument, and what is wrong with it (``None``: nothing).
+
+    A list or dictionary that a template has rendered as text is parsed.
+    """
+    argument = declared(owner).get(name)
+    if argument is None or template is None or is_known(template):
+        return value, None
+    from airflow_provider_mail.api._core.blank import is_nothing
+
+    blank_is_checked = may_be_blank(owner, name)
+    if not blank_is_checked and (path := _missing(argument, template, value)) is not None:
+        return value, f"{path}{': ' if path else ''}its template rendered to None: the value that it names is missing"
+    if name in LISTS_TO_MAIL and is_nothing(value):
+        return value, "its template rendered to nothing: the value that it names is missing. No list is []"
+    if blank_is_checked and value in (None, "", "None"):
+        return value, None
+    if isinstance(value, str) and isinstance(template, str):
+        value = _read(argument.rule, value)
+    return value, argument.problem(value)
+
+
+def _missing(argument: Argument, template: Any, value: Any) -> str | None:
+    """Return the path in the argument of a value that rendered to nothing; ``None`` if there is none."""
+    if value is None:
+        return "" if not argument.optional or not argument.rule.empty_is_none else None
+    if isinstance(template, str):
+        return "" if value == "None" and not is_known(template) else None
+    inside: Iterable[tuple[Any, Any, Any]] = ()
+    if isinstance(template, Mapping) and isinstance(value, Mapping):
+        inside = ((key, item, value.get(key)) for key, item in template.items())
+    elif isinstance(template, list | tuple) and isinstance(value, list | tuple):
+        inside = ((index, *items) for index, items in enumerate(zip(template, value, strict=False)))
+    for key, item, rendered in inside:
+        if rendered is not None and (path := _missing(argument, item, rendered)) is not None:
+            return f"[{key!r}]{path}"
+    return None
+
+
+def _read(rule: Rule, text: str) -> Any:
+    """Parse what a template has rendered as text for an argument; return the text itself if it cannot be parsed."""
+    try:
+        value = rule.read(text) if rule.read else None
+    except ValueError:
+        value = None
+    return text if value is None else value
+
+
+class CheckedPartial(OperatorPartial):
+    """The result of ``partial``; it checks the values that the DAG file passes to ``expand`` and ``expand_kwargs``."""
+
+    operator_class: type[Any]
+
+    def expand(self, **mapped_kwargs: Any) -> Any:
+        """Make the mapped task, with Airflow's ``expand``.
+
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for name, values in mapped_kwargs.items():
+            for value in values if isinstance(values, list | tuple) else ():
+                self.operator_class.check_arguments({name: value})
+        return super().expand(**mapped_kwargs)
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
+        """Make the mapped task, with Airflow's ``expand_kwargs``.
+
+        :param strict: reject arguments that were passed to ``partial``.
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self._expand_called = True
+        for values in kwargs if isinstance(kwargs, list | tuple) else ():
+            if isinstance(values, Mapping):
+                self.operator_class.check_arguments(values)
+        return super().expand_kwargs(kwargs, strict=strict)
+
+
+def argument_error(problem: str, *, mapped: bool) -> Exception:
+    """Return the error about arguments.
+
+    :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
+    """
+    if mapped:
+        from airflow_provider_mail.version_compat import AirflowFailException
+
+        return AirflowFailException(problem)
+    return ValueError(problem)
+
+
+def check_keep_days(task: Any) -> None:
+    """Check the retention of rejected rows when the DAG is parsed.
+
+    :param task: with ``keep_days``, and the ``rejects_table`` that holds them.
+    :raises ValueError: when there is no such table.
+    """
+    if task.keep_days is not None and task.rejects_table is None:
+        raise task.argument_error("keep_days: is for the rows of rejects_table, and there is none")

@@ -1,0 +1,376 @@
+"""What every task of this provider shares: its arguments, the hook of its connection, and the meaning of errors."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from functools import cached_property, partial
+from math import inf
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+
+from airflow.sdk import XComArg
+
+from airflow_provider_mail._task.checks import (
+    CheckedPartial,
+    argument_error,
+    is_empty_option,
+    may_be_blank,
+    must_be_complete,
+    problems,
+    read_rendered,
+    stays_text,
+)
+from airflow_provider_mail._task.redacted import RedactedValue, unwrap
+from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api._core.requests import Flow, RequestModel
+    from airflow_provider_mail.api.errors import MailError
+    from airflow_provider_mail.api.flows.polling import PollDecision
+    from airflow_provider_mail.hooks.mail import MailHook
+
+    P = TypeVar("P", bound=RequestModel)
+
+T = TypeVar("T")
+
+Templated: TypeAlias = T | str | XComArg
+"""What a template field takes when the DAG is parsed: its value, a template of it, or the result of another task.
+
+``sender_mail: Templated[str]`` accepts text and XComArgs and rejects a number; ``send_date: Templated[datetime]`` also
+accepts a template. The items of a list or dictionary may be XComArgs, too: ``Templated[Sequence[Templated[str]]]``.
+"""
+
+OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
+"""What to do when there are no rows or messages."""
+
+FROM_MAPPED = "_BaseOperator__from_mapped"
+"""The attribute in which Airflow records that a task was created from a mapped one."""
+
+INCOMPLETE = "an expression of its template has no value. Write {{ ... or '' }} where that is meant"
+
+CONTENT_FILES = (".html", ".htm", ".txt")
+"""File name extensions of files with content."""
+
+RECONNECT_SECONDS = 60.0
+"""Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
+
+
+TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
+"""The method that Airflow calls when a trigger failed, and the error that it passes when the trigger timed out."""
+
+
+class MailTaskMixin:
+    """Mixin for operators, sensors and transfers.
+
+    A class lists its template fields, whose type in its signature is :data:`Templated`, and sets its arguments::
+
+        template_fields = ("list_name",)
+
+        def __init__(self, *, list_name: Templated[str], sandbox_mode: bool = False, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.set_arguments(list_name=list_name, sandbox_mode=sandbox_mode)
+
+    Tests compare signature, template fields and the arguments that are set.
+    """
+
+    template_fields: Collection[str] = ()
+    mail_conn_id: str
+    sandbox_mode = False
+    clock_offset = 0.0
+    """Seconds by which the service's clock was ahead at the last :meth:`ask`."""
+    allow_blank = False
+    required_texts: ClassVar[tuple[str, ...]] = ()
+    """Arguments that may be left out only with ``allow_blank``."""
+    own_rules: ClassVar[Mapping[str, Rule]] = {}
+    """The rules of arguments for which ``rules.ARGUMENTS`` does not apply."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Arguments that users may expect but that the class does not have, with what to write instead."""
+    _connected_at = -inf
+    _arguments: tuple[str, ...] = ()
+    _renders_text = False
+    _rendered_problems: tuple[str, ...] = ()
+    _written: Mapping[str, Any] = MappingProxyType({})
+    """The arguments that people see, as the DAG file writes them."""
+    _incomplete: Collection[str] = ()
+    """The arguments in whose templates an expression had no value."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        # Without it, Airflow would apply BaseOperator's signature and defaults to base classes without an `__init__`.
+        self._check_names(kwargs)
+        super().__init__(**kwargs)
+
+    def set_arguments(self, **arguments: Any) -> None:
+        """Set an attribute for each argument of ``__init__``, durations in seconds; a class may override it for checks.
+
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        self.check_arguments(arguments, mapped=getattr(self, FROM_MAPPED, False))
+        for name, value in arguments.items():
+            if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
+                value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
+            elif isinstance(value, timedelta):
+                value = value.total_seconds()
+            setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
+        self._arguments = tuple(arguments)
+        self._written = {
+            name: value for name, value in arguments.items() if name in SEEN_ARGUMENTS and value is not None
+        }
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        """Check the values that are known when the DAG file is parsed.
+
+        :param arguments: by name; not all need to be given.
+        :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
+        :raises ValueError: naming each argument that is wrong.
+        """
+        messages = list(problems(cls, arguments))
+        # A mapped task may pass any of them to each of its instances.
+        if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
+            missing = [name for name in cls.required_texts if arguments.get(name, ...) in (None, "")]
+            messages += [f"{name}: is missing; give it, or set allow_blank=True" for name in missing]
+        if messages:
+            raise argument_error("; ".join(messages), mapped=mapped)
+
+    @classmethod
+    def _check_names(cls, arguments: Mapping[str, Any]) -> None:
+        for name in arguments.keys() & cls.elsewhere.keys():
+            raise TypeError(f"{name}: {cls.elsewhere[name]}")
+
+    def argument_error(self, problem: str) -> Exception:
+        """Return the error about arguments that do not go together."""
+        return argument_error(problem, mapped=getattr(self, FROM_MAPPED, False))
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Make a mapped task, with Airflow's ``partial``.
+
+        :raises ValueError: naming each argument whose value is known and wrong.
+        """
+        cls._check_names(kwargs)
+        cls.check_arguments(kwargs)
+        partial = super().partial(**kwargs)  # type: ignore[misc]
+        partial._expand_called = True  # it is replaced
+        return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
+
+    def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
+        """Return the arguments for which a request has fields, by name.
+
+        A flag that is off and empty text for an optional field are left out of the request. A text that recipients see
+        is never left out: ``allow_blank`` permits empty text.
+        """
+        names = [name for name in self._arguments if name in model.model_fields]
+        values = {name: unwrap(self, getattr(self, name), context) for name in names}
+        if "attachment" in values:
+            from airflow_provider_mail._task.files import attachment
+
+            values["attachment"] = attachment(values["attachment"])
+        owner = type(self)
+        return {
+            name: None if value is False or is_empty_option(owner, name, value) else value
+            for name, value in values.items()
+        }
+
+    def build_request(self, model: type[P], context: Context, **fields: Any) -> P:
+        """Build the request from the arguments.
+
+        :param fields: fields that are not arguments, or whose values differ from the arguments.
+        :raises MailValidationError: naming each field that is wrong; or ``sandbox_mode``, if the operation has none.
+        """
+        from airflow_provider_mail.api.errors import MailValidationError
+
+        if self.sandbox_mode and "sandbox_mode" not in model.model_fields:
+            raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
+        blank = self.blank_arguments(context)
+        try:
+            request = model(**self.request_fields(model, context) | fields)
+        except MailValidationError as error:
+            message = f"{blank}. {str(error).removeprefix(f'{model.__name__}: ')}" if blank else str(error)
+            raise MailValidationError(message, operation=error.operation) from None
+        if blank:
+            raise MailValidationError(blank)
+        return request
+
+    def blank_arguments(self, context: Context) -> str:
+        """Return the problems of arguments that recipients would see and that render to nothing; empty without any."""
+        if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
+            return ""
+        from airflow_provider_mail._task.blank_values import newly_blank
+
+        problems = {name: "is missing" for name in self.required_texts if name not in self._written}
+        for name, written in self._written.items():
+            blank = dict(newly_blank(name, written, unwrap(self, getattr(self, name), context)))
+            if not blank and name in self._incomplete:
+                blank = {name: INCOMPLETE}
+            problems |= blank
+        if not problems:
+            return ""
+        return (
+            f"{'; '.join(f'{path}: {problem}' for path, problem in problems.items())}; nothing was sent. "
+            "Did a template find no value? allow_blank=True sends it nevertheless"
+        )
+
+    @cached_property
+    def hook(self) -> MailHook:
+        """The hook of ``mail_conn_id``, created at first use: in the task, not when the DAG is parsed."""
+        from airflow_provider_mail.hooks.mail import MailHook
+
+        return MailHook(self.mail_conn_id)
+
+    def mail_errors(self) -> AbstractContextManager[None]:
+        """Return a context manager that turns the errors of the service into those of Airflow."""
+        from airflow_provider_mail._task.exceptions import AirflowErrors
+        from airflow_provider_mail.api._core.requests import SENDER_FIELDS
+
+        senders = (getattr(self, name, None) for name in SENDER_FIELDS)
+        return AirflowErrors(self.mail_conn_id, senders=[address for address in senders if isinstance(address, str)])
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """Render field by field, so that an error names the field and what to write instead."""
+        from airflow_provider_mail._task.blank_values import noting_environment
+
+        if parent is self:
+            self._rendered_problems = ()
+        for name in template_fields:
+            template = getattr(parent, name, None)
+            self._renders_text = parent is self and stays_text(type(self), name, template)
+            noted = set(self._incomplete) - {name}
+            environment = jinja_env
+            if parent is self and must_be_complete(type(self), name):
+                environment = noting_environment(jinja_env, partial(noted.add, name))
+            try:
+                super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
+            except Exception as error:
+                from airflow_provider_mail._task.exceptions import template_advice
+                from airflow_provider_mail.version_compat import AirflowFailException
+
+                if advice := template_advice(name, error):
+                    raise AirflowFailException(advice) from None
+                raise
+            finally:
+                self._renders_text = False
+            if parent is self:
+                self._incomplete = frozenset(noted)
+                self._check_rendered(name, template)
+
+    def pre_execute(self, context: Any) -> None:
+        """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
+
+        :raises AirflowFailException: naming each argument that is wrong.
+        """
+        if self._rendered_problems:
+            from airflow_provider_mail.version_compat import AirflowFailException
+
+            raise AirflowFailException("; ".join(self._rendered_problems))
+        super().pre_execute(context)  # type: ignore[misc]
+
+    def _check_rendered(self, name: str, template: Any) -> None:
+        """Check the value of a rendered argument as if the DAG file had given it."""
+        rendered, written = getattr(self, name), template
+        if isinstance(rendered, RedactedValue):
+            rendered = rendered.value
+        if isinstance(written, RedactedValue):
+            written = written.value
+        value, problem = read_rendered(type(self), name, written, rendered)
+        is_left_out = value is None and name not in SEEN_ARGUMENTS
+        if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
+            problem = (problem if isinstance(written, str) else None) or INCOMPLETE
+        if problem:
+            self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
+        elif value is not rendered:
+            setattr(self, name, value)
+
+    def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
+        """Render a template; text stays text also with ``render_template_as_native_obj``.
+
+        With it, Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` 100000.0.
+        """
+        from jinja2.nativetypes import NativeEnvironment
+
+        if not self._renders_text or not isinstance(template.environment, NativeEnvironment):
+            return super()._render(template, context, dag)  # type: ignore[misc]
+        parts = list(template.generate(context))
+        if len(parts) == 1 and (parts[0] is None or isinstance(parts[0], Mapping | list | tuple)):
+            return parts[0]
+        return "".join(map(str, parts))
+
+    def ask(self, flow: Flow[T]) -> T | MailError:
+        """Run the flow for a task that waits; return its result, or the `MailError` instead of raising it.
+
+        After a rejection, and repeatedly while temporary errors last, the connection is read again: it may have been
+        fixed meanwhile.
+        """
+        from airflow_provider_mail.api.errors import MailError
+
+        if "hook" not in self.__dict__:
+            self._connected_at = time.monotonic()
+        try:
+            result = self.hook.run(flow)
+        except MailError as error:
+            if not error.temporary or time.monotonic() - self._connected_at >= RECONNECT_SECONDS:
+                self.hook.close()
+                del self.__dict__["hook"]
+            return error
+        self.clock_offset = self.hook.get_conn().service_clock.offset
+        return result
+
+    def last_look(self, context: Context) -> PollDecision | None:
+        """Poll once more after Airflow's own deadline of a deferral; ``None`` for a task that does not wait."""
+        return None
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after a deferral.
+
+        When no triggerer ran until Airflow's own deadline, the awaited state may have been reached meanwhile.
+        """
+        error = (next_kwargs or {}).get("error")
+        if next_method != TRIGGER_FAILED or getattr(error, "value", error) != TRIGGER_TIMEOUT:
+            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+        if (decision := self.last_look(context)) is None:
+            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+        if decision.status == "waiting":
+            decision = decision.at_deadline(", and no triggerer ended it")
+        event = {"status": decision.status.value, "message": decision.message, "result": decision.result}
+        return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
+
+
+def from_file(content: Any) -> Any:
+    """Turn the name of a file into a template that includes the file; return anything else unchanged.
+
+    Airflow's own ``template_ext`` applies to every template field: a campaign called ``spring.html`` and an attachment
+    called ``terms.txt`` would be opened as files. This function applies to one argument, and works in mapped tasks.
+    """
+    if not isinstance(content, str) or "\n" in content or not content.lower().endswith(CONTENT_FILES):
+        return content
+    if any(mark in content for mark in "<>{}"):
+        return content
+    return f"{{% include {content!r} %}}"
+
+
+def task_instance_name(context: Context, most_bytes: int) -> str:
+    """Return a name composed of ``[mail] name_prefix``, dag id, task id, run id and map index.
+
+    It is the same for every try, and no other task instance has it.
+
+    :param most_bytes: the maximum length in UTF-8; a longer name is cut and ends in a hash of the whole name.
+    """
+    from airflow_provider_mail._config import name_prefix
+
+    ti = context["ti"]
+    # Dag and task ids may contain dots, but no slashes. A run id may contain slashes, which would look like an index.
+    run_id = ti.run_id.replace("%", "%25").replace("/", "%2F")
+    index = [] if ti.map_index in (None, -1) else [str(ti.map_index)]
+    name = name_prefix() + "/".join([ti.dag_id, ti.task_id, run_id, *index])
+    if len(name.encode()) <= most_bytes:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name.encode()[: most_bytes - len(digest) - 1].decode(errors='ignore')}-{digest}"

@@ -1,0 +1,211 @@
+"""Rejected rows of an import or a load, kept on disk until they are stored in the table or file that the user chose."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from airflow_provider_mail._task.mixin import task_instance_name
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api.flows.validate_rows import Reject
+    from airflow_provider_mail.warehouse.errors import UnstorableError
+    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.rows import OnUnstorable
+    from airflow_provider_mail.warehouse.table import Table, TableName
+
+MEMORY_BYTES = 1_000_000
+
+FIRST_ROWS = 10
+"""Number of row numbers, or lines of a file, in the summary: enough to find the error in the source."""
+
+MAX_LOAD_ID = 250
+"""Length in bytes of ``import_id`` in the table of rejected rows."""
+
+
+class RejectSpool:
+    """Collects rejected rows, in a temporary file if they exceed a megabyte.
+
+    They cannot be stored immediately: the source is still being read, and SQLite has either one writer or readers.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, mode="w+", encoding="utf-8")  # noqa: SIM115
+        self._reasons: Counter[tuple[str, str]] = Counter()
+        self._first_rows: list[int] = []
+        self._place = "row"
+        self.count = 0
+
+    def add(self, reject: Reject) -> None:
+        """Add a rejected row."""
+        row = [_plain(value) for value in reject.row]
+        record = [reject.row_number, reject.field, reject.reason, row, reject.line]
+        self._file.write(json.dumps(record) + "\n")
+        # The service's message may quote a row, so only the reasons of this package are logged.
+        self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
+        self.count += 1
+        # Rejects do not come in the order of the rows: those of the service come later than those of the checks.
+        self._place = "row" if reject.line is None else "line"
+        self._first_rows = sorted({*self._first_rows, reject.line or reject.row_number})[:FIRST_ROWS]
+
+    def __iter__(self) -> Iterator[Reject]:
+        from airflow_provider_mail.api.flows.validate_rows import Reject
+
+        self._file.seek(0)
+        for line in self._file:
+            row_number, field, reason, row, begins = json.loads(line)
+            yield Reject(row_number=row_number, field=field, reason=reason, row=row, line=begins)
+
+    def reasons(self, limit: int) -> list[tuple[str, str, int]]:
+        """Return the most frequent reasons, without values: field, reason and number of rows."""
+        return [(field, reason, count) for (field, reason), count in self._reasons.most_common(limit)]
+
+    def summary(self, limit: int = 5) -> str:
+        """Summarize the most frequent reasons and the first row numbers, without values."""
+        listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(limit)]
+        reasons = ", ".join(listed) + (", ..." if len(self._reasons) > limit else "")
+        rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
+        return f"{reasons}; {self._place}{'s' if self.count > 1 else ''} {rows}" if self.count else ""
+
+    def write(self, path: str) -> None:
+        """Write all rows as JSON Lines; an existing file is replaced.
+
+        A local file holds personal data and is readable only by its owner, regardless of the umask.
+        """
+        from airflow.sdk import ObjectStoragePath
+
+        target = ObjectStoragePath(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _private(target.path) if target.protocol in ("", "file", "local") else target.open("wb") as file:
+            for reject in self:
+                record = {
+                    "row_number": reject.row_number,
+                    **({} if reject.line is None else {"line": reject.line}),
+                    "field": reject.field,
+                    "reason": reject.reason,
+                    "row": list(reject.row),
+                }
+                # A lone surrogate may be the reason for the rejection.
+                file.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _private(path: str) -> IO[bytes]:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with suppress(PermissionError):  # The file belongs to another user.
+            os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "wb")
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    try:
+        text = str(value)
+    except ValueError:  # Python does not format integers of thousands of digits, not even within a list.
+        return f"a value of type {type(value).__name__} with a number of thousands of digits"
+    return value if isinstance(value, int) else text
+
+
+def store_rejects(
+    hook: DbApiHook, table: str, rejects: Iterable[Reject], *, import_id: str, keep_days: float | None
+) -> None:
+    """Store rejected rows in a table, replacing those of an earlier try of the task.
+
+    :param keep_days: rows of any task that were rejected more than this many days ago are deleted in the same
+        transaction. ``None``: no rows are deleted.
+    """
+    from airflow_provider_mail.warehouse.load import load
+    from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
+
+    now = datetime.now(UTC)
+    load(
+        hook,
+        REJECTS,
+        table,
+        (reject_row(reject, import_id=import_id, rejected_at=now) for reject in rejects),
+        replace_where={"import_id": import_id},
+        expire_before=None if keep_days is None else now - timedelta(days=keep_days),
+    )
+
+
+@dataclass
+class UnstorableRecords:
+    """Handles records that cannot be stored.
+
+    :param hook: the hook of the database; ``None`` for a load that writes files.
+    :param reject: whether they are rejected instead of failing the load.
+    :param keep_days: number of days for which the table keeps them; ``None``: without limit.
+    :param consequence: the effect of rejected records on the stored rows, for the log.
+    """
+
+    hook: DbApiHook | None
+    reject: bool
+    table: str | None
+    path: str | None
+    keep_days: float | None
+    lock_timeout: float = 600
+    consequence: str = ", so no row is deleted or marked as gone"
+    _rejects: list[Reject] = field(default_factory=list)
+
+    def load(self, table: Table, name: str | TableName, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
+        """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`.
+
+        :param options: further arguments of :func:`~airflow_provider_mail.warehouse.load.load`.
+        """
+        from airflow_provider_mail.warehouse.load import load
+
+        assert self.hook
+        options = {"lock_timeout": self.lock_timeout, **options}
+        return load(self.hook, table, name, rows, on_unstorable=self.begin(), **options)
+
+    def begin(self) -> OnUnstorable | None:
+        """Clear the rejects of an earlier load; return the receiver of the next load's; ``None`` fails the load."""
+        self._rejects = []
+        return self._add if self.reject else None
+
+    def keep(self, context: Context, log: Any) -> dict[str, int]:
+        """Store the rejects of the last load, replacing those of an earlier try; return the count for XCom."""
+        if not self.reject:
+            return {}
+        with RejectSpool() as spool:
+            for reject in self._rejects:
+                spool.add(reject)
+            if self.path:
+                spool.write(self.path)
+            if self.table and self.hook:
+                load_id = task_instance_name(context, MAX_LOAD_ID)
+                store_rejects(self.hook, self.table, spool, import_id=load_id, keep_days=self.keep_days)
+            if spool.count:
+                log.warning(
+                    "%s records cannot be stored and were rejected%s: %s",
+                    spool.count,
+                    self.consequence,
+                    spool.summary(),
+                )
+            return {"rejected": spool.count}
+
+    def _add(self, row: Sequence[Any], error: UnstorableError) -> None:
+        from airflow_provider_mail.api.flows.validate_rows import Reject
+
+        self._rejects.append(Reject(row_number=error.row, field=error.column, reason=error.reason, row=list(row)))

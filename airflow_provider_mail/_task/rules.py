@@ -1,0 +1,468 @@
+"""Which values the arguments of tasks accept, by name: an argument has one meaning in all classes.
+
+Tests compare the table with the types in the signatures.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from math import inf
+from typing import Any
+
+from airflow_provider_mail.send_window import SendWindow
+
+SEEN_ARGUMENTS = {
+    **dict.fromkeys(("content", "template_content"), "html"),
+    **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
+    **dict.fromkeys(
+        ("template_name", "sender_mail", "reply_to", "to", "messages", "mail_params", "attachment"), "other"
+    ),
+    # The name of a contact, which tags show.
+    "name": "other",
+}
+"""The arguments whose values recipients see. HTML and text must not be blank, even if the DAG file has blank text."""
+
+MAX_CHARACTERS = 100_000
+
+_LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
+_WORD = re.compile(r"[\w.-]{0,40}|\{\{[^{}]{0,40}\}\}")
+_PLAIN = {
+    **dict.fromkeys(("Line", "MailName", "TemplateName"), re.compile(r"[A-Za-z0-9][A-Za-z0-9 .:-]{0,48}")),
+    "Address": re.compile(r"[A-Za-z0-9]{1,20}([._-][A-Za-z0-9]{1,20})?@([A-Za-z0-9]{1,20}\.){1,3}[A-Za-z]{2,10}"),
+}
+"""Patterns of texts that are certainly valid. Most DAG files have only such texts, and need not import pydantic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The values that an argument accepts, besides ``None`` where that is its default.
+
+    :param check: returns what is wrong with a value of the argument of that name; ``None`` if nothing is.
+    :param limit: the type in ``api._core.fields`` that limits the value.
+    :param choices: the only valid values, if there are few.
+    :param read: parses what a template has rendered as text; returns ``None``, or raises `ValueError`, if it cannot.
+    :param text: whether a text that a template renders stays text with ``render_template_as_native_obj``. Airflow
+        evaluates it as Python: ``20260131`` would be a number, ``1e5`` 100000.0, and ``None`` no value.
+    :param text_inside: the same for templates in a list or dictionary.
+    :param none_is_valid: whether ``None`` is valid where it is not the default.
+    :param empty_is_none: whether empty text means that an optional argument is not given.
+    :param empty_is_valid: whether empty text has a meaning, or is checked when the request is built.
+    """
+
+    check: Callable[[str, Any], str | None]
+    limit: str | None = None
+    choices: tuple[Any, ...] = ()
+    read: Callable[[str], Any] | None = None
+    text: bool = False
+    text_inside: bool = False
+    none_is_valid: bool = False
+    empty_is_none: bool = True
+    empty_is_valid: bool = False
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether the value is rows, of which there may be many."""
+        return self.check is _rows
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """Return what is wrong with a value that is given and contains no templates."""
+        if self.choices:
+            return None if value in self.choices else f"{_shown(value)} is none of {', '.join(self.choices)}"
+        if problem := self.check(name, value):
+            return problem
+        return _beyond_limit(self.limit, value) if self.limit and not (value == "" and self.empty_is_valid) else None
+
+
+def not_text(name: str, value: Any) -> str:
+    """Describe how to write an argument that takes text, without showing the value."""
+    if isinstance(value, Mapping):
+        key = name if name in value else "<key>"
+        return (
+            f"one text is needed, not the whole result of a task (a dictionary). Write {name}=task.output[{key!r}]"
+            f" or \"{{{{ ti.xcom_pull('<task>')[{key!r}] }}}}\""
+        )
+    if name == "sql" and isinstance(value, list | tuple):
+        return "one query as text is needed, not a list: only one query can return the rows"
+    if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
+        return f"one text is needed, not a list. For a task for each, write partial(...).expand({name}=...)"
+    if isinstance(value, datetime):
+        return f'text is needed, not a datetime: write {name}="{{{{ ds }}}}" or call isoformat()'
+    return f"text is needed, not {type(value).__name__}: put it in quotation marks, or convert it with str()"
+
+
+def rows_problem(argument: str, value: object) -> str:
+    """Describe how to write an argument that takes rows."""
+    return (
+        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
+        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
+        "as text"
+    )
+
+
+def list_names(argument: str, value: Any) -> list[str] | None:
+    """Return the names in the rendered value of an argument that names contact lists.
+
+    ``["a", "b"]`` is two names, ``"a"`` is one. A template such as ``"{{ params.lists }}"`` renders a list as text
+    unless the DAG sets ``render_template_as_native_obj``, so text that is a list in the syntax of Python or JSON is
+    parsed. Other text is not split, since commas and spaces may be part of a name.
+
+    :return: the names; ``None`` for ``None`` and empty text.
+    :raises MailValidationError: when the value is neither text nor a list of texts.
+    """
+    from airflow_provider_mail.api.errors import MailValidationError
+
+    if isinstance(value, str):
+        text, value = value.strip(), read_container(value)
+        if not isinstance(value, list | tuple):
+            value = [text] if text else None
+    if value is None:
+        return None
+    if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):
+        raise MailValidationError(f"{argument}: must be a list of names or one name, not {type(value).__name__}")
+    names = list(value)
+    if not all(isinstance(name, str) for name in names):
+        other_type = next(type(name).__name__ for name in names if not isinstance(name, str))
+        raise MailValidationError(f"{argument}: every name must be text, but one is {other_type}")
+    return names
+
+
+def read_container(text: str) -> Any:
+    """Parse a dictionary or list, as which a template renders the whole output of a task; ``None`` for other text."""
+    if len(text) > MAX_CHARACTERS or not _LITERAL.fullmatch(text):
+        return None
+    # JSON first: Python reads the two escapes of a character like an emoji as two halves.
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return value if isinstance(value, Mapping | list | tuple) else None
+    return None
+
+
+def _read_result(text: str) -> Any:
+    """Parse a dictionary, or a list of texts or dictionaries; ``[20260131]`` may be meant as text."""
+    value = read_container(text)
+    return value if value and all(isinstance(item, str | Mapping) for item in value) else None
+
+
+def _read_flag(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
+def _shown(value: Any) -> str:
+    """Return a value that cannot be personal data; else its type."""
+    harmless = value is None or isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value))
+    return repr(value) if harmless else type(value).__name__
+
+
+def _beyond_limit(type_name: str, value: Any) -> str | None:
+    if type_name in _PLAIN and isinstance(value, str) and _PLAIN[type_name].fullmatch(value):
+        return None
+    from pydantic import ValidationError
+
+    from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES
+    from airflow_provider_mail.api.errors import describe_validation_error
+
+    try:
+        _validator(type_name).validate_python(value)
+    except ValidationError as error:
+        return describe_validation_error(error, PATTERN_MESSAGES)
+    return None
+
+
+@cache
+def _validator(type_name: str) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+
+    from airflow_provider_mail.api._core import fields
+
+    return TypeAdapter(getattr(fields, type_name), config=ConfigDict(hide_input_in_errors=True))
+
+
+def _any(name: str, value: Any) -> str | None:
+    return None
+
+
+def _flag(name: str, value: Any) -> str | None:
+    return None if isinstance(value, bool) else f"True or False is needed, not {_shown(value)}"
+
+
+def _text(name: str, value: Any) -> str | None:
+    return None if isinstance(value, str) else not_text(name, value)
+
+
+def _filled_text(name: str, value: Any) -> str | None:
+    if not isinstance(value, str):
+        return not_text(name, value)
+    if value.strip():
+        return None
+    return "is blank" if value else "is empty"
+
+
+def _path(name: str, value: Any) -> str | None:
+    if isinstance(value, str):
+        return None if value else "is empty"
+    is_path = hasattr(value, "__fspath__") or hasattr(value, "fs")
+    return None if is_path else not_text(name, value)
+
+
+def _file(name: str, value: Any) -> str | None:
+    if not isinstance(value, Mapping):
+        return _path(name, value)
+    right = value.keys() == {"file_name", "file_data"}
+    return None if right else "a dictionary needs file_name and file_data; or give the path of a file"
+
+
+def _mapping(name: str, value: Any) -> str | None:
+    if isinstance(value, Mapping):
+        return None
+    example = 'columns={"<column>": "<property>"}' if name == "columns" else f'{name}={{"<key>": ...}}'
+    return f"a dictionary is needed, such as {example}, not {type(value).__name__}"
+
+
+def _mapping_of_texts(name: str, value: Any) -> str | None:
+    if problem := _mapping(name, value):
+        return problem
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, str) or not item:
+            item_type = "nothing" if item in (None, "") else type(item).__name__
+            is_unused = name == "columns" and item_type == "nothing"
+            advice = ". Leave out the columns that are not to be sent" if is_unused else ""
+            return f"{key!r}: text is needed, not {item_type}{advice}"
+    return None
+
+
+def _list(name: str, value: Any) -> str | None:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        value_type = "text" if isinstance(value, str) else type(value).__name__
+        return f"a list is needed, such as {name}=[...], not {value_type}"
+    return None
+
+
+def _list_of_texts(name: str, value: Any) -> str | None:
+    return _list(name, value) or _items(value)
+
+
+def _one_or_more(name: str, value: Any) -> str | None:
+    if isinstance(value, Mapping):
+        return not_text(name, value)
+    return None if isinstance(value, str) else _list_of_texts(name, value)
+
+
+def _names_or_mapping(name: str, value: Any) -> str | None:
+    return None if isinstance(value, Mapping) else _list_of_texts(name, value)
+
+
+def _items(value: Any) -> str | None:
+    for number, item in enumerate(value if isinstance(value, Sequence) else ()):
+        if not isinstance(item, str):
+            return f"item {number} must be text, not {type(item).__name__}"
+        if not item:
+            return f"item {number} is empty"
+    return None
+
+
+def _list_of_numbers(name: str, value: Any) -> str | None:
+    if problem := _list(name, value):
+        return problem
+    numbers = all(isinstance(item, int) or (isinstance(item, str) and item.isdecimal()) for item in value)
+    return None if numbers else f"whole numbers are needed, such as {name}=[2]"
+
+
+def _list_or_mapping(name: str, value: Any) -> str | None:
+    return None if isinstance(value, Mapping) else _list(name, value)
+
+
+def _recipients(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and _PLAIN["Address"].fullmatch(value):
+        return None
+    from airflow_provider_mail.api.errors import MailValidationError
+    from airflow_provider_mail.api.flows.recipients import recipients_of
+
+    try:
+        recipients = recipients_of(name, value)
+    except MailValidationError as error:
+        return str(error).removeprefix(f"{name}: ")
+    for number, recipient in enumerate(recipients):
+        # A recipient without an address is rejected when the request is built.
+        if "email" in recipient and (problem := _beyond_limit("Address", recipient["email"])):
+            return f"{f'recipient {number}: ' if len(recipients) > 1 else ''}{problem}"
+    return None
+
+
+def _rows(name: str, value: Any) -> str | None:
+    if isinstance(value, list | tuple) and value and isinstance(value[0], str | bytes):
+        example = '{"email": ...}' if name == "contacts" else '{"to": ...}'
+        return f"item 0 must be a dictionary such as {example}, not text"
+    if callable(value) or (isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)):
+        return None
+    return rows_problem(name, value).removeprefix(f"{name}: ")
+
+
+def _send_window(name: str, value: Any) -> str | None:
+    return None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(end='17:00')"
+
+
+def text(
+    limit: str | None = None,
+    *,
+    check: Callable[[str, Any], str | None] = _filled_text,
+    none_is_valid: bool = False,
+    empty_is_none: bool = True,
+    empty_is_valid: bool = False,
+) -> Rule:
+    """Return the rule of a text."""
+    return Rule(
+        check,
+        limit,
+        read=_read_result,
+        text=True,
+        text_inside=True,
+        none_is_valid=none_is_valid,
+        empty_is_none=empty_is_none,
+        empty_is_valid=empty_is_valid,
+    )
+
+
+def choice(*choices: str) -> Rule:
+    """Return the rule of an argument with few valid values."""
+    return Rule(_any, choices=choices, text=True, text_inside=True)
+
+
+def number(
+    least: float = 0, most: float = inf, *, above: bool = False, whole: bool = False, none_is_valid: bool = False
+) -> Rule:
+    """Return the rule of a number.
+
+    :param least: the smallest valid number; with ``above`` the largest number that is too small.
+    :param above: whether ``least`` itself is too small.
+    """
+
+    def check(name: str, value: Any) -> str | None:
+        fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if fits and (value > least if above else value >= least) and value <= most:
+            return None
+        lower_bound = f", {'more than' if above else 'at least'} {least:g}"
+        bounds = f" from {least:g} to {most:g}" if most < inf else lower_bound
+        return f"must be a {'whole number' if whole else 'number'}{bounds}, not {_shown(value)}"
+
+    return Rule(check, read=int if whole else float, none_is_valid=none_is_valid)
+
+
+def duration(*, above: bool = False) -> Rule:
+    """Return the rule of seconds or a timedelta, at least 0 or ``above`` it."""
+    seconds = number(above=above)
+
+    def check(name: str, value: Any) -> str | None:
+        return seconds.check(name, value.total_seconds() if isinstance(value, timedelta) else value)
+
+    return Rule(check)
+
+
+FLAG = Rule(_flag, read=_read_flag)
+TEXT = text()
+TEXTS = Rule(_list_of_texts, read=read_container, text=True, text_inside=True)
+FRACTION = number(most=1)
+COUNT = number(1, whole=True)
+
+# fmt: off
+ARGUMENTS: dict[str, Rule] = {
+    **dict.fromkeys((
+        "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "cancel_on_kill",
+        "count_first", "deferrable", "fail_if_invalid", "history", "ignore_draft", "ignore_if_missing", "only_save",
+        "replace", "resume", "sandbox_mode", "send_again", "snapshots", "track_click", "track_open", "trans_enable",
+        "wait_for_completion",
+    ), FLAG),
+    **dict.fromkeys((
+        "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding", "events_table",
+        "history_table", "inbox_conn_id", "inbox_table", "list_description", "mail_conn_id", "market_name",
+        "name_column", "object_storage_conn_id", "project_code", "reference", "rejects_path", "rejects_table",
+        "selector", "snapshots_table", "sql", "sql_conn_id", "subscript_name", "table", "team_name", "time_zone",
+        "to_column",
+    ), TEXT),
+    # Texts with the limits of a field of a request.
+    **dict.fromkeys(("campaign", "category"), text("Label")),
+    **dict.fromkeys(("from_domain", "sender_email"), text("SenderEntry")),
+    **dict.fromkeys(("start_day", "end_day"), text("Day", check=_text, empty_is_valid=True)),
+    **dict.fromkeys(("reply_to", "sender_mail"), text("Address", check=_text)),
+    **dict.fromkeys(("sender_name", "subject", "template_subject"), text("Line", check=_text, empty_is_valid=True)),
+    "language_code": text("LanguageCode"),
+    "mail_name": text("MailName", empty_is_none=False),
+    "phone_number": text("PhoneNumber"),
+    "send_date": Rule(_any, "UtcTime", empty_is_none=False, empty_is_valid=True),
+    "template_name": text("TemplateName", check=_text, empty_is_none=False),
+    "trans_callback_url": text("WebUrl"),
+    "unique_msg_id": text("UniqueMsgId"),
+    # Other texts whose absence has a meaning of its own, or that may be blank.
+    "list_name": text(empty_is_none=False),
+    "unsubscribe_pattern": text(none_is_valid=True),
+    **dict.fromkeys(("content", "delimiter", "name", "null_value", "template_content"), text(check=_text)),
+    # Lists, dictionaries, rows and files.
+    **dict.fromkeys(("column_names", "counters", "event_types", "ignore_differences"), TEXTS),
+    **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),
+                    Rule(_one_or_more, read=read_container, text=True, text_inside=True)),
+    "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),
+    "mail_status": Rule(_list_of_numbers, read=read_container),
+    **dict.fromkeys(("columns", "trans_callback_url_extra"),
+                    Rule(_mapping_of_texts, read=read_container, text_inside=True)),
+    "mail_params": Rule(_mapping, read=read_container, text_inside=True),
+    "trans_event": Rule(_mapping, read=read_container),
+    # Its values do not stay text: the database may need numbers.
+    "parameters": Rule(_list_or_mapping, read=read_container),
+    "to": Rule(_recipients, read=read_container, text=True, text_inside=True),
+    **dict.fromkeys(("contacts", "messages"), Rule(_rows, text_inside=True)),
+    **dict.fromkeys(("manifest", "path"), Rule(_path, read=_read_result, text=True, text_inside=True)),
+    "attachment": Rule(_file, read=read_container, text=True, text_inside=True),
+    "send_window": Rule(_send_window),
+    # Numbers and durations.
+    **dict.fromkeys((
+        "batch_size", "chunk_size", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_pushes",
+        "max_recipients", "max_seeds", "rows_per_file",
+    ), COUNT),
+    **dict.fromkeys((
+        "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
+        "max_unsubscribe", "tolerance_fraction",
+    ), FRACTION),
+    "confidence": number(0.5, 0.999_999),
+    "min_sent": number(whole=True),
+    **dict.fromkeys(("keep_days", "max_growth"), number(above=True)),
+    **dict.fromkeys(("lookback_days", "tolerance"), number(whole=True)),
+    "edge_hours": number(most=24),
+    "lock_timeout": number(1),
+    "page_size": number(1, 1000, whole=True),
+    "retention_days": number(none_is_valid=True),
+    "sender_type": number(1, 2, whole=True),
+    "stable_checks": number(2, whole=True, none_is_valid=True),
+    "versions_per_request": number(1, 100, whole=True),
+    **dict.fromkeys(("max_age", "min_interval", "poll_error_timeout", "response_timeout", "timeout"), duration()),
+    "poke_interval": duration(above=True),
+    # Few values.
+    "compression": choice("gzip", "bz2", "xz", "zstd", "none"),
+    "counted_on": choice("send", "event"),
+    "editor_type": choice("CLASSIC", "DRAG"),
+    "fail_on": choice("error", "warning", "never"),
+    "file_format": choice("parquet", "jsonl"),
+    "kind": choice("campaigns", "transactional"),
+    "layout": choice("days", "load"),
+    "mode": choice("replace", "upsert"),
+    "on_ambiguous": choice("fail", "resend", "skip"),
+    "on_breach": choice("fail", "skip", "ask"),
+    "on_change": choice("retry", "fail", "accept"),
+    "on_duplicate_recipient": choice("fail", "skip", "allow"),
+    "on_empty": choice("error", "skip", "continue"),
+    "on_incomplete": choice("cancel", "keep", "fail"),
+    "on_unfilled_tag": choice("fail", "warn"),
+    "on_unstorable": choice("fail", "reject"),
+    "trans_callback_url_extra_update_mode": choice("save", "replace"),
+    "type": choice("MailList", "ABTest"),
+    "update_mode": choice("create_and_update", "create_only", "update_only"),
+}
+# fmt: on
+"""The arguments of all classes; ``own_rules`` of a class has those that differ there."""

@@ -1,0 +1,160 @@
+"""The wait of a task: its polls, the deferral to a trigger, and the end of the wait in the task."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from airflow_provider_mail._task.mixin import MailTaskMixin
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Polls, Wait
+    from airflow_provider_mail.triggers._base import BaseWaitTrigger
+
+
+class WaitingMixin(MailTaskMixin):
+    """Mixin for tasks that wait for a state at the service: in their own process, or deferred to the triggerer."""
+
+    timeout_error: ClassVar[type[AirflowException]] = AirflowException
+    """Raised when the wait times out."""
+
+    deferrable: bool
+    poke_interval: float
+    poll_error_timeout: float
+    timeout: float
+    log: Any
+    defer: Callable[..., NoReturn]
+
+    _wait: Any = None
+    _polls: Polls | None = None
+    _result: object = None
+    _decision: PollDecision | None = None
+    _end_time = 0.0
+
+    @abstractmethod
+    def poll(self, context: Context) -> object:
+        """Poll once; return the object that was found, ``None`` if there is none, or the error of the poll."""
+
+    @abstractmethod
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> Wait:
+        """Return the wait, which decides after each poll.
+
+        :param state: the state of the wait in another process; ``None`` if there is none, or it was not stored.
+        """
+
+    @abstractmethod
+    def trigger(self, end_time: float) -> BaseWaitTrigger:
+        """Return the trigger that continues the wait.
+
+        :param end_time: Unix time of the deadline, by the service's clock.
+        """
+
+    @property
+    def conn_id(self) -> str:
+        """The connection that is polled."""
+        return self.mail_conn_id
+
+    @property
+    def logged_deadline(self) -> float | None:
+        """The Unix time of the deadline for the log, if it is known."""
+        return self._end_time
+
+    def absent_decision(self) -> PollDecision | None:
+        """Return the decision about an object that was not found, where it does not depend on the wait."""
+        return None
+
+    def restore(self, context: Context, errors: PollErrorBudget) -> dict[str, Any] | None:
+        """Return the state of the wait in an earlier process, and restore the errors that were counted there."""
+        return None
+
+    def next_decision(self, context: Context) -> PollDecision:
+        """Poll once and return the decision; the first call starts the wait, or continues it.
+
+        Polling can continue after an exception, as it does for sensors with ``silent_fail``.
+        """
+        if self._polls is None:
+            self._polls = self._new_polls(context)
+        self._result, self._decision = next(self._polls)
+        return self._decision
+
+    def defer_wait(self) -> NoReturn:
+        """Continue in the triggerer; only after a poll: a trigger that fires at once could outrun the scheduler."""
+        self.defer(
+            trigger=self.trigger(self._end_time + self.clock_offset),
+            method_name="execute_complete",
+            # The trigger has the same deadline; this one applies when no triggerer runs.
+            timeout=timedelta(seconds=self._end_time - time.time() + self.poke_interval + 60),
+        )
+
+    def end_wait(self, decision: PollDecision) -> dict[str, Any]:
+        """Count the wait; return its result or raise its error."""
+        from airflow_provider_mail._metrics import WAITS, WAITS_FAILED, emit, task_tags
+
+        failed = decision.status != "complete"
+        emit({WAITS: 1, WAITS_FAILED: int(failed)}, {**task_tags(self), "status": str(decision.status)})
+        return result_of(decision, timeout_error=self.timeout_error)
+
+    def end_deferral(self, event: object) -> dict[str, Any]:
+        """Parse the trigger's event; return the result of the wait or raise its error."""
+        self._decision = decision_of(event)
+        return self.end_wait(self._decision)
+
+    def last_look(self, context: Context) -> PollDecision:
+        """Poll once more after Airflow's own deadline of the deferral."""
+        return self.next_decision(context)
+
+    def _new_polls(self, context: Context) -> Polls:
+        from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, status_line
+
+        errors = PollErrorBudget(timeout=self.poll_error_timeout)
+        self._wait = self.new_wait(errors, self.restore(context, errors))
+        self._end_time = self._end_time or time.time() + self.timeout
+
+        def poll() -> tuple[object, float]:
+            result = self.poll(context)
+            return self.absent_decision() if result is None else result, self.clock_offset
+
+        def log(decision: PollDecision) -> None:
+            self.log.info("%s", status_line(decision, self.poke_interval, self.logged_deadline))
+
+        return Polls(self._wait, poll, log=log)
+
+
+def decision_of(event: object) -> PollDecision:
+    """Parse the event of a trigger.
+
+    :raises AirflowException: it is not an event of these triggers.
+    """
+    from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+
+    match event:
+        case {"status": str() as status, "message": str() as message, "result": dict() as result}:
+            pass
+        case {"status": str() as status, "message": str() as message, "mail_stats": dict() as result}:
+            pass
+        case _:
+            status = ""
+    if status not in set(WaitStatus) - {WaitStatus.WAITING}:
+        raise AirflowException(f"not an event of a mail trigger: {event!r}")
+    return PollDecision(WaitStatus(status), message, result, is_seen=status not in ("error", "refused"))
+
+
+def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:
+    """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign.
+
+    :param timeout_error: raised when the wait timed out.
+    :raises AirflowFailException: the awaited state cannot be reached, or the service rejects the polls: a retry does
+        not help.
+    :raises AirflowException: the polls failed.
+    """
+    if decision.status == "complete":
+        return decision.result
+    if decision.status in ("failed", "refused"):
+        raise AirflowFailException(decision.message)
+    raise (timeout_error if decision.status == "timeout" else AirflowException)(decision.message)

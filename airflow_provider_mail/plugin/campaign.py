@@ -1,0 +1,273 @@
+"""What the page shows of one campaign, and of several side by side."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from airflow_provider_mail.plugin.charts import Point
+from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
+from airflow_provider_mail.plugin.reader import Reader, Row, day, decoded, moment
+from airflow_provider_mail.plugin.render import address
+
+EARLIER, MIN_EARLIER = 20, 3
+"""How many earlier campaigns the median is of, at most and at least."""
+
+CURVE_DAYS = 30
+"""Days after the sending that the curve of opens shows."""
+
+COMPARED = 6
+"""Maximum number of campaigns side by side."""
+
+Identity: TypeAlias = tuple[str, str]
+"""The connection of the account, and the name."""
+
+_STATES = {-1: "draft", 1: "sending", 2: "sent", 4: "failed"}
+_COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How the opens of a campaign grew, in percent of the mails that were sent, by days since the sending.
+
+    :param opens: of the campaign.
+    :param median: of earlier campaigns of the account, as far as three of them were observed.
+    :param earlier: how many earlier campaigns there are.
+    """
+
+    opens: Sequence[Point]
+    median: Sequence[Point]
+    earlier: int
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One campaign.
+
+    :param account: the connection of its account.
+    :param guid: its identifier at the service; empty when it is not in the tables.
+    :param sent_at: when it was or will be sent.
+    :param state: its state in words.
+    :param subject: its subject, if it is in the tables.
+    :param lists: the lists that it was sent to, if they are in the tables.
+    :param counts: the counts by name; ``None`` where the tables have none.
+    :param observed_at: when the counts were first observed.
+    :param curve: the growth of its opens; ``None`` without snapshots.
+    """
+
+    name: str
+    account: str
+    guid: str
+    sent_at: datetime.datetime | None
+    state: str
+    subject: str
+    lists: Sequence[str]
+    counts: Mapping[str, int | None]
+    observed_at: datetime.datetime | None
+    curve: Curve | None
+
+
+def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
+    """Name the state of a campaign.
+
+    :param mail_status: its status, as the service has it; ``None`` when only its statistics are known.
+    :param sent_at: when it was or will be sent.
+    """
+    if mail_status is None:
+        return "sent"
+    if mail_status == 1 and sent_at and sent_at > datetime.datetime.now(datetime.UTC):
+        return "scheduled"
+    return _STATES.get(int(mail_status), f"status {mail_status}")
+
+
+def only_task(tasks: Sequence[Row], team: Any) -> Row | None:
+    """Return the task that the statistics belong to: names are unique within a team."""
+    same = [task for task in tasks if team is None or task["team_name"] == team]
+    return same[0] if len(same) == 1 else None
+
+
+def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
+    """Return one campaign with its curve; ``None`` when the tables have none.
+
+    :param account: the connection of its account.
+    """
+    campaign = _find(reader, account, name)
+    return replace(campaign, curve=_curve(reader, campaign)) if campaign else None
+
+
+def _find(reader: Reader, account: str, name: str) -> Campaign | None:
+    """One campaign without its curve."""
+    stats: Row | None = None
+    if reader.has("campaign_stats"):
+        columns = ", ".join(("team", "mail_send_date", "observed_at", *_COUNTS))
+        statement = f"SELECT {columns} FROM {reader['campaign_stats'].spelled} WHERE mail_conn_id = ? AND mail_name = ?"
+        stats = next(iter(reader.rows(f"{statement} AND gone_at IS NULL", [account, name])), None)
+    task: Row | None = None
+    if reader.has("campaigns"):
+        columns = ", ".join(
+            ("guid", "team_name", "subject", "rcpt_list_names", "send_by_date_time", "mail_status", "observed_at")
+        )
+        tasks = reader.rows(
+            f"SELECT {columns}, delivered_count, {', '.join(_COUNTS)} FROM {reader['campaigns'].spelled} "
+            "WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
+            [account, name],
+        )
+        task = only_task(tasks, stats["team"] if stats else None)
+    counted = stats or task
+    if counted is None:
+        return None
+    sent_at = moment(stats["mail_send_date"] if stats else counted["send_by_date_time"])
+    return Campaign(
+        name=name,
+        account=account,
+        guid=str(task["guid"]) if task else "",
+        sent_at=sent_at,
+        state=campaign_state(task["mail_status"] if task else None, sent_at),
+        subject=str(task["subject"] or "") if task else "",
+        lists=list_names(task["rcpt_list_names"]) if task else (),
+        counts={
+            "delivered_count": task["delivered_count"] if task else None,
+            **{count: counted[count] for count in _COUNTS},
+        },
+        observed_at=moment(counted["observed_at"]),
+        curve=None,
+    )
+
+
+def list_names(value: Any) -> Sequence[str]:
+    """Return the names of lists from a column of them."""
+    return [str(name) for name in decoded(value) or ()]
+
+
+def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
+    if not campaign.sent_at or not reader.has("campaign_stats") or not reader.has("snapshots"):
+        return None
+    table, own = reader["campaign_stats"], (campaign.account, campaign.name)
+    earlier = reader.rows(
+        reader.limited(
+            f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND mail_send_date < ? "
+            "AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
+            EARLIER,
+        ),
+        [campaign.account, table.parameter("mail_send_date", campaign.sent_at)],
+    )
+    sent = {
+        (campaign.account, str(row["mail_name"])): moment(row["mail_send_date"]) or campaign.sent_at for row in earlier
+    }
+    rates = _open_rates(reader, {**sent, own: campaign.sent_at})
+    own_rates = rates.pop(own, {})
+    if not own_rates:
+        return None
+    median = _median(list(rates.values()), max(own_rates))
+    return Curve(sorted(own_rates.items()), median, len(rates))
+
+
+def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
+    """Return campaigns with the curves of their opens; those that the tables do not have are left out.
+
+    :param chosen: account and name of each.
+    """
+    campaigns = [found for account, name in chosen if (found := _find(reader, account, name))]
+    sent = {(found.account, found.name): found.sent_at for found in campaigns if found.sent_at}
+    rates = _open_rates(reader, sent) if sent and reader.has("snapshots") else {}
+    curves = {identity: Curve(sorted(of_one.items()), [], 0) for identity, of_one in rates.items()}
+    return [replace(found, curve=curves.get((found.account, found.name))) for found in campaigns]
+
+
+def _open_rates(reader: Reader, sent: Mapping[Identity, datetime.datetime]) -> dict[Identity, dict[float, float]]:
+    """The open rate of campaigns by days since the sending."""
+    table = reader["snapshots"]
+    # Each condition is a range of the table's key, so that a year of snapshots costs no more than these days.
+    condition = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
+    values: list[Any] = []
+    for (account, name), sent_at in sent.items():
+        first, last = sent_at.date(), sent_at.date() + datetime.timedelta(days=CURVE_DAYS)
+        values += [account, name, table.parameter("observed_day", first), table.parameter("observed_day", last)]
+    rates: dict[Identity, dict[float, float]] = {}
+    for row in reader.rows(
+        f"SELECT mail_conn_id, mail_name, observed_day, sent_count, open_count FROM {table.spelled} "
+        f"WHERE {' OR '.join(condition for _ in sent)} ORDER BY mail_conn_id, mail_name, observed_day",
+        values,
+    ):
+        if row["sent_count"]:
+            identity = str(row["mail_conn_id"]), str(row["mail_name"])
+            age = (day(row["observed_day"]) - sent[identity].date()).days
+            rates.setdefault(identity, {})[float(age)] = 100.0 * row["open_count"] / row["sent_count"]
+    return rates
+
+
+def _median(curves: Sequence[Mapping[float, float]], last: float) -> Sequence[Point]:
+    """The median by day, of the curves that reach the day; between two observations, the earlier one counts.
+
+    Where enough curves reach the last day, the others are left out: a curve that ends would bend the median.
+    """
+    whole = [curve for curve in curves if max(curve) >= last]
+    curves = whole if len(whole) >= MIN_EARLIER else curves
+    points = []
+    for age in map(float, range(int(last) + 1)):
+        values = []
+        for curve in curves:
+            if min(curve) <= age <= max(curve):
+                latest = max(observed_age for observed_age in curve if observed_age <= age)
+                values.append(curve[latest])
+        if len(values) >= MIN_EARLIER:
+            points.append((age, statistics.median(values)))
+    return points
+
+
+PARTS = (
+    ("Sent", "sent_count"),
+    ("Delivered", "delivered_count"),
+    ("Opened", "open_count"),
+    ("Clicked", "click_count"),
+    ("Unsubscribed", "unsubscribe_count"),
+    ("Bounced, hard", "hard_bounce"),
+    ("Bounced, soft", "soft_bounce"),
+    ("Not sent", "unsent_count"),
+)
+"""What can happen to the mails of a campaign, with the count of each."""
+
+
+def counts_table(campaign: Campaign) -> Grid:
+    """Return what happened to the mails of a campaign."""
+    counts, sent = campaign.counts, campaign.counts["sent_count"]
+    rows: list[Sequence[Any]] = [
+        (label, counts[name], rate(counts[name], sent)) for label, name in PARTS if counts[name] is not None
+    ]
+    columns = [Column("Mails"), Column("Count", "number"), Column("Of sent", "percent")]
+    return Grid("counts", "What happened to its mails", columns, rows)
+
+
+def comparison(campaigns: Sequence[Campaign]) -> Grid:
+    """Return the counts of several campaigns, one in a row."""
+    rates = [(label, name) for label, name in PARTS if name != "sent_count"]
+    columns = [Column("Campaign"), Column("Subject", is_below=True), Column("Sent", "time"), Column("Mails", "number")]
+    columns += [Column(label, "percent") for label, _ in rates] + [Column("Click to open", "percent")]
+    return Grid("comparison", "Campaigns side by side", columns, [_compared(found, rates) for found in campaigns])
+
+
+def _compared(campaign: Campaign, rates: Sequence[tuple[str, str]]) -> Sequence[Any]:
+    counts, sent = campaign.counts, campaign.counts["sent_count"]
+    link = address("campaign", account=campaign.account, name=campaign.name)
+    return (
+        Cell(campaign.name, href=link),
+        campaign.subject,
+        campaign.sent_at,
+        sent,
+        *(rate(counts[name], sent) for _, name in rates),
+        rate(counts["click_count"], counts["open_count"]),
+    )
+
+
+def curves_table(lines: Sequence[tuple[str, Sequence[Point]]]) -> Grid:
+    """Return the points of the lines of a chart, a day in a row.
+
+    :param lines: name and points of each.
+    """
+    points = [dict(line) for _, line in lines]
+    ages = sorted({age for line in points for age in line})
+    columns = [Column("Days since the sending", "number"), *(Column(name, "percent") for name, _ in lines)]
+    return Grid("opens", "Opens by day", columns, [(int(age), *(line.get(age) for line in points)) for age in ages])

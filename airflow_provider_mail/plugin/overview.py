@@ -1,0 +1,301 @@
+"""The page that opens first: what is going on, what needs somebody, the last thirty days, and how lists grow."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from airflow_provider_mail.plugin import campaigns, imports, lists, views
+from airflow_provider_mail.plugin.access import Wait
+from airflow_provider_mail.plugin.campaign import campaign_state, list_names
+from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
+from airflow_provider_mail.plugin.reader import Reader, Row, moment
+from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.warehouse.time_limit import read_within
+
+DAYS = 30
+"""The days that the charts show, today included."""
+
+YEAR = datetime.timedelta(weeks=52)
+"""The year before: the same days of the week."""
+
+RECENT = datetime.timedelta(days=7)
+"""How long an import, an event or a difference counts as something that needs attention."""
+
+SHOWN_CAMPAIGNS = 10
+SHOWN_LISTS = 8
+
+GROWTH_SECONDS = 5.0
+"""How long the lists may be counted for this page."""
+
+MEASURES: Sequence[tuple[str, str, Callable[[Mapping[str, int]], float | None]]] = (
+    ("Sent", "number", lambda sums: float(sums["sent_count"])),
+    ("Opened", "percent", lambda sums: rate(sums["open_count"], sums["sent_count"])),
+    ("Click to open", "percent", lambda sums: rate(sums["click_count"], sums["open_count"])),
+    ("Bounced", "percent", lambda sums: rate(sums["bounce_count"], sums["sent_count"])),
+    ("Unsubscribed", "percent", lambda sums: rate(sums["unsubscribe_count"], sums["sent_count"])),
+)
+"""What the charts show: label, kind, and its value from the sums of counts."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that needs attention.
+
+    :param state: the class of its label: what failed, or what is late.
+    :param label: what it is, in a word.
+    :param text: what is the matter.
+    :param href: the page that shows more.
+    :param since: since when.
+    """
+
+    state: str
+    label: str
+    text: str
+    href: str
+    since: datetime.datetime | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One chart.
+
+    :param value: of the thirty days.
+    :param before: of the same days of the year before.
+    :param weeks: by the first day of each week, its value and that of the year before.
+    """
+
+    label: str
+    kind: str
+    value: float | None
+    before: float | None
+    weeks: Sequence[tuple[datetime.date, float | None, float | None]]
+
+    @property
+    def change(self) -> str:
+        """The difference from the year before, with its sign; empty without one."""
+        if self.value is None or not self.before:
+            return ""
+        if self.kind == "percent":
+            return f"{_signed(self.value - self.before, 1)} points"
+        return f"{_signed(100 * (self.value - self.before) / self.before, 0)} %"
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{round(value, digits) + 0.0:+,.{digits}f}"  # no negative zero
+
+
+def current(reader: Reader) -> tuple[Grid, int]:
+    """Return the campaigns that are being sent or are scheduled, the earliest first, and their number."""
+    below = [Column(label, is_below=True) for label in ("Subject", "Lists")]
+    columns = [Column("Campaign"), *below, Column("State"), Column("Time of sending", "time")]
+    if not reader.has("campaigns"):
+        return Grid("current", "Sending or scheduled", columns, []), 0
+    matching = f"FROM {reader['campaigns'].spelled} WHERE mail_status = 1 AND gone_at IS NULL"
+    (counted,) = reader.rows(f"SELECT COUNT(*) AS found {matching}")
+    statement = (
+        f"SELECT mail_conn_id, mail_name, subject, rcpt_list_names, send_by_date_time {matching} "
+        "ORDER BY send_by_date_time, mail_name, mail_conn_id"
+    )
+
+    def rows(count: int) -> Sequence[Sequence[Any]]:
+        return [_current(row) for row in reader.rows(reader.limited(statement, count))]
+
+    table = Grid("current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(CSV_ROWS))
+    return table, int(counted["found"])
+
+
+def _current(row: Row) -> Sequence[Any]:
+    account, name, at = str(row["mail_conn_id"]), str(row["mail_name"]), moment(row["send_by_date_time"])
+    state = campaign_state(1, at)
+    return (
+        Cell(name, href=address("campaign", account=account, name=name)),
+        str(row["subject"] or ""),
+        ", ".join(list_names(row["rcpt_list_names"])),
+        Cell(state, state=state),
+        at,
+    )
+
+
+def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
+    """Return what needs attention, what failed first.
+
+    :param waits: the tasks that wait, of the DAGs that the user may read.
+    """
+    now = datetime.datetime.now(datetime.UTC)
+    found = [
+        *_failed_campaigns(reader, now),
+        *_late_waits(waits),
+        *_imports(reader, now),
+        *_events(reader, now),
+        *_loads(reader),
+    ]
+    return sorted(found, key=lambda finding: finding.state != "failed")
+
+
+def _failed_campaigns(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
+    if not reader.has("campaigns"):
+        return []
+    table = reader["campaigns"]
+    (row,) = reader.rows(
+        f"SELECT COUNT(*) AS found, MIN(send_by_date_time) AS earliest FROM {table.spelled} "
+        "WHERE mail_status = 4 AND gone_at IS NULL AND send_by_date_time >= ?",
+        [table.parameter("send_by_date_time", now - datetime.timedelta(days=DAYS))],
+    )
+    if not row["found"]:
+        return []
+    first = (now - datetime.timedelta(days=DAYS)).date()
+    href = address("campaigns", state="failed", **{"from": first})
+    return [Finding("failed", "failed", f"{_of(row['found'], 'campaign')} failed", href, moment(row["earliest"]))]
+
+
+def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
+    late = [wait for wait in waits if wait.is_late]
+    if not late:
+        return []
+    since = min(wait.deadline for wait in late if wait.deadline)
+    verb = "waits" if len(late) == 1 else "wait"
+    return [Finding("failed", "late", f"{_of(len(late), 'task')} {verb} past the time", "waits", since)]
+
+
+def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
+    recent = imports.recent(reader, now - RECENT)
+    found = []
+    if recent.failed:
+        found.append(Finding("failed", "failed", f"{_of(recent.failed, 'import')} failed in seven days", "imports"))
+    if recent.rows:
+        text = f"{_of(recent.rows, 'row')} rejected in seven days, by {_of(recent.with_rejects, 'import')}"
+        found.append(Finding("old", "rejected", text, "imports"))
+    return found
+
+
+def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
+    found = []
+    inbox = views.inbox()
+    if isinstance(inbox, str):
+        found.append(Finding("failed", "inbox", f"The inbox of events cannot be read: {inbox}", "events"))
+    elif inbox:
+        found += [
+            Finding("failed", "inbox", f"{problem[:1].upper()}{problem[1:]}", "events") for problem, _ in inbox.problems
+        ]
+    if reader.has("dead_letters"):
+        table = reader["dead_letters"]
+        (row,) = reader.rows(
+            f"SELECT COUNT(*) AS found, MIN(received_at) AS earliest FROM {table.spelled} WHERE received_at >= ?",
+            [table.parameter("received_at", now - RECENT)],
+        )
+        if row["found"]:
+            text = f"{_of(row['found'], 'event')} of seven days could not be read"
+            found.append(Finding("old", "unread", text, "events#letters", moment(row["earliest"])))
+    if reader.has("event_differences"):
+        table = reader["event_differences"]
+        (row,) = reader.rows(
+            f"SELECT COUNT(*) AS found FROM {table.spelled} WHERE tolerated = ? AND stats_date >= ?",
+            [table.parameter("tolerated", False), table.parameter("stats_date", (now - RECENT).date())],
+        )
+        if row["found"]:
+            text = f"{_of(row['found'], 'count')} of events beyond the tolerance in seven days"
+            found.append(Finding("old", "differs", text, "events#differences"))
+    return found
+
+
+def _loads(reader: Reader) -> Sequence[Finding]:
+    found = []
+    for loaded in views.loads(reader):
+        table = f"{loaded.table} of {loaded.account}"
+        stale_lists = [part for part in loaded.lists if part.is_stale]
+        if loaded.latest.is_stale:
+            behind = f", {_of(loaded.behind, 'day')} behind" if loaded.behind else ""
+            text = f"{table} is stale{behind}"
+            found.append(Finding("old", "stale", text, "loads", loaded.latest.stale_since))
+        elif stale_lists:
+            text = f"{table}: {_of(len(stale_lists), 'list')} of {len(loaded.lists)} stale"
+            since = min((part.stale_since for part in stale_lists if part.stale_since), default=None)
+            found.append(Finding("old", "stale", text, "loads#list-loads", since))
+        if loaded.missing:
+            text = f"{table}: {_of(len(loaded.missing), 'day')} missing"
+            found.append(Finding("old", "missing", text, "loads#missing-days"))
+    return found
+
+
+def _of(count: Any, what: str) -> str:
+    return f"{int(count):,} {what}{'' if int(count) == 1 else 's'}"
+
+
+def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
+    """Return the charts of the last thirty days; none without a campaign in them or in those of the year before.
+
+    :param zone: the zone in which days and weeks begin.
+    """
+    source = campaigns.source(reader)
+    if not source:
+        return []
+    today = datetime.datetime.now(zone).date()
+    starts = _weeks(today)
+    bounds = [*starts, today + datetime.timedelta(days=1)]
+    cases, parameters = [], []
+    for number, (first, last) in enumerate(pairwise(bounds)):
+        for shift, offset in ((datetime.timedelta(0), 0), (YEAR, len(starts))):
+            cases.append(f"WHEN sent_at >= ? AND sent_at < ? THEN {number + offset}")
+            parameters += [campaigns.start_of_day(reader, day - shift, zone) for day in (first, last)]
+    sums = ", ".join(f"SUM({name}) AS {name}" for name in campaigns.COUNTS)
+    rows = reader.rows(
+        f"SELECT week, {sums} FROM (SELECT CASE {' '.join(cases)} END AS week, {', '.join(campaigns.COUNTS)} "
+        f"FROM ({source}) AS a WHERE sent_count > 0 AND sent_at >= ?) AS b WHERE week IS NOT NULL GROUP BY week",
+        [*parameters, campaigns.start_of_day(reader, starts[0] - YEAR, zone)],
+    )
+    by_week = {int(row["week"]): {name: int(row[name] or 0) for name in campaigns.COUNTS} for row in rows}
+    return [_measure(*measure, starts, by_week) for measure in MEASURES] if by_week else []
+
+
+def _weeks(today: datetime.date) -> Sequence[datetime.date]:
+    """The first days of the weeks of the last thirty days; the first week begins with the first of these days."""
+    first = today - datetime.timedelta(days=DAYS - 1)
+    days = [first + datetime.timedelta(days=number) for number in range(DAYS)]
+    return [day for day in days if day == first or day.weekday() == 0]
+
+
+def _measure(
+    label: str,
+    kind: str,
+    value: Callable[[Mapping[str, int]], float | None],
+    starts: Sequence[datetime.date],
+    by_week: Mapping[int, Mapping[str, int]],
+) -> Measure:
+    none = dict.fromkeys(campaigns.COUNTS, 0)
+
+    def total(numbers: range) -> Mapping[str, int]:
+        found = [by_week[number] for number in numbers if number in by_week]
+        return {name: sum(counts[name] for counts in found) for name in none}
+
+    count = len(starts)
+    weeks = [
+        (start, value(by_week.get(number, none)), value(by_week.get(number + count, none)))
+        for number, start in enumerate(starts)
+    ]
+    return Measure(label, kind, value(total(range(count))), value(total(range(count, 2 * count))), weeks)
+
+
+def month_table(measures: Sequence[Measure]) -> Grid:
+    """Return the numbers of the charts, a week in a row."""
+    columns = [Column("Week from", "day")]
+    for measure in measures:
+        kind: Any = measure.kind
+        columns += [Column(measure.label, kind), Column(f"{measure.label}, year before", kind)]
+    weeks = zip(*(measure.weeks for measure in measures), strict=True) if measures else ()
+    rows = [(week[0][0], *(value for _, *pair in week for value in pair)) for week in weeks]
+    return Grid("weeks", "The last thirty days by week", columns, rows)
+
+
+def growth(reader: Reader) -> Grid | None:
+    """Return the largest lists; ``None`` when counting them takes too long for this page."""
+    try:
+        found = read_within(lambda: lists.get(reader), GROWTH_SECONDS)
+    except TimeoutError:
+        return None
+    largest = sorted(found.lists, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
+    return lists.lists_table(replace(found, lists=largest))

@@ -1,0 +1,360 @@
+"""What the page shows of loads, transactional mail and pushed events."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from airflow_provider_mail._config import ReceiverSettings, configured_inbox
+from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.plugin.access import Task
+from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, moment, public_message
+from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.webhook.inbox import open_inbox
+from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+STALE = datetime.timedelta(days=2)
+"""A table that was loaded longer ago counts as stale: most loads are daily."""
+
+STRIP_DAYS = 60
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a load recorded: of a whole table, or of one list of contacts.
+
+    :param name: the list; empty for the whole table.
+    :param at: when it was last loaded.
+    :param task: the task instance that did; ``None`` where that is not recorded.
+    """
+
+    name: str
+    at: datetime.datetime | None
+    task: Task | None = None
+
+    @property
+    def stale_since(self) -> datetime.datetime | None:
+        """Since when it is stale; ``None`` while it is not, or when it is not known."""
+        if self.at is None or datetime.datetime.now(datetime.UTC) - self.at <= STALE:
+            return None
+        return self.at + STALE
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is stale."""
+        return self.at is None or self.stale_since is not None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What is loaded of one table and account.
+
+    :param account: the connection of the account.
+    :param latest: the last load.
+    :param days: the last 60 days up to the last loaded one, each with whether it was loaded; empty without days.
+    :param missing: the days that were not loaded, between the first and the last one that were.
+    :param behind: while it is stale, how many days up to yesterday follow the last one that was loaded.
+    :param lists: the lists of contacts.
+    """
+
+    table: str
+    account: str
+    latest: Part
+    days: Sequence[tuple[datetime.date, bool]] = ()
+    missing: Sequence[datetime.date] = ()
+    behind: int = 0
+    lists: Sequence[Part] = ()
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it is stale, or some of it is missing."""
+        return self.latest.is_stale or bool(self.missing) or any(part.is_stale for part in self.lists)
+
+
+def loads(reader: Reader) -> Sequence[Loaded]:
+    """Return the loads by table and account."""
+    found: list[Loaded] = []
+    if reader.has("loads"):
+        rows = reader.rows(
+            "SELECT table_name, mail_conn_id, part, observed_at, dag_id, task_id, run_id, map_index "
+            f"FROM {reader['loads'].spelled} ORDER BY table_name, mail_conn_id, part"
+        )
+        for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
+            found.append(_loaded(table, account, list(group)))
+    if reader.has("campaigns"):
+        # These loads are not recorded: the newest row counts.
+        for row in reader.rows(
+            f"SELECT mail_conn_id, MAX(observed_at) AS observed_at FROM {reader['campaigns'].spelled} "
+            "GROUP BY mail_conn_id ORDER BY mail_conn_id"
+        ):
+            latest = Part("", moment(row["observed_at"]))
+            found.append(Loaded(reader.name("campaigns"), str(row["mail_conn_id"]), latest))
+    return found
+
+
+def _loaded(table: str, account: str, rows: Sequence[Row]) -> Loaded:
+    parts = {str(row["part"]): Part(str(row["part"]), moment(row["observed_at"]), _task(row)) for row in rows}
+    latest = max(parts.values(), key=lambda part: part.at or datetime.datetime.min.replace(tzinfo=datetime.UTC))
+    latest = replace(latest, name="")
+    days = sorted(datetime.date.fromisoformat(name) for name in parts if _DAY.fullmatch(name))
+    lists = [part for name, part in parts.items() if not _DAY.fullmatch(name)]
+    if not days:
+        return Loaded(table, account, latest, lists=lists)
+    loaded_days = set(days)
+    calendar = [days[0] + datetime.timedelta(number) for number in range((days[-1] - days[0]).days + 1)]
+    missing = [day for day in calendar if day not in loaded_days]
+    strip = [(day, day in loaded_days) for day in calendar[-STRIP_DAYS:]]
+    yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
+    behind = max(0, (yesterday - days[-1]).days) if latest.is_stale else 0
+    return Loaded(table, account, latest, strip, missing, behind, lists)
+
+
+def _task(row: Row) -> Task | None:
+    if not (row["dag_id"] and row["task_id"] and row["run_id"]):
+        return None
+    index = -1 if row["map_index"] is None else int(row["map_index"])
+    return str(row["dag_id"]), str(row["task_id"]), str(row["run_id"]), index
+
+
+def tasks_of_loads(found: Sequence[Loaded]) -> set[Task]:
+    """Return the task instances that loaded something last."""
+    parts = [part for loaded in found for part in (loaded.latest, *loaded.lists)]
+    return {part.task for part in parts if part.task}
+
+
+def loads_table(found: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
+    """Return what is loaded, a table of an account in a row.
+
+    :param links: the addresses of task instances.
+    """
+    columns = [
+        Column("Table"), Column("Account"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"),
+        Column("Days missing", "number"), Column("Days behind", "number"), Column("Run"),
+    ]  # fmt: skip
+    rows = [
+        (
+            loaded.table, loaded.account, _freshness(loaded.latest), loaded.latest.at, loaded.latest.stale_since,
+            Cell(len(loaded.missing), state="missing" if loaded.missing else "") if loaded.days else None,
+            Cell(loaded.behind, state="old" if loaded.behind else "") if loaded.days else None,
+            _run(loaded.latest, links),
+        )
+        for loaded in found
+    ]  # fmt: skip
+    return Grid("loads", "Loads", columns, rows)
+
+
+def list_loads_table(found: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
+    """Return when each list of contacts was loaded.
+
+    :param links: the addresses of task instances.
+    """
+    columns = [
+        Column("List"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"), Column("Run"),
+        Column("Table"), Column("Account"),
+    ]  # fmt: skip
+    rows = [
+        (part.name, _freshness(part), part.at, part.stale_since, _run(part, links), loaded.table, loaded.account)
+        for loaded in found
+        for part in loaded.lists
+    ]
+    return Grid("list-loads", "Lists of contacts", columns, rows)
+
+
+def missing_days_table(found: Sequence[Loaded]) -> Grid:
+    """Return the missing days, the latest first."""
+    rows = [(day, loaded.table, loaded.account) for loaded in found for day in reversed(loaded.missing)]
+    return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Table"), Column("Account")], rows)
+
+
+def _freshness(part: Part) -> Cell:
+    return Cell("stale", state="old") if part.is_stale else Cell("fresh", state="whole")
+
+
+def _run(part: Part, links: Mapping[Task, str]) -> Cell:
+    if part.task is None:
+        return Cell("")
+    return Cell(part.task[2], href=links.get(part.task, ""), is_outside=True)
+
+
+TRANSACTIONAL_DAYS = 90
+
+
+@dataclass(frozen=True)
+class Transactional:
+    """The days of one account, the latest first.
+
+    :param accounts: the connections of all accounts.
+    :param account: the connection of this account.
+    :param days: each day with its row, ``None`` for a day that is not in the table.
+    """
+
+    accounts: Sequence[str]
+    account: str
+    days: Sequence[tuple[datetime.date, Row | None]]
+
+
+def transactional(reader: Reader, account: str) -> Transactional:
+    """Return the 90 days up to the last one in the table.
+
+    :param account: the connection of an account; the first one if it has no rows.
+    """
+    if not reader.has("transactional_stats"):
+        return Transactional([], "", [])
+    table = reader["transactional_stats"]
+    spans = {
+        str(row["mail_conn_id"]): (day(row["first_day"]), day(row["last_day"]))
+        for row in reader.rows(
+            "SELECT mail_conn_id, MIN(stats_date) AS first_day, MAX(stats_date) AS last_day "
+            f"FROM {table.spelled} GROUP BY mail_conn_id ORDER BY mail_conn_id"
+        )
+    }
+    if not spans:
+        return Transactional([], "", [])
+    account = account if account in spans else next(iter(spans))
+    first, last = spans[account]
+    first = max(first, last - datetime.timedelta(days=TRANSACTIONAL_DAYS - 1))
+    rows = {
+        day(row["stats_date"]): row
+        for row in reader.rows(
+            "SELECT stats_date, sent_count, open_count, click_count, bounce_count, unsent_count, unsubscribe_count, "
+            f"open_rate, click_rate FROM {table.spelled} WHERE mail_conn_id = ? AND stats_date >= ?",
+            [account, table.parameter("stats_date", first)],
+        )
+    }
+    days = [last - datetime.timedelta(days=number) for number in range((last - first).days + 1)]
+    return Transactional(list(spans), account, [(date, rows.get(date)) for date in days])
+
+
+def transactional_table(found: Transactional) -> Grid:
+    """Return the days."""
+    columns = [
+        Column("Day", "day"), Column("Sent", "number"), Column("Opened", "percent"), Column("Clicked", "percent"),
+        Column("Click to open", "percent"), Column("Bounced, soft", "number"), Column("Not sent", "number"),
+        Column("Unsubscribed", "number"),
+    ]  # fmt: skip
+    rows = [
+        (date, row["sent_count"], row["open_rate"], row["click_rate"], rate(row["click_count"], row["open_count"]),
+         row["bounce_count"], row["unsent_count"], row["unsubscribe_count"])
+        if row else (Cell(date, note="missing"), *[None] * 7)
+        for date, row in found.days
+    ]  # fmt: skip
+    return Grid("days", "Days", columns, rows)
+
+
+EVENT_DAYS = 7
+"""Days of events that are counted."""
+
+SHOWN_DIFFERENCES = 100
+
+INBOX_SECONDS = 5.0
+"""How long the inbox may take, which may be in another database than the tables."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Counts of events.
+
+    :param codes: account, code, number and time of the last one of the events of the last seven days.
+    :param letters: account, reason, number and time of the last one of what could not be read.
+    :param at: when they were counted.
+    """
+
+    codes: Sequence[tuple[str, str, int, datetime.datetime | None]]
+    letters: Sequence[tuple[str, str, int, datetime.datetime | None]]
+    at: datetime.datetime
+
+
+_events: TtlCache[Events] = TtlCache()
+
+
+def events(reader: Reader) -> Events:
+    """Return the counts, as they were at most ten minutes ago, since this reads the whole table."""
+    return _events.get(reader.identity("events"), lambda: _count(reader))
+
+
+def _count(reader: Reader) -> Events:
+    now = datetime.datetime.now(datetime.UTC)
+    codes: Sequence[Row] = []
+    if reader.has("events"):
+        table = reader["events"]
+        codes = reader.rows(
+            "SELECT mail_conn_id, event_code AS what, COUNT(*) AS found, MAX(received_at) AS latest "
+            f"FROM {table.spelled} WHERE received_at >= ? GROUP BY mail_conn_id, event_code "
+            "ORDER BY mail_conn_id, found DESC, what",
+            [table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
+        )
+    letters: Sequence[Row] = []
+    if reader.has("dead_letters"):
+        letters = reader.rows(
+            "SELECT mail_conn_id, reason AS what, COUNT(*) AS found, MAX(received_at) AS latest "
+            f"FROM {reader['dead_letters'].spelled} GROUP BY mail_conn_id, reason ORDER BY latest DESC, what"
+        )
+    return Events([_counted(row) for row in codes], [_counted(row) for row in letters], now)
+
+
+def _counted(row: Row) -> tuple[str, str, int, datetime.datetime | None]:
+    return str(row["mail_conn_id"]), str(row["what"]), int(row["found"]), moment(row["latest"])
+
+
+def inbox() -> ReceiverStatus | str | None:
+    """Return the state of the inbox, or why it cannot be read; ``None`` where no inbox is configured."""
+    if configured_inbox() is None:
+        return None
+    hook: DbApiHook | None = None
+    try:
+        settings = ReceiverSettings.from_airflow()
+        hook = open_inbox().hook
+        return receiver_status(settings, seconds=INBOX_SECONDS)
+    except (MailConfigError, WarehouseError) as error:
+        message = without_addresses(str(error))
+        return public_message(message, hook) if hook else message
+
+
+def differences(reader: Reader) -> Sequence[Row]:
+    """Return the latest 100 differences between events and statistics, the latest day first."""
+    if not reader.has("event_differences"):
+        return []
+    statement = (
+        "SELECT mail_conn_id, stats_date, counter, service_count, events_least, events_most, difference, tolerated "
+        f"FROM {reader['event_differences'].spelled} ORDER BY stats_date DESC, mail_conn_id, counter"
+    )
+    return [
+        {**row, "stats_date": day(row["stats_date"]), "tolerated": bool(row["tolerated"])}
+        for row in reader.rows(reader.limited(statement, SHOWN_DIFFERENCES))
+    ]
+
+
+def counts_table(name: str, what: str, rows: Sequence[tuple[str, str, int, datetime.datetime | None]]) -> Grid:
+    """Return counts of events.
+
+    :param what: what they are counted by.
+    """
+    columns = [Column(what), Column("Number", "number"), Column("Last one", "time"), Column("Account")]
+    return Grid(name, what, columns, [(code[:200], count, at, account) for account, code, count, at in rows])
+
+
+def differences_table(rows: Sequence[Row]) -> Grid:
+    """Return differences between events and statistics."""
+    columns = [
+        Column("Day", "day"), Column("Counter"), Column("Result"), Column("Difference", "number"),
+        Column("Statistics", "number"), Column("Events, at least", "number"), Column("Events, at most", "number"),
+        Column("Account"),
+    ]  # fmt: skip
+    cells = [
+        (row["stats_date"], row["counter"],
+         Cell("agrees", state="whole") if row["tolerated"] else Cell("differs", state="differs"),
+         row["difference"], row["service_count"], row["events_least"], row["events_most"], row["mail_conn_id"])
+        for row in rows
+    ]  # fmt: skip
+    return Grid("differences", "Differences from the statistics", columns, cells)

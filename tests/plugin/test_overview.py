@@ -1,0 +1,138 @@
+"""The page that opens first."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo
+
+import pytest
+import time_machine
+from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
+
+from airflow_provider_mail.plugin import access, overview
+from airflow_provider_mail.plugin.access import Wait
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS
+from tests.plugin.conftest import Page, Visitor, forget
+from tests.plugin.data import ACCOUNT, DAY, load_stats, row, stats, task
+from tests.support.processes import PATIENCE
+from tests.warehouse.conftest import Warehouse
+
+pytestmark = pytest.mark.not_unit
+
+NOW = datetime.datetime(2026, 3, 12, 12, tzinfo=datetime.UTC)  # a Thursday
+YEAR = datetime.timedelta(weeks=52)
+
+
+@pytest.fixture(autouse=True)
+def now() -> Iterator[None]:
+    """The day after the last load of the tables."""
+    with time_machine.travel(NOW, tick=False):
+        yield
+
+
+def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stale, failed, late or incomplete, with links; nothing of it once it is long ago."""
+    filled.execute("UPDATE mail_event_differences SET stats_date = '2026-03-11'")
+    filled.execute("UPDATE mail_dead_letters SET received_at = '2026-03-10 09:00:00'")
+    filled.execute("UPDATE mail_campaigns SET observed_at = '2026-03-12 08:00:00'")
+    filled.load(IMPORTS, [_import(n, state) for n, state in enumerate(("failed", "success"))], "mail_imports")
+    late = Wait("d/waits/r", "", "campaign is sent", "spring", NOW - DAY, NOW - DAY / 24)
+    monkeypatch.setattr(access, "waits", lambda user: [late, late])
+    text = Page(visitor.get("")).text
+    expected = [
+        "failed 1 campaign failed since 2026-03-01 08:00",
+        "late 2 tasks wait past the time since 2026-03-12 11:00",
+        "failed 1 import failed in seven days",
+        "rejected 14 rows rejected in seven days, by 2 imports",
+        "unread 1 event of seven days could not be read since 2026-03-10 09:00",
+        "differs 1 count of events beyond the tolerance in seven days",
+        "stale mail_campaign_stats of mail_shop is stale, 9 days behind since 2026-03-04 08:00",
+        "missing mail_transactional_stats of mail_default: 1 day missing",
+    ]
+    assert [line for line in expected if line not in text] == []
+    assert "2 tasks wait for the service" in text
+    links = Page(visitor.get("")).links()
+    for link in ("campaigns?state=failed&from=2026-02-10", "waits", "imports", "events#letters", "events#differences"):
+        assert link in links
+        assert visitor.get(link.partition("#")[0])
+    assert "1 campaign" in Page(visitor.get("campaigns?state=failed&from=2026-02-10")).text
+
+    monkeypatch.setattr(access, "waits", lambda user: [])
+    with time_machine.travel(NOW + 60 * DAY, tick=False):
+        text = Page(Visitor(visitor.client).get("")).text
+    assert [word for word in ("failed", "late", "rejected", "unread", "differs") if f" {word} " in text] == []
+
+
+def test_nothing_needs_attention(visitor: Visitor, empty: Warehouse) -> None:
+    assert "the database has none of the tables of this page" in Page(visitor.get("")).text
+    load_stats(empty, [stats("one", NOW - DAY, 10)], NOW, ACCOUNT)
+    forget()
+    assert "nothing No load is stale" in Page(visitor.get("")).text
+
+
+def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> None:
+    tasks = [task(f"planned {n:02}", 1, NOW + n * DAY) for n in range(1, 11)]
+    tasks += [task("under way", 1, NOW - DAY / 24), task("sent", 2, NOW), task("gone", 1, NOW)]
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=NOW) for each in tasks]
+    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    empty.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'gone'")
+    text = Page(visitor.get("")).text.partition(" Now ")[2].partition("The last thirty days")[0]
+    assert "under way Subject: About under way Lists: Newsletter, Shop sending 2026-03-12 11:00" in text
+    assert "planned 01 Subject: About planned 01 Lists: Newsletter, Shop scheduled 2026-03-13 12:00" in text
+    assert "The first 10 of 11" in text
+    assert "planned 10" not in text
+    assert "planned 10" in visitor.get("?csv=current")
+    assert "gone" not in visitor.get("?csv=current")
+
+
+def test_the_last_thirty_days_beside_the_year_before(visitor: Visitor, empty: Warehouse) -> None:
+    """Weeks begin on Monday, but the first one with the first day; the days of the week of both years are the same."""
+    sent = {
+        NOW: (1000, 400), NOW - 3 * DAY: (1000, 200), NOW - 29 * DAY: (500, 100), NOW - 30 * DAY: (9000, 9000),
+        NOW - YEAR: (400, 40), NOW - YEAR - 29 * DAY: (600, 60), NOW - YEAR - 30 * DAY: (9000, 9000),
+    }  # fmt: skip
+    records = [stats(f"of {at}", at, opens, count) for at, (count, opens) in sent.items()]
+    load_stats(empty, records, NOW, ACCOUNT)
+    text = Page(visitor.get("")).text
+    assert "Sent 2,500 +150 % " in text
+    assert "Opened 28.0 % +18.0 points " in text
+    assert "Click to open 20.0 % +0.0 points " in text
+    weeks = visitor.get("?csv=weeks").splitlines()
+    assert weeks[0].startswith('Week from,Sent,"Sent, year before",Opened,"Opened, year before",Click to open')
+    assert [line.split(",")[:5] for line in weeks[1:]] == [
+        ["2026-02-11", "500", "600", "20.00", "10.00"],
+        ["2026-02-16", "0", "0", "", ""],
+        ["2026-02-23", "0", "0", "", ""],
+        ["2026-03-02", "0", "0", "", ""],
+        ["2026-03-09", "2000", "400", "30.00", "10.00"],
+    ]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
+def test_thirty_days_begin_where_the_visitor_is(visitor: Visitor, empty: Warehouse, zone: str) -> None:
+    visitor.cookies = {**visitor.cookies, "mail_zone": zone}
+    first = datetime.datetime.now(ZoneInfo(zone)).replace(hour=0, minute=0) - 29 * DAY
+    before = first - datetime.timedelta(minutes=1)
+    load_stats(empty, [stats("first", first, 1, 100), stats("before", before, 1, 7)], NOW, ACCOUNT)
+    assert "Sent 100 " in Page(visitor.get("")).text
+
+
+def test_lists_that_take_long_to_count(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Newsletter 12 4 2026-03 mail_default" in Page(visitor.get("")).text
+    go = threading.Event()
+    monkeypatch.setattr(overview, "GROWTH_SECONDS", 0.0)
+    monkeypatch.setattr(overview.lists, "get", lambda reader: go.wait(PATIENCE))
+    assert "Counting the contacts takes too long for this page" in Page(visitor.get("")).text
+    go.set()
+
+
+def _import(number: int, state: str) -> tuple[object, ...]:
+    counts = {
+        "rows_read": 100, "rows_accepted": 93, "rows_rejected": 7, "rows_accepted_earlier": 0, "requests": 1,
+        "remarks": 0, "try_number": 1, "seconds": 1.5,
+    }  # fmt: skip
+    return row(
+        IMPORTS, import_id=f"d/t/{number}", state=state, reasons=[], sandbox=False, finished_at=NOW - DAY, **counts
+    )

@@ -1,0 +1,418 @@
+"""Contacts of a list, and campaigns, in a table: all of them or none, whatever the service does meanwhile."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.api.errors import MailIncompleteError, MailInterruptedError
+from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
+from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.warehouse.errors import UnconfirmedError
+from mail_emulator import Emulator
+from tests.support.changes import at_request
+from tests.support.env import ROOT
+from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
+from tests.tasks.loading import (
+    GET_CAMPAIGNS,
+    LIST,
+    UTC,
+    changed_records,
+    delete,
+    error_of,
+    executed,
+    ids_in_service,
+    post,
+    remove_campaigns,
+    spoil_campaigns,
+)
+
+SENT_AT = datetime.datetime(2024, 3, 2, 8, tzinfo=UTC)
+REQUESTS = 11
+"""Of one reading of the list of 95, by pages of 10."""
+
+
+def task(list_name: str = "newsletter", **arguments: Any) -> MailContactsToSqlOperator:
+    given = {"task_id": TASK, "sql_conn_id": "warehouse", "page_size": 10, "max_in_flight": 4}
+    return MailContactsToSqlOperator(list_name=list_name, **given | arguments)
+
+
+def load(list_name: str = "newsletter", **arguments: Any) -> dict[str, Any]:
+    return executed(task(list_name, **arguments))
+
+
+def ids(warehouse: SqlDatabase) -> list[str]:
+    return [id for (id,) in warehouse.query("SELECT id FROM mail_contacts ORDER BY CAST(id AS int)")]
+
+
+def ended(warehouse: SqlDatabase) -> list[str]:
+    """The contacts whose stay in the list has ended."""
+    return [id for (id,) in warehouse.query("SELECT id FROM mail_contacts_history WHERE valid_to IS NOT NULL")]
+
+
+@pytest.fixture
+def people(emulator: Emulator) -> Emulator:
+    """A list of 95."""
+    emulator.add_list("newsletter", count=95)
+    return emulator
+
+
+HISTORY = ("mail_contacts_history", "mail_contacts_history_readings")
+Meanwhile = Callable[[int, Callable[[], Any]], None]
+
+
+@pytest.fixture
+def meanwhile(people: Emulator) -> Iterator[Meanwhile]:
+    """A function that changes something before the service performs the n-th request for a page, counted from one."""
+    with ExitStack() as stack:
+        yield lambda number, change: stack.enter_context(at_request(people, LIST, number, change, before=True))
+
+
+def joins(people: Emulator) -> None:
+    people.add_contact("new@example.com", lists=["newsletter"])
+
+
+def first_leaves(people: Emulator) -> None:
+    delete(people, people.contacts("newsletter")[0])
+
+
+# --- what is in the table ---
+
+
+def test_the_row_of_a_contact(run: Run, emulator: Emulator, any_warehouse: SqlDatabase, connect: Connect) -> None:
+    connect(team_name="Marketing")
+    moment = datetime.datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+    emulator.clock.freeze(moment)
+    emulator.add_list("newsletter")
+    system = {"email_bounced_flag": "1", "email_bounced_time": "2026-02-03 04:05:06", "email_open_count": "12"}
+    properties = {**system, "city": "Zürich"}
+    emulator.add_contact(
+        "ada@example.com", name="Ada 春", phone_number="+44 1", properties=properties, lists=["newsletter"]
+    )
+    emulator.add_contact(phone_number="+44 2", properties={"email_open_count": "many"}, lists=["newsletter"])
+
+    done = run(lambda: task("{{ 'news' ~ 'letter' }}", table="{{ 'mail' ~ '_contacts' }}"))
+
+    columns = "email, name, phone_number, email_bounced_flag, email_bounced_time, email_open_count, create_user_id"
+    assert any_warehouse.query(f"SELECT mail_conn_id, team, list_name, {columns} FROM mail_contacts ORDER BY id") == [
+        ("mail_default", "Marketing", "newsletter", "ada@example.com", "Ada 春", "+44 1", "1", "2026-02-03 04:05:06",
+         12, 1001),
+        ("mail_default", "Marketing", "newsletter", None, "+44 2", "+44 2", None, None, None, 1001),
+    ]  # fmt: skip
+    columns = "properties, create_date, modify_time, observed_at"
+    stored, *times = any_warehouse.query(f"SELECT {columns} FROM mail_contacts ORDER BY id")[0]
+    if any_warehouse.is_sqlite:
+        stored = json.loads(stored)
+        times = [datetime.datetime.fromisoformat(f"{text}+00:00") for text in times]
+    assert (stored, times[:2]) == (properties, [moment, moment])
+    assert datetime.timedelta(0) <= moment - times[2] < datetime.timedelta(minutes=1)  # by the service's clock
+    assert done.returned == {
+        "list_name": "newsletter", "table": "mail_contacts", "records": 2, "readings": 1,
+        "inserted": 2, "changed": 0, "unchanged": 0, "outdated": 0, "deleted": 0,
+    }  # fmt: skip
+    # Rows name the run that loaded them, and `mail_loads` the task.
+    assert any_warehouse.query("SELECT DISTINCT run_id FROM mail_contacts") == [(done.result.run_id,)]
+    columns = "run_id, dag_id, task_id, map_index, try_number, load_rows"
+    assert any_warehouse.query(f"SELECT {columns} FROM mail_loads") == [
+        (done.result.run_id, done.result.dag_id, TASK, -1, 1, 2)
+    ]
+
+
+def test_pages_are_requested_as_rows_are_needed(people: Emulator) -> None:
+    with task(page_size=5).reading({}) as reading:  # type: ignore[typeddict-item]
+        next(reading.rows)
+        assert people.journal.count(LIST) < REQUESTS < 95 / 5
+
+
+# --- again ---
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "upsert"}])
+def test_a_second_load_changes_its_list_alone(
+    people: Emulator, any_warehouse: SqlDatabase, connect: Connect, options: dict[str, str]
+) -> None:
+    """One contact left, one joined, one has another name. `upsert` keeps who left."""
+    people.settings.cross_team_permission = True
+    connect("other")
+    people.add_list("theirs", ["bob@example.com"], team="Sales")
+    load("theirs", team_name="Sales", **options)
+    load(mail_conn_id="other", **options)
+    load(**options)
+    own = "mail_conn_id = 'mail_default' AND list_name = 'newsletter'"
+    others = f"SELECT * FROM mail_contacts WHERE NOT ({own}) ORDER BY mail_conn_id, id"
+    before = any_warehouse.query(others)
+    gone, changed = people.contacts("newsletter")[40:42]
+    delete(people, gone)
+    joins(people)
+    post(people, "contacts/upsert", email=changed["email"], name="Somebody else")
+
+    result = load(**options)
+
+    counts = [result.get(name) for name in ("inserted", "changed", "unchanged", "deleted")]
+    assert counts == [1, 1, 93, None if options else 1]
+    held = {id for (id,) in any_warehouse.query(f"SELECT id FROM mail_contacts WHERE {own}")}
+    assert held == {*ids_in_service(people)} | ({gone["id"]} if options else set())
+    assert (any_warehouse.query(others), len(before)) == (before, 96)
+    assert ("mail_loads" in any_warehouse.tables()) is not bool(options)
+
+
+@pytest.mark.parametrize("options", [{}, {"history": True, "mode": "upsert"}])
+def test_most_contacts_gone_needs_a_permission(
+    people: Emulator, warehouse: SqlDatabase, options: dict[str, Any]
+) -> None:
+    people.clock.advance(days=-30)  # the clock of the database does not jump, and the service's may not be ahead
+    load(**options)
+    for gone, permission in ((60, {"max_removed_fraction": 0.7}), (35, {"allow_empty": True})):
+        people.clock.advance(days=1)
+        delete(people, *people.contacts("newsletter")[:gone])
+        with pytest.raises(UnconfirmedError, match="".join(permission)):
+            load(**options)
+        result = load(**options, **permission)
+        assert (result["left" if options else "deleted"], result["readings"]) == (gone, 2)
+    assert warehouse.tables() == {"mail_contacts", *(HISTORY if options else ["mail_loads"])}
+
+
+def test_one_empty_response_empties_no_table(people: Emulator, warehouse: SqlDatabase) -> None:
+    """Code 200, no contacts, total 0: it is requested a second time, also where the list may be empty."""
+    for permission in ({}, {"allow_empty": True}):
+        people.faults.add("empty_page", LIST, count=1, total=0)
+        result = load(**permission)
+        assert (result["records"], result["deleted"], result["readings"]) == (95, 0, 2)
+    assert ids(warehouse) == ids_in_service(people)
+
+
+def test_an_empty_list_of_another_team_needs_a_permission(people: Emulator, warehouse: SqlDatabase) -> None:
+    """The specification shows no way to find out whether there is a list of that name."""
+    people.settings.cross_team_permission = True
+    people.add_list("theirs", team="Sales")
+    with pytest.raises(AirflowFailException, match=r"list_name, team_name: .*'theirs' of team 'Sales'.*allow_empty"):
+        load("theirs", team_name="Sales")
+    assert load("theirs", team_name="Sales", allow_empty=True)["records"] == 0
+
+
+@pytest.mark.parametrize("code", [404, 200])
+def test_a_list_that_does_not_exist_is_not_empty(people: Emulator, warehouse: SqlDatabase, code: int) -> None:
+    """Also of a service that returns no contacts for a wrong name."""
+    load()
+    post(people, "lists/delete", listName="newsletter")
+    people.settings.not_found_code = code
+    with pytest.raises(AirflowFailException, match="list"):
+        load(allow_empty=True)
+    assert len(ids(warehouse)) == 95
+
+
+# --- while it is read ---
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "records", "readings"),
+    [
+        ({}, joins, 96, 1),
+        ({}, first_leaves, 94, 2),  # the others move up by one place, past the reader
+        ({"on_change": "accept"}, first_leaves, 94, 1),
+    ],
+)
+def test_a_list_that_changes(
+    people: Emulator, warehouse: SqlDatabase, meanwhile: Meanwhile,
+    options: dict[str, Any], change: Callable[[Emulator], None], records: int, readings: int,
+) -> None:  # fmt: skip
+    meanwhile(6, lambda: change(people))
+    # One page after the other: of several at once a contact that leaves may hide more than one of the others.
+    result = load(max_in_flight=1, **options)
+    assert (result["records"], result["readings"], len(ids(warehouse))) == (records, readings, records)
+    assert (ids(warehouse) == ids_in_service(people)) is (not options or change is joins)
+
+
+def test_a_list_that_changes_too_often_is_not_loaded(
+    people: Emulator, warehouse: SqlDatabase, meanwhile: Meanwhile
+) -> None:
+    for number in range(2, 100, 3):
+        meanwhile(number, lambda: first_leaves(people))
+    for options, readings in (({}, 3), ({"on_change": "fail"}, 1)):
+        operator = task(**options)
+        with pytest.raises(MailIncompleteError) as raised:
+            executed(operator)
+        assert "Set on_change to decide" in raised.value.__notes__[0]
+        assert (operator.readings, warehouse.tables()) == (readings, set())
+
+
+def test_a_contact_between_two_pages_never_left(people: Emulator, warehouse: SqlDatabase, meanwhile: Meanwhile) -> None:
+    """One leaves and another joins while the list is read: the total stays, and one page is skipped by one contact."""
+    people.clock.advance(days=-30)  # the clock of the database does not jump, and the service's may not be ahead
+    options = {"mode": "upsert", "history": True, "max_in_flight": 1}
+    load(**options)
+    first = people.contacts("newsletter")[0]
+    meanwhile(6, lambda: (first_leaves(people), joins(people)))
+    people.clock.advance(days=1)
+    result = load(**options)
+    # The contact behind the fifth page was not on the sixth; the second reading has it, and not the one who left.
+    assert (result["readings"], result["left"], ended(warehouse)) == (2, 0, [])
+    people.clock.advance(days=1)
+    assert (load(**options)["left"], ended(warehouse)) == (1, [first["id"]])
+    assert warehouse.query("SELECT count(*), count(DISTINCT id) FROM mail_contacts_history") == [(96, 96)]
+
+
+def test_a_kill_ends_any_reading(people: Emulator, warehouse: SqlDatabase, meanwhile: Meanwhile) -> None:
+    """The second one of a load, and one that has not begun."""
+    load()
+    first_leaves(people)
+    before = people.journal.count(LIST)
+    for begun in (True, False):
+        operator = task()
+        if begun:
+            meanwhile(REQUESTS + 3, operator.on_kill)
+        else:
+            operator.on_kill()
+        with pytest.raises(MailInterruptedError):
+            executed(operator)
+        assert people.journal.count(LIST) < before + 2 * REQUESTS
+    assert len(ids(warehouse)) == 95
+
+
+# --- campaigns ---
+
+
+def campaigns_task(**arguments: Any) -> MailCampaignsToSqlOperator:
+    return MailCampaignsToSqlOperator(task_id=TASK, sql_conn_id="warehouse", **arguments)
+
+
+def load_campaigns(**arguments: Any) -> dict[str, Any]:
+    return executed(campaigns_task(**arguments))
+
+
+def campaign_names(warehouse: SqlDatabase) -> list[str]:
+    return [name for (name,) in warehouse.query("SELECT mail_name FROM mail_campaigns ORDER BY mail_name")]
+
+
+def marked(warehouse: SqlDatabase) -> set[tuple[str, str]]:
+    """Account and name of the campaigns that are gone."""
+    return set(warehouse.query("SELECT mail_conn_id, mail_name FROM mail_campaigns WHERE gone_at IS NOT NULL"))
+
+
+def test_the_row_of_a_campaign(run: Run, emulator: Emulator, any_warehouse: SqlDatabase) -> None:
+    emulator.add_list("everybody", count=5)
+    emulator.add_list("staff")
+    created = {
+        "mailName": "Frühling 春", "senderMail": "news@example.com", "senderName": "News", "subject": "Hello",
+        "content": "<p>planted</p>", "sendListNames": ["everybody"], "repelListNames": ["staff"],
+        "replyTo": "help@example.com", "languageCode": "de", "marketName": "Spring", "projectCode": "P1",
+    }  # fmt: skip
+    guid = post(emulator, "campaign/mail/sends", **created)["guid"]
+    emulator.set_campaign_state("Frühling 春", "done")
+    emulator.set_campaign_stats("Frühling 春", sentCount=5, deliveredCount=4, openCount=3, hardBounce=1)
+    emulator.add_campaign("Entwurf", state="draft", send_date=SENT_AT, type="ABTest")
+
+    done = run(campaigns_task)
+
+    columns = (
+        "guid, team_name, sender_name, sender_mail, reply_to, subject, task_type, mail_status, language_code, "
+        "market_name, project_code, sent_count, delivered_count, open_count, click_count, hard_bounce"
+    )
+    draft, spring = any_warehouse.query(f"SELECT {columns} FROM mail_campaigns ORDER BY mail_name")
+    assert spring == (
+        guid, "Marketing", "News", "news@example.com", "help@example.com", "Hello", "MailList", 2, "de", "Spring", "P1",
+        5, 4, 3, 0, 1,
+    )  # fmt: skip
+    assert draft[6:8] == ("ABTest", -1)
+    assert draft[11:] == (None,) * 5
+    lists = any_warehouse.query("SELECT rcpt_list_names, repel_list_names FROM mail_campaigns ORDER BY mail_name")
+    if any_warehouse.is_sqlite:
+        lists = [tuple(map(json.loads, row)) for row in lists]
+    assert lists == [([], []), (["everybody"], ["staff"])]
+    assert "planted" not in str(any_warehouse.query("SELECT * FROM mail_campaigns"))
+    assert done.returned == {
+        "table": "mail_campaigns", "records": 2, "readings": 1, "inserted": 2, "changed": 0, "unchanged": 0,
+        "outdated": 0, "gone": 0,
+    }  # fmt: skip
+
+
+# --- campaigns that are gone ---
+
+
+def test_deleted_campaigns_are_marked(emulator: Emulator, any_warehouse: SqlDatabase, connect: Connect) -> None:
+    """By a load of their own account."""
+    connect("mail_other")
+    emulator.add_campaign("going", state="sending")
+    emulator.add_campaign("gone")
+    assert load_campaigns()["inserted"] == load_campaigns(mail_conn_id="mail_other")["inserted"] == 2
+    emulator.set_campaign_state("going", "done")
+    remove_campaigns(emulator, "gone")
+
+    result = load_campaigns()
+
+    assert (result["records"], result["changed"], result["inserted"], result["gone"]) == (1, 1, 0, 1)
+    own = "SELECT mail_name, mail_status FROM mail_campaigns WHERE mail_conn_id = 'mail_default' ORDER BY 1"
+    assert any_warehouse.query(own) == [("going", 2), ("gone", 2)]
+    assert (load_campaigns()["gone"], marked(any_warehouse)) == (0, {("mail_default", "gone")})
+    page = (ROOT / "docs" / "warehouse.md").read_text()
+    (query,) = re.findall(r"^SELECT \* FROM mail_campaigns WHERE.*$", page, re.MULTILINE)
+    living = any_warehouse.query(query.replace("*", "mail_conn_id, mail_name"))
+    assert set(living) == {("mail_default", "going"), ("mail_other", "going"), ("mail_other", "gone")}
+
+
+def test_campaigns_of_other_teams(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    """They are gone when all teams are read, may have the same name, and need a permission."""
+    assert "no permission" in error_of(lambda: campaigns_task(all_team=True))
+    emulator.settings.cross_team_permission = True
+    for team in ("Marketing", "Sales"):
+        emulator.add_campaign("stays", team=team)
+        emulator.add_campaign(f"of {team}", team=team)
+    load_campaigns(all_team=True)
+    teams = warehouse.query("SELECT team_name FROM mail_campaigns WHERE mail_name = 'stays' ORDER BY 1")
+    assert teams == [("Marketing",), ("Sales",)]
+    remove_campaigns(emulator, "of Marketing", "of Sales")
+    load_campaigns()
+    assert marked(warehouse) == {("mail_default", "of Marketing")}
+    load_campaigns(all_team=True)
+    assert marked(warehouse) == {("mail_default", "of Marketing"), ("mail_default", "of Sales")}
+
+
+def test_a_load_of_some_marks_nothing(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    for name in ("here", "gone"):
+        emulator.add_campaign(name, subject="x")
+    load_campaigns()
+    remove_campaigns(emulator, "gone")
+    some = [{"mail_name": "here"}, {"type": "MailList"}, {"mail_status": [2]}, {"subject": "x"}]
+    for arguments in (*some, {"on_change": "accept"}):
+        result = load_campaigns(**arguments)
+        assert (result["records"], "gone" in result) == (1, False)
+    assert marked(warehouse) == set()
+
+
+def test_one_empty_response_marks_nothing(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.add_campaigns(12, first_day=SENT_AT.date())
+    load_campaigns()
+    emulator.faults.add("empty_page", GET_CAMPAIGNS, count=1, total=0)
+    result = load_campaigns()
+    assert (result["records"], result["gone"], result["readings"]) == (12, 0, 2)
+    remove_campaigns(emulator)
+    error_of(campaigns_task)  # it needs a permission
+    assert marked(warehouse) == set()
+    assert load_campaigns(allow_empty=True)["gone"] == 12
+
+
+def test_wrong_records_may_be_rejected(emulator: Emulator, any_warehouse: SqlDatabase, tmp_path: Path) -> None:
+    for name in ("right", "negative", "nameless"):
+        emulator.add_campaign(name)
+    rejects = {"on_unstorable": "reject", "rejects_table": "rejected"}
+    with changed_records(emulator, GET_CAMPAIGNS, spoil_campaigns):
+        result = load_campaigns(rejects_path=f"file://{tmp_path}/rejects.jsonl", **rejects)
+
+        assert (result["records"], result["rejected"], campaign_names(any_warehouse)) == (3, 2, ["right"])
+        kept = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
+        reasons = {(reject["field"], reject["reason"]) for reject in kept}
+        assert reasons == set(any_warehouse.query("SELECT field, reason FROM rejected")) == {
+            ("guid", "needs text, got nothing"),
+            ("open_count", "is less than 0, which cannot be true: the service's error"),
+        }  # fmt: skip
+        any_warehouse.execute("UPDATE rejected SET import_id = 'older', rejected_at = '2026-01-01 00:00:00'")
+        load_campaigns(keep_days=30, **rejects)
+        assert any_warehouse.query("SELECT count(DISTINCT import_id), count(*) FROM rejected") == [(1, 2)]
+        assert re.search("column (open_count: is less than 0|guid: needs text)", error_of(campaigns_task))
