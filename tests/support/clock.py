@@ -26,8 +26,8 @@ STUCK_SECONDS = 30
 """How long an event loop waits for a response before time passes in spite of it."""
 
 RESOLUTION = 1e-6
-"""Of the clocks of event loops: asyncio's own is lost in the rounding of a machine that has been up for months, and a timer
-that is due at exactly the time at which a clock stands still would never be."""
+"""Of the clocks of event loops. Where a machine has been up for months, asyncio's own is lost in the rounding of times,
+and a timer that is due at the very time at which a clock stands still would never end."""
 
 _sleep, _monotonic = time.sleep, time.monotonic
 

@@ -60,7 +60,7 @@ def test_the_page_and_the_readme_agree() -> None:
 
 
 def test_the_install_line_keeps_the_airflow_that_it_names(tmp_path: Path) -> None:
-    """The command of the README, with this package's folder for its name, and our file of the same versions for Airflow's."""
+    """The command of the README, with this package's folder for its name, and our file of versions for Airflow's."""
     (block,) = (block for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) if "--constraint" in block)
     (version,) = re.findall(r'"apache-airflow==([\d.]+)"', block)
     url = f"https://raw.githubusercontent.com/apache/airflow/constraints-{version}/constraints-3.11.txt"
