@@ -56,6 +56,7 @@ STATES: Mapping[str, tuple[int, str]] = {
 }
 """Status of a send task, and when it is to be sent, by the name of the state; the other campaigns are sent."""
 
+_accounts: TtlCache[Sequence[str]] = TtlCache()
 _lists: TtlCache[Sequence[str]] = TtlCache()
 
 
@@ -107,7 +108,7 @@ class Found:
     """One page of campaigns.
 
     :param total: how many there are on all pages.
-    :param accounts: the connections of all accounts with a campaign that matches.
+    :param accounts: the connections of all accounts.
     :param lists: the lists that the filter offers.
     """
 
@@ -129,34 +130,29 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Found:
     :param zone: the zone in which its days begin.
     """
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
-    joined, conditions, parameters = _filtered(reader, wanted, zone)
-    matching = f"FROM ({source(reader)}) AS a{joined}{_where(conditions)}"
-    sums = ", ".join(f"SUM({name}) AS {name}" for name in COUNTS)
-    counted = reader.rows(
-        f"SELECT mail_conn_id, COUNT(*) AS found, {sums} {matching} GROUP BY mail_conn_id", parameters
-    )
-    accounts = sorted({str(row["mail_conn_id"]) for row in counted} | set(filter(None, [wanted.account])))
-    if wanted.account:
-        counted = [row for row in counted if row["mail_conn_id"] == wanted.account]
-        matching = f"FROM ({source(reader)}) AS a{joined}{_where([*conditions, 'mail_conn_id = ?'])}"
-        parameters = [*parameters, wanted.account]
+    accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
+    has_accounts = len(accounts) > 1 and not wanted.account
+    matching, parameters = _matching(reader, wanted, zone)
     expression, direction = SORTS[wanted.sort]
-    names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
     order = f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, mail_name, mail_conn_id"
-    statement = f"SELECT {names} {matching} ORDER BY {order}"
+    names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
 
-    def rows(count: int, offset: int = 0) -> Sequence[Sequence[Any]]:
-        found = reader.rows(reader.limited(statement, count, offset), parameters)
-        return _with_tasks(reader, found, len(accounts) > 1 and not wanted.account)
+    def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
+        statement = f"SELECT {names}{totals} {matching} ORDER BY {order}"
+        return reader.rows(reader.limited(statement, count, offset), parameters)
 
-    total = sum(int(row["found"]) for row in counted)
+    # With the page, so that the statement is run once.
+    totals = "".join(f", SUM({name}) OVER () AS total_{name}" for name in COUNTS) + ", COUNT(*) OVER () AS total"
+    found = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE, totals)
+    counted = found[:1] or (read(1, 0, totals) if wanted.page > 1 else [])
+    total = int(counted[0]["total"]) if counted else 0
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        rows(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE),
-        _total(counted, total) if total > 1 else (),
-        lambda: rows(CSV_ROWS),
+        _with_tasks(reader, found, has_accounts),
+        _total(counted[0], total) if total > 1 else (),
+        lambda: _with_tasks(reader, read(CSV_ROWS), has_accounts),
     )
     return Found(table, total, accounts, lists(reader), wanted)
 
@@ -168,18 +164,15 @@ def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
     return Column(label, kind, sort=wanted.address(sort=name, page=1), sorted=direction if name == wanted.sort else "")
 
 
-def _total(counted: Sequence[Row], total: int) -> Sequence[Any]:
-    sent, opens, clicks, bounces, unsubscribed = (sum(int(row[name] or 0) for row in counted) for name in COUNTS)
+def _total(row: Row, total: int) -> Sequence[Any]:
+    """The last row of the table, from the totals in another one."""
+    sent, opens, clicks, bounces, unsubscribed = (int(row[f"total_{name}"] or 0) for name in COUNTS)
     rates = (rate(opens, sent), rate(clicks, sent), rate(clicks, opens), rate(bounces, sent), rate(unsubscribed, sent))
     return (f"All {total:,}", "", "", "", "", sent, *rates)
 
 
-def _where(conditions: Sequence[str]) -> str:
-    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
-
-
-def _filtered(reader: Reader, wanted: Filter, zone: ZoneInfo) -> tuple[str, Sequence[str], Sequence[Any]]:
-    """The joins and the conditions of a filter, with the parameters of both; the account is left out."""
+def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> tuple[str, Sequence[Any]]:
+    """What follows SELECT for the campaigns that match a filter, with its parameters."""
     joins, conditions = [], []
     in_joins: list[Any] = []
     in_conditions: list[Any] = []
@@ -221,9 +214,13 @@ def _filtered(reader: Reader, wanted: Filter, zone: ZoneInfo) -> tuple[str, Sequ
         if day:
             conditions.append(f"sent_at {comparison} ?")
             in_conditions.append(start_of_day(reader, day + datetime.timedelta(days), zone))
+    if wanted.account:
+        conditions.append("mail_conn_id = ?")
+        in_conditions.append(wanted.account)
     if not has_tasks and (wanted.list_name or wanted.state in STATES):
         conditions.append("1 = 0")
-    return "".join(joins), conditions, [*in_joins, *in_conditions]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"FROM ({source(reader)}) AS a{''.join(joins)}{where}", [*in_joins, *in_conditions]
 
 
 def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:
@@ -312,6 +309,19 @@ def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Seq
         ):
             tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
     return tasks
+
+
+def _known_accounts(reader: Reader) -> Sequence[str]:
+    """The accounts of all campaigns, as they were at most ten minutes ago."""
+
+    def read() -> Sequence[str]:
+        return [
+            str(row["mail_conn_id"])
+            for row in reader.rows(f"SELECT DISTINCT mail_conn_id FROM ({source(reader)}) AS a")
+        ]
+
+    tables = [reader.identity(what) for what in ("campaign_stats", "campaigns") if reader.has(what)]
+    return _accounts.get(tuple(tables), read)
 
 
 def lists(reader: Reader) -> Sequence[str]:

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import time_machine
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 
 from airflow_provider_mail.plugin import access, overview
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from tests.plugin.conftest import Page, Visitor, forget
 from tests.plugin.data import ACCOUNT, DAY, load_stats, row, stats, task
 from tests.support.processes import PATIENCE

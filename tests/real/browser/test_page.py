@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
-from airflow_provider_mail.warehouse.tables.campaigns import CAMPAIGNS, campaign_row
 
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from tests.plugin.data import ACCOUNT, fill, load_stats, stats, task
 from tests.support.airflow import RunningAirflow
 from tests.support.browser import Open, violations, visits
