@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
 
 __all__ = ["Stage", "divide"]
 
 
+@dataclass(frozen=True, slots=True)
 class Stage:
     """A part of the people who get a mass mail; the same person is always in the same stage.
 
@@ -17,16 +18,13 @@ class Stage:
     :param name: of the stage, such as ``canary``.
     :param begin: the share of people in the stages before it, from 0.
     :param end: the share of people in this stage and those before it, to 1.
-    :param seed: another seed divides the people in another way. It may be a template.
+    :param seed: another seed divides the people in another way.
     """
 
-    template_fields = ("seed",)
-
-    def __init__(self, name: str, begin: float, end: float, seed: str) -> None:
-        self.name = name
-        self.begin = begin
-        self.end = end
-        self.seed = seed
+    name: str
+    begin: float
+    end: float
+    seed: str
 
     def __contains__(self, key: str | None) -> bool:
         """Return whether a person is in this stage.
@@ -40,14 +38,9 @@ class Stage:
         # With 53 bits, the quotient is exact and below 1.
         return self.begin <= (int.from_bytes(digest, "big") >> 11) / 2**53 < self.end
 
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Stage) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.begin, self.end, self.seed))
-
-    def __repr__(self) -> str:
-        return f"Stage({self.name!r}, {self.begin!r}, {self.end!r}, {self.seed!r})"
+    def seeded(self, seed: str) -> Stage:
+        """Return the stage with another seed, such as the one that a template renders."""
+        return replace(self, seed=seed)
 
 
 def divide(shares: Mapping[str, float], seed: str) -> list[Stage]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
@@ -70,8 +71,10 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
         and no try sends after that opening has closed. Default: at any time.
     :param only_save: save a draft and send nothing. Default: false.
-    :param send_list_names: the target lists; required unless ``only_save``. One name may be given as text, and a
-        template such as ``"{{ params.lists }}"`` may render to a list. (templated)
+    :param audience: whom it is sent to: the result of a task that imports contacts, or of a mapped one, as in
+        ``audience=task.output``. Lists that are named besides are added. Default: none. (templated)
+    :param send_list_names: the target lists; this or ``audience`` is required unless ``only_save``. One name may be
+        given as text, and a template such as ``"{{ params.lists }}"`` may render to a list. (templated)
     :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
     :param reply_to: the address for replies. Default: ``sender_mail``. (templated)
     :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
@@ -109,8 +112,10 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         this needs Airflow 3.3. Default: false.
     """
 
+    own_rules: ClassVar = {"audience": AUDIENCE}
     template_fields = (
-        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "send_list_names",
+        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
+        "send_list_names",
         "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
         "editor_type",
     )  # fmt: skip
@@ -134,6 +139,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         send_date: Templated[datetime] | None = None,
         send_window: SendWindow | None = None,
         only_save: bool = False,
+        audience: Templated[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,
@@ -161,7 +167,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
         self.set_arguments(
             mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
             subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, send_window=send_window,
-            only_save=only_save,
+            only_save=only_save, audience=audience,
             send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
             attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
             project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,

@@ -74,7 +74,8 @@ def test_the_campaign(run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase,
     done = run_in_airflow(example("mail_campaign"))
 
     assert done.result.state == "success"
-    assert emulator.contact_count(f"newsletter {done.result.run_id}") == 200
+    (list_name,) = done.result.xcom("sync_contacts")["send_list_names"]
+    assert emulator.contact_count(list_name) == 200
     (campaign,) = emulator.campaigns()
     name = done.result.xcom("send_newsletter", "mail_name")
     assert campaign["mailName"] == name
