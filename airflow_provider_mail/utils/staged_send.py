@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import TaskGroup, task
 
@@ -15,7 +15,24 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 
-__all__ = ["staged_send"]
+__all__ = ["StagedSend", "staged_send"]
+
+
+class StagedSend(NamedTuple):
+    """The tasks of a campaign that is sent in stages, for the tasks before and between them.
+
+    :param group: the task group that has all of them.
+    :param audiences: the tasks that import the people, by stage.
+    :param check: the task after them, which fails if somebody would be left out.
+    :param sends: the tasks that create the campaigns and wait for them, by stage.
+    :param gates: the gates, by the stage whose counts they judge.
+    """
+
+    group: TaskGroup
+    audiences: Mapping[str, BaseContactImportOperator]
+    check: Any
+    sends: Mapping[str, MailCreateCampaignOperator]
+    gates: Mapping[str, MailStatsGateOperator]
 
 
 def staged_send(
@@ -27,7 +44,7 @@ def staged_send(
     campaign: Mapping[str, Any],
     gate: Mapping[str, Any],
     seed: str | None = None,
-) -> TaskGroup:
+) -> StagedSend:
     """Make the tasks that send a campaign in stages, inside a DAG.
 
     All audiences are imported before anybody is mailed, and ``check`` fails if somebody would be left out. Then each
@@ -35,7 +52,8 @@ def staged_send(
     in addition to the division, which puts nobody into two stages.
 
     The tasks are ``check``, and for each stage that of ``audience``, ``send_<stage>`` and, but for the last,
-    ``gate_<stage>``.
+    ``gate_<stage>``. To let a person decide before the first stage, put the tasks in between, such as
+    ``staged.check >> preflight >> approve >> staged.sends["canary"]``.
 
     :param group_id: the id of the task group. Default: ``staged_send``.
     :param stages: for each stage, in their order, the share of all people who have got the mail after it, such as
@@ -52,23 +70,25 @@ def staged_send(
     """
     with TaskGroup(group_id) as group:
         divided = divide(stages, mail_name if seed is None else seed)
-        people = [_import_task(audience, stage) for stage in divided]
-        before: Any = _check([each.output for each in people])
-        for number, stage in enumerate(divided):
+        audiences = {stage.name: _import_task(audience, stage) for stage in divided}
+        check = before = _check([imports.output for imports in audiences.values()])
+        sends: dict[str, MailCreateCampaignOperator] = {}
+        gates: dict[str, MailStatsGateOperator] = {}
+        for stage in divided:
             name = f"{mail_name} {stage.name}"
-            send = MailCreateCampaignOperator(
+            sends[stage.name] = MailCreateCampaignOperator(
                 task_id=f"send_{stage.name}",
                 mail_name=name,
-                audience=people[number].output,
-                repel_list_names=_lists_of(people[:number]) if number else None,
+                audience=audiences[stage.name].output,
+                repel_list_names=_lists_of([audiences[earlier] for earlier in gates]),
                 wait_for_completion=True,
                 **campaign,
             )
-            before >> send
+            before >> sends[stage.name]
             if stage is not divided[-1]:
-                before = MailStatsGateOperator(task_id=f"gate_{stage.name}", mail_name=name, **gate)
-                send >> before
-    return group
+                before = gates[stage.name] = MailStatsGateOperator(task_id=f"gate_{stage.name}", mail_name=name, **gate)
+                sends[stage.name] >> before
+    return StagedSend(group, audiences, check, sends, gates)
 
 
 def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: Stage) -> BaseContactImportOperator:
@@ -77,8 +97,10 @@ def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: 
     return imports
 
 
-def _lists_of(people: Sequence[BaseContactImportOperator]) -> str:
-    """Return a template of the lists that earlier stages were sent to."""
+def _lists_of(people: Sequence[BaseContactImportOperator]) -> str | None:
+    """Return a template of the lists that earlier stages were sent to; ``None`` for the first stage."""
+    if not people:
+        return None
     lists = " + ".join(f"ti.xcom_pull({each.task_id!r})['send_list_names']" for each in people)
     return f"{{{{ {lists} }}}}"
 

@@ -295,3 +295,43 @@ def only_saved(emulator: Emulator) -> list[bool]:
     """Whether each campaign that the service was to create was a draft."""
     bodies = [entry["body"] for entry in emulator.journal.entries("campaign/mail/sends")]
     return [body.get("onlySave") for body in bodies if not body.get("sandboxMode")]
+
+
+@pytest.fixture
+def staged(
+    run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, connect: Connect
+) -> Callable[[], Done]:
+    """A function that runs the example of a campaign in stages."""
+    connect(campaign_url="https://app.example.com/{guid}")
+    emulator.add_list("newsroom", ["ida@example.com"])
+    crm.execute("CREATE TABLE customers (email TEXT, full_name TEXT, subscribed INTEGER)")
+    crm.execute("INSERT INTO customers", [(f"user{number}@example.com", "U", 1) for number in range(10_000)])
+    emulator.change_settings(hard_bounce_rate=0, soft_bounce_rate=0)
+    dag = example("mail_staged")
+    return lambda: run_in_airflow(dag)
+
+
+@asks
+def test_a_campaign_in_stages(
+    staged: Callable[[], Done], emulator: Emulator, warehouse: SqlDatabase, clock: Clock
+) -> None:
+    person = Person(clock, "Approve", "mail_staged")
+    done = staged()
+    assert set(states(done).values()) == {"success"}, states(done)
+    (question,) = person.asked
+    assert "[The test](https://app.example.com/" in question["body"]
+    names = [campaign["mailName"].rpartition(" ")[2] for campaign in emulator.campaigns()]
+    assert names == ["(test)", "canary", "rest"]
+    canary, rest = (emulator.campaign_recipients(campaign["mailName"]) for campaign in emulator.campaigns()[1:])
+    assert 50 < len(canary) < 150
+    assert len({*canary, *rest}) == len(canary) + len(rest) == 10_000
+    assert sum(count for (count,) in warehouse.query("SELECT sent_count FROM mail_campaign_stats")) == 10_001
+
+
+@asks
+def test_a_campaign_in_stages_that_a_person_rejects(
+    staged: Callable[[], Done], emulator: Emulator, clock: Clock
+) -> None:
+    Person(clock, "Reject", "mail_staged")
+    staged()
+    assert [len(emulator.campaign_recipients(campaign["mailName"])) for campaign in emulator.campaigns()] == [1]

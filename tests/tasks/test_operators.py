@@ -70,16 +70,16 @@ LOCAL = {
 
 UNTEMPLATED = {
     "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size", "cancel_on_kill",
-    "changes_only", "chunk_size", "confidence", "count_first", "deferrable", "dry_run", "edge_hours", "fail_if_invalid",
-    "fail_on", "file_format", "full_every", "history", "ignore_differences", "ignore_draft", "ignore_if_missing", "keep_days",
-    "keep_lists", "kind", "layout", "limit", "lock_timeout", "lookback_days", "max_age", "max_attachment_bytes",
-    "max_change_fraction", "max_content_bytes", "max_in_flight", "max_pushes", "max_reject_fraction",
-    "max_hard_bounce", "max_seeds", "max_soft_bounce", "max_spam", "max_unsubscribe", "min_sent", "on_breach",
-    "response_timeout", "send_window",
-    "max_removed_fraction", "max_rows", "min_interval", "mode", "on_change", "on_duplicate_recipient", "on_empty",
-    "on_incomplete", "on_removed", "on_unfilled_tag", "on_unstorable", "only_save", "page_size", "poke_interval",
-    "poll_error_timeout", "replace", "resume", "retention_days", "rows_per_file", "sandbox_mode", "send_again",
-    "snapshots", "stable_checks", "timeout", "tolerance", "tolerance_fraction", "track_click", "track_open",
+    "changes_only", "chunk_size", "confidence", "count_first", "deferrable", "dry_run", "edge_hours",
+    "fail_if_invalid", "fail_on", "file_format", "full_every", "history", "ignore_differences", "ignore_draft",
+    "ignore_if_missing", "keep_days", "keep_lists", "kind", "layout", "limit", "lock_timeout", "lookback_days",
+    "max_age", "max_attachment_bytes", "max_change_fraction", "max_content_bytes", "max_hard_bounce",
+    "max_in_flight", "max_pushes", "max_reject_fraction", "max_removed_fraction", "max_rows", "max_seeds",
+    "max_soft_bounce", "max_spam", "max_unsubscribe", "min_interval", "min_sent", "mode", "on_breach", "on_change",
+    "on_duplicate_recipient", "on_empty", "on_incomplete", "on_removed", "on_unfilled_tag", "on_unstorable",
+    "only_save", "page_size", "poke_interval", "poll_error_timeout", "replace", "response_timeout", "resume",
+    "retention_days", "rows_per_file", "sandbox_mode", "send_again", "send_window", "snapshots", "stable_checks",
+    "timeout", "tolerance", "tolerance_fraction", "track_click", "track_open",
     "trans_callback_url_extra_update_mode", "versions_per_request", "wait_for_completion",
 }
 """What is not a value of the service or of a database: a template does not decide how a task works."""
