@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,6 +64,10 @@ class Audience:
         """The name of the list that rows are added to."""
         name: str | None = self.task.list_name
         return name
+
+    def running(self) -> AbstractContextManager[None]:
+        """Return a context manager around the reading of the source."""
+        return nullcontext()
 
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
         """Import the rows of the source.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,8 @@ class TrackedAudience(RunAudience):
         part = "" if self.new_list.part is None else f"/{self.new_list.part}"
         self._header = Header.new(f"{_prefix()}{ti.dag_id}/{ti.task_id}{part}")
         self._claimant = json.dumps([ti.dag_id, ti.task_id, ti.run_id, ti.map_index])
-        self._new_list = self._new_exclusion = False
+        self._new_list = self._new_exclusion = self._unfinished = False
+        self._members = NO_MEMBERS
         self._reason = ""
         self.counts: dict[str, int] = dict.fromkeys(("joined", "changed", "left"), 0)
         self.size: int | None = None
@@ -80,20 +82,24 @@ class TrackedAudience(RunAudience):
             return name
         return str(self.new_list) if self._new_list else self._header.send_list_name or str(self.new_list)
 
-    def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
-        self._key = AudienceKey.of_deployment()
-        self._identity = Identity(plan.properties)
-        self._plan = plan
-        mode = f"{self.task.audience}/{self.task.on_removed}/{self.task.list_name}"
-        self._settings = self._key.settings(self._header.audience_id, plan, self.task.hook.config, mode)
-        self._store = self._open()
-        self._index = AudienceIndex()
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep other runs from the audience. The state is written before the source is opened or after it was read.
+
+        SQLite has either one writer or readers, and the state may be beside the source.
+        """
         started, state = time.monotonic(), "failed"
+        self._key, self._store, self._index = AudienceKey.of_deployment(), self._open(), AudienceIndex()
         try:
             self._claim()
             try:
-                self._import(rows, send)
+                yield
                 state = "success"
+            except Exception:
+                if self._unfinished:
+                    # What was sent is on the new list, so the next try can continue with that.
+                    self._replace_state(doubtful=True)
+                raise
             finally:
                 self._release()
                 self._log(state, time.monotonic() - started)
@@ -103,6 +109,16 @@ class TrackedAudience(RunAudience):
             ) from None
         finally:
             self._index.close()
+
+    def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
+        self._identity, self._plan = Identity(plan.properties), plan
+        properties = plan.properties
+        # With the name: an import without one would reset it.
+        self._identifying = [properties.index(name) for name in ("email", "phoneNumber", "name") if name in properties]
+        mode = f"{self.task.audience}/{self.task.on_removed}/{self.task.list_name}"
+        self._settings = self._key.settings(self._header.audience_id, plan, self.task.hook.config, mode)
+        self._decide()
+        self._import(rows, send)
 
     def finish(self) -> dict[str, Any]:
         if self._new_list and self._writes:
@@ -136,13 +152,12 @@ class TrackedAudience(RunAudience):
         return SqlStateStore(task.audience_hook("state_conn_id"), task.state_table, self._header.audience_id)
 
     def _claim(self) -> None:
-        """Read the state, and keep other runs from it; decide whether everybody must be sent.
+        """Read the row of the audience, and keep other runs from it.
 
         :raises AirflowException: when another run is importing the audience.
         """
         header = self._store.read()
         if header is None:
-            self._reason = _NONE
             if not self._writes:
                 return
             self._store.create(self._header)
@@ -152,10 +167,13 @@ class TrackedAudience(RunAudience):
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
             )
-        self._header = header
-        self._reason = self._reason or self._distrust(header)
+        self._header, self._members = header, header.members
         if self._writes:
             self._header = self._store.update(header, claimed_by=self._claimant, members=NO_MEMBERS)
+
+    def _decide(self) -> None:
+        """Decide whether everybody must be sent."""
+        self._reason = self._distrust(self._header)
         if self._reason:
             if not self._reason.startswith(_DUE):
                 self._index.close()
@@ -168,13 +186,13 @@ class TrackedAudience(RunAudience):
     def _distrust(self, header: Header) -> str:
         """Return why everybody must be sent; empty if the state can be trusted. Loads the members."""
         if not header.generation:
-            return f"{_NONE}: no run has ended"
+            return _NONE
         if header.settings != self._settings:
             return "the state is that of another list, account, mapping or key"
         self._index.load(self._store.members(header.generation), distinct=self._store.distinct)
         stored = self._index.stored
-        if header.members not in (NO_MEMBERS, stored):
-            return f"the state is damaged: it has {stored:,} of {header.members:,} members"
+        if self._members not in (NO_MEMBERS, stored):
+            return f"the state is damaged: it has {stored:,} of {self._members:,} members"
         if self._exact and (reason := self._list_differs(header.send_list_name)):
             return reason
         if self._index.count(LEFT, LEAVING) > self._index.count(MEMBER):
@@ -299,19 +317,12 @@ class TrackedAudience(RunAudience):
             )
             if len(places) < len(operations):
                 selected = selected.pick(places)
-            selected.sealed = key.seal(map(self._identifying, selected))
+            selected.sealed = key.seal(
+                [row[place] if place < len(row) else None for place in self._identifying] for row in selected
+            )
             yield selected
         if suppressed:
             self._index.suppress(suppressed)
-
-    def _identifying(self, row: Any) -> list[Any]:
-        """Return the values with which the person is excluded: an import without a name would reset it."""
-        return [row[place] if place < len(row) else None for place in self._identifying_places]
-
-    @property
-    def _identifying_places(self) -> list[int]:
-        properties = self._plan.properties
-        return [properties.index(name) for name in ("email", "phoneNumber", "name") if name in properties]
 
     def _keep_all(self) -> None:
         """Remove nobody: the source may be empty by mistake. A campaign reaches nobody, whom it returned."""
@@ -359,13 +370,9 @@ class TrackedAudience(RunAudience):
         index = self._index
         self._new_list = self._exact
         plan = replace(self._plan, list_name=self.list_name)
-        try:
-            send(index.sending(packed(rows, plan.chunk_size)), plan, index)
-        except Exception:
-            if self.progress.requests:
-                # What was sent is on the new list, so the next try can continue with that.
-                self._replace_state(doubtful=True)
-            raise
+        self._unfinished = True
+        send(index.sending(packed(rows, plan.chunk_size)), plan, index)
+        self._unfinished = False
         if not self.progress.read:
             self._keep_all()
             return
@@ -376,7 +383,7 @@ class TrackedAudience(RunAudience):
     def _replace_state(self, *, doubtful: bool = False) -> None:
         from secrets import token_hex
 
-        if not self._writes:
+        if not (self._writes and self.progress.requests):
             return
         index, store, old = self._index, self._store, self._header.generation
         index.finish_sending()
@@ -476,7 +483,7 @@ class TrackedAudience(RunAudience):
         from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
         from airflow_provider_mail.api.lists import AddList
 
-        properties = tuple(self._plan.properties[place] for place in self._identifying_places)
+        properties = tuple(self._plan.properties[place] for place in self._identifying)
         plan = replace(self._plan, properties=properties, list_name=list_name, list_description="Left the audience")
         rejected: list[Reject] = []
         rows = (self._key.unseal(member[2]) for member in members)
@@ -508,8 +515,7 @@ class TrackedAudience(RunAudience):
         from airflow_provider_mail.api.contacts import DeleteContact
         from airflow_provider_mail.api.flows.create_once import delete
 
-        place = self._identifying_places
-        assert self._plan.properties[place[0]] == "email"
+        assert self._plan.properties[self._identifying[0]] == "email"
         deleted = 0
         for member in self._index.absent(MEMBER, LEAVING, suppressed=False):
             if email := self._key.unseal(member[2])[0]:

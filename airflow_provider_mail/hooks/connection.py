@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import IPv6Address
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlsplit
@@ -318,6 +319,14 @@ def placeholders_of(template: str) -> set[str]:
     return {str(name) for name, _, _ in fields}
 
 
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def base_url(connection: ConnectionLike) -> str:
     """Return the base URL: the host, with scheme and port when they are separate fields."""
     host = (connection.host or "").strip()
@@ -327,6 +336,8 @@ def base_url(connection: ConnectionLike) -> str:
         host = f"{connection.schema or 'https'}://{host}"
     scheme, _, remainder = host.partition("://")
     authority, slash, path = remainder.partition("/")
+    if _is_ipv6(authority):
+        authority = f"[{authority}]"
     default_port = {"https": 443, "http": 80}.get(scheme)
     if connection.port and connection.port != default_port and ":" not in authority.rpartition("]")[2]:
         authority = f"{authority}:{connection.port}"

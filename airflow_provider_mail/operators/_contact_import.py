@@ -200,7 +200,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 HoldCheck()(ImportContacts.path)
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
-                    with self.source(context) as source:
+                    with audience.running(), self.source(context) as source:
                         self._import(source, spool, audience, checkpoint if self.resume else None, context)
                 except BaseException:
                     self._rescue_rejects(spool, import_id)

@@ -190,7 +190,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait for completion if ``wait_for_completion``."""
-        from airflow_provider_mail.api.campaigns import MailStatus
+        from airflow_provider_mail.api.campaigns import MailStatus, no_counts
 
         with self.mail_errors():
             request = self.request(context)
@@ -218,8 +218,10 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
                 "mail_name, and clear the task with send_again=True"
             )
         result["sandbox"] = sandbox and not creation.adopted
-        if not self.wait_for_completion or self.only_save or result["sandbox"]:
+        if not self.wait_for_completion or self.only_save:
             return result
+        if result["sandbox"]:
+            return {**result, "mail_stats": no_counts()}
         stats = self.wait_until_sent(request, context)
         self._mark_sent(context, creation.mail_name)
         return {**result, "mail_stats": stats}

@@ -92,8 +92,8 @@ class MailPreflightOperator(BaseCampaignOperator):
         the connection names; others are an error. Default: tags that are not known to be properties of contacts are a
         warning. (templated)
     :param template_name: a stored template whose content and tags are checked as well. Default: none. (templated)
-    :param unsubscribe_pattern: a regular expression; content that does not match it is an error. ``None``: not checked.
-        Default: ``(?i)unsubscri``. (templated)
+    :param unsubscribe_pattern: a regular expression; content that does not match it is an error. ``auto``: the
+        usual words for unsubscribing, in the service's languages. ``None``: not checked. Default: ``auto``. (templated)
     :param max_content_bytes: content of more bytes is a warning. Default: 100,000.
     :param max_attachment_bytes: an attachment of more bytes is a warning. Default: 10,000,000.
     :param fail_on: fail the task when there is an ``error`` (default), also when there is a ``warning``, or ``never``,
@@ -141,7 +141,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         compare_with: Templated[str] | None = None,
         known_tags: Templated[Collection[Templated[str]]] | None = None,
         template_name: Templated[str] | None = None,
-        unsubscribe_pattern: Templated[str] | None = "(?i)unsubscri",
+        unsubscribe_pattern: Templated[str] | None = "auto",
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
         fail_on: FailOn = "error",

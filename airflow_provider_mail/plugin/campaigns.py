@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -88,9 +88,9 @@ class Filter:
         """The query of the address; what is not asked for is left out."""
         names = {"list_name": "list", "first": "from", "last": "to"}
         return {
-            names.get(field.name, field.name): getattr(self, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
+            names.get(part.name, part.name): getattr(self, part.name)
+            for part in fields(self)
+            if getattr(self, part.name) != part.default
         }
 
     @property
@@ -132,14 +132,14 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Found:
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
-    matching, parameters = _matching(reader, wanted, zone)
+    matching = _matching(reader, wanted, zone)
     expression, direction = SORTS[wanted.sort]
     order = f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, mail_name, mail_conn_id"
     names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
 
     def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
-        statement = f"SELECT {names}{totals} {matching} ORDER BY {order}"
-        return reader.rows(reader.limited(statement, count, offset), parameters)
+        statement = f"SELECT {names}{totals} {matching.sql} ORDER BY {order}"
+        return reader.rows(reader.limited(statement, count, offset), matching.parameters)
 
     # With the page, so that the statement is run once.
     totals = "".join(f", SUM({name}) OVER () AS total_{name}" for name in COUNTS) + ", COUNT(*) OVER () AS total"
@@ -171,56 +171,89 @@ def _total(row: Row, total: int) -> Sequence[Any]:
     return (f"All {total:,}", "", "", "", "", sent, *rates)
 
 
-def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> tuple[str, Sequence[Any]]:
-    """What follows SELECT for the campaigns that match a filter, with its parameters."""
-    joins, conditions = [], []
-    in_joins: list[Any] = []
-    in_conditions: list[Any] = []
-    has_tasks = reader.has("campaigns")
+@dataclass
+class _Matching:
+    """What follows SELECT for the campaigns that match a filter.
 
-    def tasks(name: str, condition: str, parameters: Sequence[Any], kind: str = "") -> None:
-        """Join the names of the campaigns whose task fulfills a condition."""
-        joins.append(
+    :param joins: joins behind the statement for all campaigns.
+    :param in_joins: their parameters.
+    :param in_conditions: the parameters of the conditions, which come behind them.
+    """
+
+    reader: Reader
+    joins: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
+    in_joins: list[Any] = field(default_factory=list)
+    in_conditions: list[Any] = field(default_factory=list)
+
+    @property
+    def sql(self) -> str:
+        where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+        return f"FROM ({source(self.reader)}) AS a{''.join(self.joins)}{where}"
+
+    @property
+    def parameters(self) -> Sequence[Any]:
+        return [*self.in_joins, *self.in_conditions]
+
+    def where(self, condition: str, *parameters: Any) -> None:
+        self.conditions.append(condition)
+        self.in_conditions.extend(parameters)
+
+    def join_tasks(self, name: str, condition: str, *parameters: Any, kind: str = "") -> None:
+        """Join the names of the campaigns whose send task fulfills a condition.
+
+        :param name: the name of the join, different for each.
+        """
+        self.joins.append(
             f" {kind}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
-            f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
+            f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
             f"ON {name}_account = mail_conn_id AND {name}_name = mail_name"
         )
-        in_joins.extend(parameters)
+        self.in_joins.extend(parameters)
 
+
+def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> _Matching:
+    matching = _Matching(reader)
     if wanted.q:
-        pattern = f"%{_escaped(wanted.q.lower())}%"
-        of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
-        if has_tasks:
-            tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", [pattern], "LEFT ")
-            of_name = f"({of_name} OR subjects_name IS NOT NULL)"
-        conditions.append(of_name)
-        in_conditions.append(pattern)
-    if wanted.list_name and has_tasks:
-        # Databases write other letters than those of ASCII as they are, or as JSON escapes them.
-        texts = {json.dumps(wanted.list_name, ensure_ascii=ascii_only) for ascii_only in (False, True)}
-        text = reader["campaigns"].as_text("rcpt_list_names")
-        either = " OR ".join(f"{text} LIKE ? ESCAPE '!'" for _ in texts)
-        tasks("sent_lists", f"({either})", [f"%{_escaped(text)}%" for text in sorted(texts)])
-    if wanted.state in STATES and has_tasks:
-        status, when = STATES[wanted.state]
-        tasks("states", "mail_status = ?", [status])
-        if when:
-            conditions.append(when)
-            in_conditions.append(_time(reader, datetime.datetime.now(datetime.UTC)))
-    elif wanted.state and has_tasks:
-        tasks("states", "mail_status IN (-1, 1, 4)", [], "LEFT ")
-        conditions.append("states_name IS NULL")
-    for day, days, comparison in ((wanted.first, 0, ">="), (wanted.last, 1, "<")):
-        if day:
-            conditions.append(f"sent_at {comparison} ?")
-            in_conditions.append(start_of_day(reader, day + datetime.timedelta(days), zone))
+        _by_text(matching, wanted.q)
+    if reader.has("campaigns"):
+        _by_task(matching, wanted)
+    elif wanted.list_name or wanted.state in STATES:
+        matching.where("1 = 0")
+    if wanted.first:
+        matching.where("sent_at >= ?", start_of_day(reader, wanted.first, zone))
+    if wanted.last:
+        matching.where("sent_at < ?", start_of_day(reader, wanted.last + datetime.timedelta(days=1), zone))
     if wanted.account:
-        conditions.append("mail_conn_id = ?")
-        in_conditions.append(wanted.account)
-    if not has_tasks and (wanted.list_name or wanted.state in STATES):
-        conditions.append("1 = 0")
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"FROM ({source(reader)}) AS a{''.join(joins)}{where}", [*in_joins, *in_conditions]
+        matching.where("mail_conn_id = ?", wanted.account)
+    return matching
+
+
+def _by_text(matching: _Matching, text: str) -> None:
+    pattern = f"%{_escaped(text.lower())}%"
+    of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
+    if matching.reader.has("campaigns"):
+        matching.join_tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", pattern, kind="LEFT ")
+        of_name = f"({of_name} OR subjects_name IS NOT NULL)"
+    matching.where(of_name, pattern)
+
+
+def _by_task(matching: _Matching, wanted: Filter) -> None:
+    """List and state, which only send tasks have."""
+    if wanted.list_name:
+        # Databases write letters beyond ASCII as they are, or as JSON escapes them.
+        names = sorted({json.dumps(wanted.list_name, ensure_ascii=is_ascii) for is_ascii in (False, True)})
+        lists_as_text = matching.reader["campaigns"].as_text("rcpt_list_names")
+        condition = " OR ".join(f"{lists_as_text} LIKE ? ESCAPE '!'" for _ in names)
+        matching.join_tasks("sent_lists", f"({condition})", *(f"%{_escaped(name)}%" for name in names))
+    if wanted.state in STATES:
+        status, when = STATES[wanted.state]
+        matching.join_tasks("states", "mail_status = ?", status)
+        if when:
+            matching.where(when, _time(matching.reader, datetime.datetime.now(datetime.UTC)))
+    elif wanted.state == "sent":
+        matching.join_tasks("states", "mail_status IN (-1, 1, 4)", kind="LEFT ")
+        matching.where("states_name IS NULL")
 
 
 def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:

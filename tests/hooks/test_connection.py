@@ -15,6 +15,7 @@ from airflow.models import Connection
 from asgiref.sync import async_to_sync
 from pydantic import SecretStr
 
+from airflow_provider_mail._config import InboxName
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
@@ -131,6 +132,8 @@ def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, extra: di
         (["https://api.example.com", None, "http"], "https://api.example.com"),
         (["127.0.0.1:8099", None, "http"], "http://127.0.0.1:8099"),
         (["http://[::1]", 8099], "http://[::1]:8099"),
+        (["::1", 8099, "http"], "http://[::1]:8099"),
+        (["2001:db8::1"], "https://[2001:db8::1]"),
         (["http://[::1]:8099", 443], "http://[::1]:8099"),
         (["https://bücher.example"], "https://bücher.example"),
     ],
@@ -148,6 +151,7 @@ def test_base_url(make_hook: MakeHook, fields: list[Any], base_url: str) -> None
         ("api.example.com:8443/https", {"base_url": "https://api.example.com:8443"}),
         ("https%3A%2F%2Fapi.example.com", {}),
         ("127.0.0.1:8099/http?sandbox=true", {"base_url": "http://127.0.0.1:8099", "sandbox": True}),
+        ("[::1]:8080/http", {"base_url": "http://[::1]:8080"}),
         ("api.example.com/?sandbox=", {}),
         ("api.example.com/?timeout=5&max_in_flight=2", {"timeout": 5.0, "max_in_flight": 2}),
     ],
@@ -256,7 +260,7 @@ def test_a_cancelled_trigger_does_not_cancel_its_call_to_airflow(monkeypatch: py
 
         # How a thread reads a connection in the triggerer of these versions.
         monkeypatch.setattr(BaseHook, "get_connection", staticmethod(lambda conn_id: async_to_sync(call)()))
-        inbox = InboxReader(("nobody", "pushes"))
+        inbox = InboxReader(InboxName("nobody", "pushes"))
         work = MailHook("nobody").get_async_conn() if reader == "service" else inbox.aquery(Inbox.waiting)
         trigger = asyncio.create_task(work)  # type: ignore[arg-type]
         await called.wait()
