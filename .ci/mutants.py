@@ -52,7 +52,7 @@ GROUPS = {
     ),
     "retry": Group(("api/config.py",), ("api/test_retry_rule.py",), ("api/test_exchange.py", "hooks/test_c*.py")),
     "creation": Group(
-        ("api/flows/create_*.py", "api/flows/adopt_campaign.py", "api/flows/ensure.py"),
+        ("api/flows/create_*.py", "api/flows/adopt_campaign.py"),
         ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py", "api/test_judgement.py"),
         (
             "api/test_send_date.py",
@@ -77,7 +77,7 @@ GROUPS = {
         ("api/test_settling.py", "faults/test_any_faults.py"),
     ),
     "waiting": Group(
-        ("api/flows/polling.py", "api/flows/wait_*.py", "_polling/*.py"),
+        ("api/flows/polling.py", "api/flows/waits.py", "_polling/*.py"),
         ("api/test_waiting.py", "api/test_settling.py"),
         (
             "machines/test_waiting.py",
@@ -132,7 +132,7 @@ GROUPS = {
     ),
     "plugin": Group(
         ("plugin/*.py",),
-        ("plugin/test_access.py", "plugin/test_*pages.py", "plugin/test_places.py"),
+        ("plugin/test_*.py",),
     ),
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),
@@ -141,7 +141,7 @@ GROUPS = {
             "warehouse/test_load.py",
             "warehouse/test_unstorable.py",
             "warehouse/test_history.py",
-            "tasks/test_contacts_to_sql.py",
+            "tasks/test_lists_to_sql.py",
         ),
     ),
 }

@@ -131,6 +131,11 @@ class MailStatsSettledSensor(BaseWaitSensor):
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
 
+    def sandbox_result(self) -> dict[str, Any]:
+        from airflow_provider_mail.api.campaigns import CampaignStats, no_counts
+
+        return {"mail_name": self.mail_name, **no_counts(CampaignStats), **super().sandbox_result()}
+
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> StatsStabilityTracker:
         from airflow_provider_mail.api.flows.waits import StatsStabilityTracker
 

@@ -1,9 +1,10 @@
 """The main job, in a real Airflow on embedded SQLite, with the email service emulated on this machine: ``make demo``.
 
 Makes a database of 100,000 customers, starts the emulator and all of Airflow's components, and runs the DAG of
-``mail_campaign.py``. Then shows the statistics table: when the campaign has just gone out, and as
-``mail_daily_statistics.py`` restates it on the next two (emulated) days. At the end, it shows the
-events that the service pushed, also those of the mails of ``mail_transactional.py``.
+``mail_campaign.py``, twice: between the runs a customer unsubscribes, and is not mailed again. Then shows the
+statistics table: when the campaigns have just gone out, and as ``mail_daily_statistics.py`` restates them on the next
+two (emulated) days. At the end, it shows the events that the service pushed, also those of the mails of
+``mail_transactional.py``.
 """
 
 from __future__ import annotations
@@ -100,6 +101,11 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     say("Rows that the import rejected:")
     show(home.path / "crm.db", "SELECT field, reason, COUNT(*) AS row_count FROM newsletter_rejects GROUP BY 1, 2")
 
+    say("A customer unsubscribes in the database, and the job runs again:")
+    leaver = unsubscribe_one(home.path / "crm.db")
+    airflow.run("mail_campaign", show_results=False)
+    say(f"Mails that this customer got in all: {len(emulator.mails_to(leaver))}.")
+
     airflow.run("mail_transactional")
     for day in range(1, DAYS + 1):
         emulator.clock.advance(days=1)
@@ -170,6 +176,16 @@ def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
         airflow.add("connections", connection_id=name, conn_type="sqlite", host=str(home / f"{name}.db"), port=0)
     airflow.add("variables", key="mail_lake", value=f"file://{home / 'lake'}")
     airflow.add("pools", name="mail", slots=4, description="imports at once")
+
+
+def unsubscribe_one(path: Path) -> str:
+    """Let a customer leave the query of ``mail_campaign``; return the address.
+
+    :param path: SQLite file.
+    """
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE customers SET subscribed = 0 WHERE email = 'customer1@example.com'")
+    return "customer1@example.com"
 
 
 def show(path: Path, query: str) -> None:

@@ -139,7 +139,7 @@ class CampaignWaits(RuleBasedStateMachine):
         """What the service showed to this triggerer."""
         journal = self.emulator.service.journal
         return [
-            poll_of(entry["virtual_ms"] / 1000, json.loads(journal.response(entry["sequence"]) or b""))
+            poll_of(entry["virtual_ms"] / 1000, json.loads(journal.responses.get(entry["sequence"], b"")))
             for entry in self.emulator.journal.entries(GETS)[self.first :]
         ]
 

@@ -38,6 +38,7 @@ TYPES: dict[Any, tuple[Any, Any]] = {
     bool: (True, 1), int: (2, 1.5), float: (1.0, "x"), float | timedelta: (timedelta(1), "x"), str: ("x", 5),
     datetime: (datetime(2026, 1, 1), "x"), Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
     Collection[str]: (["x"], 5), Mapping[str, bool]: ({}, 5), Mapping[str, str]: ({"a": "x"}, {"a": 5}),
+    Mapping[str, Any] | Sequence[Mapping[str, Any]]: ({}, "x"),
     Mapping[str, Any]: ({}, 5), Sequence[Any] | Mapping[str, Any]: ([1], 5), ObjectStoragePath: ("x", 5),
     Mapping[str, str] | ObjectStoragePath: ("x", 5), Text | Sequence[Text]: ("ada@example.com", 5),
     Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]: ([{}], 5),

@@ -138,7 +138,7 @@ def test_no_recipient_is_left_in_two_messages(messages: list[dict[str, list[str]
         recipients.close()
 
 
-def test_an_invalid_recipient_is_left_to_the_check_and_memory_does_not_grow() -> None:
+def test_invalid_recipients_are_left_to_the_check_in_flat_memory() -> None:
     recipients = Recipients("skip")
     for wrong in (None, 7, {"name": "x"}, {"email": 7}, "text"):
         version: Any = {"to": [wrong, wrong]}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.postgres.hooks.postgres import PostgresHook
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
+from airflow_provider_mail.warehouse.connection import configured_hook
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.rows import UnreadableValue
@@ -165,3 +169,13 @@ def test_a_time_that_python_cannot_represent(
         assert ends[2] is None
         assert ends[0] == ends[3]
         assert not isinstance(ends[0], UnreadableValue | str)
+
+
+def test_configured_databases_may_be_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook of the connection type starts jobs; that of the database is in a module of its own."""
+    module = SimpleNamespace(DatabricksSqlHook=lambda databricks_conn_id: SqliteHook(databricks_conn_id))
+    package = "airflow.providers.databricks"
+    for name in (package, f"{package}.hooks", f"{package}.hooks.databricks_sql"):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", "databricks://host.example")
+    assert configured_hook("page_conn_id", "lake").get_conn_id() == "lake"
