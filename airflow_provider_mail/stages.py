@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 __all__ = ["Stage", "divide"]
 
@@ -55,7 +56,8 @@ def divide(shares: Mapping[str, float], seed: str) -> list[Stage]:
         raise ValueError("stages: name at least one")
     stages = []
     begin = 0.0
-    for name, end in shares.items():
+    values: Mapping[str, Any] = shares
+    for name, end in values.items():
         if isinstance(end, bool) or not isinstance(end, int | float) or not begin < end <= 1:
             raise ValueError(f"stages: {name}: must be a number above {begin:g}, at most 1, not {end!r}")
         stages.append(Stage(name, begin, float(end), seed))

@@ -26,6 +26,7 @@ MODULES = (
         "notifications.mail",
         "utils.emailer",
         "utils.events",
+        "utils.staged_send",
         "assets",
         "lineage",
         "links",

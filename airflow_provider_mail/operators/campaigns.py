@@ -113,7 +113,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
     """
 
     own_rules: ClassVar = {"audience": AUDIENCE}
-    template_fields = (
+    template_fields: tuple[str, ...] = (
         "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
         "send_list_names",
         "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",

@@ -66,12 +66,14 @@ def staged_send(
     :param gate: arguments of ``MailStatsGateOperator``, without ``mail_name``.
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``, so that each campaign
         begins with other people.
-    :raises ValueError: naming the stage that is wrong.
+    :raises ValueError: naming the stage that is wrong, or a task of ``audience`` does not import all rows.
     """
     with TaskGroup(group_id) as group:
         divided = divide(stages, mail_name if seed is None else seed)
         audiences = {stage.name: _import_task(audience, stage) for stage in divided}
-        check = before = _check([imports.output for imports in audiences.values()])
+        results: list[Any] = [imports.output for imports in audiences.values()]
+        before: Any = _check(results)
+        check = before
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateOperator] = {}
         for stage in divided:
@@ -93,6 +95,8 @@ def staged_send(
 
 def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: Stage) -> BaseContactImportOperator:
     imports = audience(stage)
+    if imports.changes_only:
+        raise ValueError("audience: the task must import all rows in each run: leave out changes_only")
     imports.stage = stage
     return imports
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.stages import Stage
@@ -112,3 +113,14 @@ def test_a_person_who_comes_while_it_is_read_is_reported(run: Run, emulator: Emu
         done = run(make(people))
     assert (states(done)["check"], emulator.journal.count(CREATES)) == ("failed", 0)
     assert "the imports of the stages read 200, 201, 201 rows" in done.log
+
+
+def test_the_imports_must_read_all_rows() -> None:
+    def audience(stage: Stage) -> MailImportContactsOperator:
+        return MailImportContactsOperator(
+            task_id="people", contacts=[{"email": "a@example.com"}], list_name="a", changes_only=True,
+            state_path="file:///tmp/state",
+        )  # fmt: skip
+
+    with pytest.raises(ValueError, match="leave out changes_only"), DAG("d", schedule=None):
+        staged_send(stages={"all": 1}, audience=audience, mail_name="a", campaign=CAMPAIGN, gate=GATE)
