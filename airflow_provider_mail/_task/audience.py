@@ -95,7 +95,7 @@ class Audience:
     def is_plain(self) -> bool:
         """Whether all rows of the source are imported as they are read."""
         task = self.task
-        selects = (task.limit, task.max_rows, task.suppress, task.suppress_sql, task.suppress_table)
+        selects = (task.limit, task.max_rows, task.stage, task.suppress, task.suppress_sql, task.suppress_table)
         return not task.is_dry_run and all(value is None for value in selects)
 
     def finish(self) -> dict[str, Any]:
@@ -103,6 +103,7 @@ class Audience:
         return {
             **self.lists(),
             **({"suppressed": self._selection.suppressed} if self._selection else {}),
+            **({"other_stages": self._selection.other_stages} if self._selection and self.task.stage else {}),
             **({"dry_run": True} if self.task.is_dry_run else {}),
         }
 
@@ -120,6 +121,7 @@ class Audience:
             Identity(plan.properties),
             self.progress,
             limit=task.limit,
+            stage=task.stage and task.stage.seeded(task.render_template(task.stage.seed, self.context)),
             suppressed=self._suppressed(),
             on_suppressed=on_suppressed,
         )

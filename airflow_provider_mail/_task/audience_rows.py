@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.api.flows.import_contacts import Progress
+    from airflow_provider_mail.stages import Stage
 
 Rows = Iterable[Sequence[Sequence[Any]]]
 
@@ -107,6 +108,7 @@ class Selection:
 
     :param limit: the number of rows to read. Default: all.
     :param max_rows: the number of rows with which the task fails. Default: none.
+    :param stage: the stage whose people are imported. Default: all people.
     :param on_suppressed: called with the key of each person who is left out.
     """
 
@@ -116,6 +118,7 @@ class Selection:
         progress: Progress,
         *,
         limit: int | None = None,
+        stage: Stage | None = None,
         suppressed: Suppressed | None = None,
         on_suppressed: Callable[[str], object] = lambda key: None,
     ) -> None:
@@ -124,7 +127,10 @@ class Selection:
         self._limit = limit
         self._people = suppressed or Suppressed()
         self._on_suppressed = on_suppressed
+        self._stage = stage
         self.suppressed = 0
+        self.other_stages = 0
+        """The number of rows of people in other stages."""
 
     def of(self, batches: Rows) -> Iterator[SelectedRows]:
         """Yield the selected rows, and count all that are read."""
@@ -140,12 +146,14 @@ class Selection:
                 return
 
     def _selected(self, batch: Sequence[Any], numbers: Sequence[int], lines: Sequence[int]) -> SelectedRows:
-        if not len(self._people):
+        if not len(self._people) and self._stage is None:
             return SelectedRows(batch, numbers, lines)
         places = []
         for place, row in enumerate(batch):
             key = self._identity.key(row)
-            if key is not None and key in self._people:
+            if self._stage is not None and key not in self._stage:
+                self.other_stages += 1
+            elif key is not None and key in self._people:
                 self.suppressed += 1
                 self._on_suppressed(key)
             else:

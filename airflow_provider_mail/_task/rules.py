@@ -15,6 +15,8 @@ from functools import cache
 from math import inf
 from typing import Any
 
+from airflow_provider_mail.send_window import SendWindow
+
 SEEN_ARGUMENTS = {
     **dict.fromkeys(("content", "template_content"), "html"),
     **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
@@ -327,6 +329,10 @@ def _rows(name: str, value: Any) -> str | None:
     return rows_problem(name, value).removeprefix(f"{name}: ")
 
 
+def _send_window(name: str, value: Any) -> str | None:
+    return None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(end='17:00')"
+
+
 def _audience(name: str, value: Any) -> str | None:
     results = [value] if isinstance(value, Mapping) else value
     if isinstance(results, str | bytes) or not isinstance(results, Iterable):
@@ -435,7 +441,7 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("content", "delimiter", "name", "null_value", "template_content"), text(check=_text)),
     # Lists, dictionaries, rows and files.
     **dict.fromkeys(("column_names", "counters", "event_types", "ignore_differences"), TEXTS),
-    **dict.fromkeys(("repel_list_names", "send_list_names", "service_tags"),
+    **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),
                     Rule(_one_or_more, read=read_container, text=True, text_inside=True)),
     "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),
     "mail_status": Rule(_list_of_numbers, read=read_container),
@@ -449,12 +455,18 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("contacts", "messages"), Rule(_rows, text_inside=True)),
     **dict.fromkeys(("manifest", "path"), Rule(_path, read=_read_result, text=True, text_inside=True)),
     "attachment": Rule(_file, read=read_container, text=True, text_inside=True),
+    "send_window": Rule(_send_window),
     # Numbers and durations.
     **dict.fromkeys((
         "batch_size", "chunk_size", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_pushes",
-        "keep_lists", "limit", "max_recipients", "max_rows", "rows_per_file",
+        "keep_lists", "limit", "max_recipients", "max_rows", "max_seeds", "rows_per_file",
     ), COUNT),
-    **dict.fromkeys(("max_reject_fraction", "max_removed_fraction", "tolerance_fraction"), FRACTION),
+    **dict.fromkeys((
+        "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
+        "max_unsubscribe", "tolerance_fraction",
+    ), FRACTION),
+    "confidence": number(0.5, 0.999_999),
+    "min_sent": number(whole=True),
     **dict.fromkeys(("keep_days", "max_growth"), number(above=True)),
     **dict.fromkeys(("lookback_days", "tolerance"), number(whole=True)),
     "max_change_fraction": number(),
@@ -466,7 +478,7 @@ ARGUMENTS: dict[str, Rule] = {
     "sender_type": number(1, 2, whole=True),
     "stable_checks": number(2, whole=True, none_is_valid=True),
     "versions_per_request": number(1, 100, whole=True),
-    **dict.fromkeys(("max_age", "min_interval", "poll_error_timeout", "timeout"), duration()),
+    **dict.fromkeys(("max_age", "min_interval", "poll_error_timeout", "response_timeout", "timeout"), duration()),
     "poke_interval": duration(above=True),
     # Few values.
     "audience": choice("add", "exact"),
@@ -479,6 +491,7 @@ ARGUMENTS: dict[str, Rule] = {
     "layout": choice("days", "load"),
     "mode": choice("replace", "upsert"),
     "on_ambiguous": choice("fail", "resend", "skip"),
+    "on_breach": choice("fail", "skip", "ask"),
     "on_change": choice("retry", "fail", "accept"),
     "on_duplicate_recipient": choice("fail", "skip", "allow"),
     "on_empty": choice("error", "skip", "continue"),

@@ -9,6 +9,7 @@ AUDIENCE = "airflow_provider_mail.cli.audience"
 DOCTOR = "airflow_provider_mail.cli.doctor"
 EVENTS = "airflow_provider_mail.cli.events"
 OAUTH = "airflow_provider_mail.cli.oauth"
+HOLD = "airflow_provider_mail.cli.hold"
 RECEIVE = "airflow_provider_mail.cli.receive"
 
 CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
@@ -30,6 +31,14 @@ LIMIT = Arg(("--limit",), help="maximum number, newest first (50)", type=int, de
 ALL_TEAM = Arg(("--all-team",), help="campaigns of all teams (requires a permission)", action="store_true")
 WATCH = Arg(("-w", "--watch"), help="poll until it is sent or has failed", action="store_true")
 INTERVAL = Arg(("--interval",), help="seconds between polls (10)", type=float, default=10.0)
+PREFIX = Arg(("--prefix",), help="cancel the scheduled campaigns whose names begin with this")
+ALL_SCHEDULED = Arg(("--all-scheduled",), help="cancel all scheduled campaigns of the account", action="store_true")
+HOLD_ALL = Arg(
+    ("--hold",),
+    help="hold campaigns, batches and imports of all DAGs until they are released, before anything is cancelled",
+    action="store_true",
+)
+REASON = Arg(("--reason",), help="why; shown in the log of held tasks", default="")
 HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
 PORT = Arg(("--port",), help="port to listen on, 0 for a free one (8025)", default="8025")
 FILE = Arg(("--file",), help="SQLite file that keeps the state; without it, memory")
@@ -104,6 +113,9 @@ def get_cli_commands() -> list[CLICommand]:
         _command("campaigns", "List campaigns", COMMANDS, CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
         _command("campaign", "Show one campaign, or watch it until it is sent", COMMANDS,
                  NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
+        _command("stop", "Cancel scheduled campaigns, and hold new mass mail", HOLD,
+                 CONN_ID, PREFIX, ALL_SCHEDULED, HOLD_ALL, REASON, ARG_OUTPUT),
+        _command("release", "Release the hold", HOLD),
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
         _command("receive", "Receive the events that the service pushes, rotate the token, or show the state", RECEIVE,
                  RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.stages import Stage
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in lower case, and the properties."""
@@ -97,6 +98,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     rejects_path: str | None
     on_empty: OnEmpty
     resume: bool
+    stage: Stage | None = None
+    """The stage of a mass mail whose people are imported; ``staged_send`` sets it. Default: all people."""
     audience: AudienceMode
     keep_lists: int
     limit: int | None
@@ -179,7 +182,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.progress import import_record
         from airflow_provider_mail._task.rejects import RejectSpool
+        from airflow_provider_mail.api.contacts import ImportContacts
         from airflow_provider_mail.api.flows.import_contacts import Progress
+        from airflow_provider_mail.hold import HoldCheck
 
         if problem := audience_problem(vars(self), has_database="sql_conn_id" in vars(self)):
             raise AirflowFailException(problem)
@@ -191,6 +196,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         with self.mail_errors(), RejectSpool() as spool:
             audience = self._audience(context, progress)
             sandbox = audience.sandbox
+            if not sandbox:
+                HoldCheck()(ImportContacts.path)
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
                     with audience.running(), self.source(context) as source:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rules import AUDIENCE
+from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
+    from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
 
@@ -33,7 +35,7 @@ CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
-class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
+class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampaignOperator):
     """Create a campaign to contact lists, exactly once, regardless of the number of tries.
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first. A campaign of
@@ -65,6 +67,9 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
+    :param send_window: the hours and days at which it may go out, see
+        :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
+        and no try sends after that opening has closed. Default: at any time.
     :param only_save: save a draft and send nothing. Default: false.
     :param audience: whom it is sent to: the result of a task that imports contacts, or of a mapped one, as in
         ``audience=task.output``. Lists that are named besides are added. Default: none. (templated)
@@ -108,7 +113,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     """
 
     own_rules: ClassVar = {"audience": AUDIENCE}
-    template_fields = (
+    template_fields: tuple[str, ...] = (
         "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
         "send_list_names",
         "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
@@ -116,6 +121,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
     )  # fmt: skip
     operator_extra_links = (MailCampaignLink(),)
 
+    send_date: Any
     on_incomplete: OnIncomplete
     send_again: bool
     wait_for_completion: bool
@@ -131,6 +137,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         content: Templated[str] | None = None,
         allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
+        send_window: SendWindow | None = None,
         only_save: bool = False,
         audience: Templated[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
@@ -159,8 +166,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         super().__init__(**kwargs)
         self.set_arguments(
             mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
-            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, only_save=only_save,
-            audience=audience,
+            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, send_window=send_window,
+            only_save=only_save, audience=audience,
             send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
             attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
             project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,
@@ -187,6 +194,7 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
         with self.mail_errors():
             request = self.request(context)
+            request = request.model_copy(update={"send_date": self.fit_window(request.send_date, context)})
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             creation = self._create(request, sandbox, context)
         if creation.incomplete:
@@ -253,8 +261,10 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
             on_incomplete=self.on_incomplete,
             memory=state,
             clock=self.hook.get_conn().service_clock,
-            allow_past_send_date=self.allow_past_send_date,
+            # Within the window, a campaign that is created later than planned is sent at once.
+            allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
             not_older_than=self.not_older_than(context),
+            caps=None if sandbox else self.hook.caps,
         )
         try:
             return self.hook.run(self.unless_killed(creation, request.mail_name, context))

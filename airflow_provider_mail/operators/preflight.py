@@ -174,6 +174,7 @@ class MailPreflightOperator(BaseCampaignOperator):
                 ignore=self.ignore_differences,
                 allow_past_send_date=self.allow_past_send_date,
                 not_older_than=self.not_older_than(context),
+                caps=self.hook.caps,
                 clock=self.hook.get_conn().service_clock,
             )
             report: Report = self.hook.run(checks)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.rejects import RejectSpool
+    from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
 
@@ -281,6 +282,9 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         ``params``); those of a row take precedence, unless they are missing or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
+    :param send_window: the hours and days at which it may go out, see
+        :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
+        and no try sends after that opening has closed. Default: at any time.
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
@@ -341,6 +345,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         mail_params: Templated[Mapping[str, Any]] | None = None,
         reply_to: Templated[str] | None = None,
         send_date: Templated[datetime] | None = None,
+        send_window: SendWindow | None = None,
         category: Templated[str] | None = None,
         campaign: Templated[str] | None = None,
         track_open: bool = False,
@@ -361,7 +366,8 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
             mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, sender_mail=sender_mail,
             sender_name=sender_name, to_column=to_column, name_column=name_column, cc_column=cc_column,
             bcc_column=bcc_column, columns=columns, subject=subject, content=content, template_name=template_name,
-            mail_params=mail_params, reply_to=reply_to, send_date=send_date, category=category, campaign=campaign,
+            mail_params=mail_params, reply_to=reply_to, send_date=send_date, send_window=send_window,
+            category=category, campaign=campaign,
             track_open=track_open, track_click=track_click, attachment=attachment,
             versions_per_request=versions_per_request, on_empty=on_empty, on_duplicate_recipient=on_duplicate_recipient,
             allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,

@@ -135,6 +135,7 @@ class TaskInstance:
     run_id: str = "manual__2024-03-07T00:00:00+00:00"
     map_index: int = -1
     try_number: int = 0
+    max_tries: int = 0
     pushed: dict[str, Any] = field(default_factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:
@@ -204,6 +205,10 @@ class Tries:
             if self.state != "up_for_retry":
                 break
         return self.state
+
+    def clear(self) -> None:
+        """Do what a user does who clears the task."""
+        self._ti.max_tries = self._ti.try_number
 
     def _context(self, operator: BaseOperator) -> Any:
         ti = self._ti

@@ -20,6 +20,7 @@ from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCam
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, lateness
+from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, excess
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
 from airflow_provider_mail.api.templates import Template, find_template
@@ -153,6 +154,7 @@ def preflight(
     ignore: Collection[str] = (),
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
+    caps: CampaignCaps | None = None,
     clock: ServiceClock | None = None,
 ) -> Flow[Report]:
     """Check a campaign as far as possible without creating it.
@@ -162,6 +164,7 @@ def preflight(
     :param allow_past_send_date: whether the campaign may be created although its send time has passed.
     :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
         only by the task that created it. Default: any campaign would be adopted.
+    :param caps: the limits of its day. Default: no limits.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
@@ -182,6 +185,8 @@ def preflight(
     if existing is None:
         # The send time does not matter for an existing campaign.
         _send_date(request, allow_past_send_date, clock, report)
+        for problem in (yield from excess(request, caps or CampaignCaps(), clock)):
+            report.note("caps", "error", problem)
         yield from _service(request, report)
     else:
         _existing(request, existing, ignore, clock, report, not_older_than)
