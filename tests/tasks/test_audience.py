@@ -48,8 +48,8 @@ def created(audience: Any, mail_name: str | None = "spring", **arguments: Any) -
     return MailCreateCampaignOperator(audience=audience, **given | arguments)
 
 
-def done(operator: Any, run_id: str = "first", **params: Any) -> dict[str, Any]:
-    tries = Tries(params=params)
+def done(operator: Any, run_id: str = "first", *, map_index: int = -1, **params: Any) -> dict[str, Any]:
+    tries = Tries(params=params, map_index=map_index)
     tries.run_id = run_id
     result: dict[str, Any] = tries.run(operator)
     return result

@@ -284,6 +284,24 @@ def test_two_runs_at_once(emulator: Emulator, state: dict[str, str], monkeypatch
     assert mailed(emulator) == ["eva"]
 
 
+def test_each_range_has_its_own_part_of_the_state(emulator: Emulator, state: dict[str, str]) -> None:
+    """Also when somebody moves to another range: nobody there is excluded for having left the first one."""
+    runs = [
+        (["ada", "bob"], ["eva", "max"]),
+        (["ada", "bob"], ["eva", "max"]),
+        (["ada"], ["bob", "eva", "max"]),
+        (["ada", "bob"], ["eva"]),
+    ]
+    requests = []
+    for number, parts in enumerate(runs):
+        emulator.journal.clear()
+        audience = [done(imported(*part, **state), str(number), map_index=index) for index, part in enumerate(parts)]
+        requests.append(emulator.journal.count(IMPORTS))
+        done(created(audience, str(number)), str(number))
+        assert mailed(emulator, str(number)) == sorted({*parts[0], *parts[1]})
+    assert requests[1] == 0
+
+
 def test_the_state_shows_nobody(emulator: Emulator, warehouse: SqlDatabase, tmp_path: Path) -> None:
     done(imported("ada", state_conn_id="warehouse"))
     done(imported("ada", task_id="other", state_path=f"file://{tmp_path}/state"))
