@@ -499,7 +499,9 @@ class TrackedAudience(RunAudience):
             raise self._give_up(f"the state is damaged: {error}") from None
         self.progress.requests += progress.requests
         if rejected:
-            raise self._give_up(f"{len(rejected)} people who left cannot be excluded: {rejected[0].reason}")
+            # Without the service's message, which may quote an address.
+            reason = rejected[0].reason.partition(":")[0]
+            raise self._give_up(f"{len(rejected)} people who left cannot be excluded: {reason}")
         if not progress.accepted:
             self.task.hook.run(create(AddList(list_name=list_name)))
         self.task.log.info("%s people were added to exclusion list %r.", f"{progress.accepted:,}", list_name)
