@@ -241,7 +241,7 @@ class AudienceIndex:
         """
         yield from self._select(
             "SELECT person, content, sealed, ? FROM sent WHERE outcome = 'accepted' AND operation <> ? "
-            "ORDER BY chunk, place",
+            "ORDER BY person, chunk, place",
             (MEMBER, "" if returned else RETURNED),
         )
 
