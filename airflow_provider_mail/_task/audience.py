@@ -58,6 +58,8 @@ class Audience:
         self._selection: Selection | None = None
         self.braked = ""
         """Which brake stopped the run, or was let pass; empty if none did."""
+        self.is_stopped = False
+        """Whether a brake stopped the run."""
 
     @property
     def list_name(self) -> str | None:
@@ -155,6 +157,7 @@ class Audience:
         """
         self.braked = f"{argument}: {numbers}"
         if not (self.context.get("params") or {}).get(PASS_BRAKES):
+            self.is_stopped = True
             raise brake_error(argument, numbers)
         self.task.log.warning("%s: %s; it passes, as the parameter %s says.", argument, numbers, PASS_BRAKES)
 

@@ -102,7 +102,7 @@ class TrackedAudience(RunAudience):
                 raise
             finally:
                 self._release()
-                self._log(state, time.monotonic() - started)
+                self._log("stopped" if self.is_stopped else state, time.monotonic() - started)
         except StateChangedError:
             raise AirflowException(
                 f"another run has changed the state of this audience in {self._store.name}. The next try reads it again"

@@ -34,6 +34,7 @@ MENU = (
     ("transactional", "Transactional"),
     ("loads", "Loads"),
     ("imports", "Imports"),
+    ("audiences", "Audiences"),
     ("events", "Events"),
     ("waits", "Waits"),
 )

@@ -368,7 +368,7 @@ def test_a_log_of_runs_and_changes(emulator: Emulator, warehouse: SqlDatabase) -
     assert warehouse.query(f"SELECT {columns} FROM runs ORDER BY finished_at, import_id") == [
         ("success", 1, "there is no state yet", 20, 20, 20, 0, 0, 1),
         ("success", 0, None, 20, 20, 1, 0, 1, 2),
-        ("failed", 0, "max_removed_fraction: 19 of 20 people would leave the audience, more than 0.5 of them",
+        ("stopped", 0, "max_removed_fraction: 19 of 20 people would leave the audience, more than 0.5 of them",
          0, 1, 0, 0, 19, 0),
     ]  # fmt: skip
     counted = "SELECT import_id, operation, COUNT(*) FROM runs_changes GROUP BY import_id, operation ORDER BY 1, 2"

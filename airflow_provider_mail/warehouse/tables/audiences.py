@@ -46,10 +46,13 @@ AUDIENCE_RUNS = Table(
         Column("mail_conn_id", text(250), "Airflow connection of the account"),
         Column("send_list_name", TEXT, "List that campaigns are sent to"),
         Column("repel_list_name", TEXT, "List of those who left; null if there is none", nullable=True),
-        Column("state", TEXT, "How the run ended: success or failed"),
+        Column("state", TEXT, "How the run ended: success, failed, or stopped by a brake"),
         Column("everybody", BOOLEAN, "Whether everybody was sent, not only changes"),
         Column(
-            "reason", TEXT, "Why everybody was sent, or which brake stopped the run; null if neither", nullable=True
+            "reason",
+            TEXT,
+            "Why everybody was sent, or which brake stopped the run or was let pass; null if neither",
+            nullable=True,
         ),
         Column("size", BIGINT, "People in the audience"),
         Column("rows_read", BIGINT, "Rows that were read"),
