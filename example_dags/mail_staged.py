@@ -33,6 +33,18 @@ def fail_without_approval() -> None:
     raise RuntimeError("asking a person needs Airflow 3.1 or later: nothing is sent")
 
 
+# [START howto_stage_audience]
+def people(stage: Stage) -> SqlToMailContactsOperator:
+    return SqlToMailContactsOperator(
+        task_id=f"people_{stage.name}",
+        sql_conn_id="crm",
+        sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
+        list_name=f"newsletter {stage.name}",
+        audience="exact",
+    )
+    # [END howto_stage_audience]
+
+
 with DAG(
     dag_id="mail_staged",
     description="A campaign that goes to one percent first",
@@ -49,15 +61,6 @@ with DAG(
         "subject": "News of {{ dag_run.run_after.strftime('%B') }}",
         "content": "<p>This is new: ...</p><p><a href='https://example.com/bye'>Unsubscribe</a></p>",
     }
-
-    def people(stage: Stage) -> SqlToMailContactsOperator:
-        return SqlToMailContactsOperator(
-            task_id=f"people_{stage.name}",
-            sql_conn_id="crm",
-            sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
-            list_name=f"newsletter {stage.name}",
-            audience="exact",
-        )
 
     staged = staged_send(
         stages={"canary": 0.01, "rest": 1},

@@ -303,9 +303,7 @@ class TrackedAudience(RunAudience):
                 suppressed.clear()
             for operation in operations:
                 counts[operation] += 1
-            if keep_all:
-                operations = [operation or CHANGED for operation in operations]
-            places = [place for place, operation in enumerate(operations) if operation]
+            places = [place for place, operation in enumerate(operations) if operation or keep_all]
             selected = AudienceRows(
                 batch,
                 batch.numbers,
@@ -371,7 +369,7 @@ class TrackedAudience(RunAudience):
         self._new_list = self._exact
         plan = replace(self._plan, list_name=self.list_name)
         self._unfinished = True
-        send(index.sending(packed(rows, plan.chunk_size)), plan, index)
+        send(index.sending(packed(_everybody(rows), plan.chunk_size)), plan, index)
         self._unfinished = False
         if not self.progress.read:
             self._keep_all()
@@ -405,10 +403,11 @@ class TrackedAudience(RunAudience):
     def _send_changes(self, spool: RowSpool, send: Send) -> None:
         """Send what changed to the list of the state, exclude who left, and then complete the state."""
         index, store, generation = self._index, self._store, self._header.generation
-        if self._writes and spool.rows:
+        changes = any(count for operation, count in self._operations.items() if operation)
+        if self._writes and changes:
             store.write(generation, self._before_sending(spool))
         plan = replace(self._plan, list_name=self.list_name)
-        if spool.rows:
+        if changes:
             batches: Any = spool
             try:
                 send(index.sending(packed(batches, plan.chunk_size)), plan, index)
@@ -439,7 +438,7 @@ class TrackedAudience(RunAudience):
         for batch in spool:
             assert isinstance(batch, AudienceRows)
             for person, sealed, operation in zip(batch.persons, batch.sealed, batch.operations, strict=True):
-                if person:
+                if person and operation:
                     yield person, "", sealed, LEAVING if operation == RETURNED else MEMBER
 
     def _after_sending(self) -> Iterator[Member]:
@@ -500,7 +499,9 @@ class TrackedAudience(RunAudience):
             raise self._give_up(f"the state is damaged: {error}") from None
         self.progress.requests += progress.requests
         if rejected:
-            raise self._give_up(f"{len(rejected)} people who left cannot be excluded: {rejected[0].reason}")
+            # Without the service's message, which may quote an address.
+            reason = rejected[0].reason.partition(":")[0]
+            raise self._give_up(f"{len(rejected)} people who left cannot be excluded: {reason}")
         if not progress.accepted:
             self.task.hook.run(create(AddList(list_name=list_name)))
         self.task.log.info("%s people were added to exclusion list %r.", f"{progress.accepted:,}", list_name)
@@ -523,6 +524,13 @@ class TrackedAudience(RunAudience):
                 deleted += 1
         if deleted:
             self.task.log.info("%s contacts were deleted, as on_removed says.", f"{deleted:,}")
+
+
+def _everybody(batches: Iterable[AudienceRows]) -> Iterator[AudienceRows]:
+    """Yield rows as such that are to be sent, whether or not they changed."""
+    for batch in batches:
+        batch.operations = [operation or CHANGED for operation in batch.operations]
+        yield batch
 
 
 def _chained(*parts: Iterable[Member]) -> Iterator[Member]:

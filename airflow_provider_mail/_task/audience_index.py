@@ -130,7 +130,7 @@ class AudienceIndex:
         for batch in batches:
             self._database.executemany("INSERT INTO known VALUES (?, ?, ?, ?)", batch)
         execute = self._database.execute
-        execute("CREATE INDEX known_person ON known (person)")
+        execute("CREATE INDEX known_person ON known (person, content, membership)")
         if not distinct:
             execute("DELETE FROM known WHERE rowid NOT IN (SELECT max(rowid) FROM known GROUP BY person)")
         (self.stored,) = execute("SELECT count(*) FROM known").fetchone()
@@ -241,7 +241,7 @@ class AudienceIndex:
         """
         yield from self._select(
             "SELECT person, content, sealed, ? FROM sent WHERE outcome = 'accepted' AND operation <> ? "
-            "ORDER BY chunk, place",
+            "ORDER BY person, chunk, place",
             (MEMBER, "" if returned else RETURNED),
         )
 

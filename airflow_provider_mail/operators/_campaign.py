@@ -84,6 +84,12 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
             fields["mail_name"] = default_mail_name(context)
         return self.build_request(CreateCampaign, context, **fields)
 
+    def is_audience_in_sandbox(self, context: Context) -> bool:
+        """Return whether an import of the audience ran in sandbox mode, which makes no list."""
+        audience = unwrap(self, self.audience, context)
+        results = [audience] if isinstance(audience, Mapping) else audience or ()
+        return any(result.get("sandbox") for result in results)
+
     def not_older_than(self, context: Context) -> datetime | None:
         """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any."""
         # The default name contains the run's id.

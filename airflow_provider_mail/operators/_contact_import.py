@@ -229,6 +229,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
         progress = audience.progress
         positions, plan = self._plan(source.columns, audience.list_name)
+        spool.columns = [source.columns[position] for position in positions]
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
         import_progress = ImportProgress(self, context, source.total)

@@ -196,6 +196,11 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
             request = self.request(context)
             request = request.model_copy(update={"send_date": self.fit_window(request.send_date, context)})
             sandbox = self.sandbox_mode or self.hook.config.sandbox
+            if sandbox and self.is_audience_in_sandbox(context):
+                self.log.info("Sandbox: the lists of the audience were not made; the service checks the rest.")
+                request = request.model_copy(
+                    update={"only_save": True, "send_list_names": None, "repel_list_names": None}
+                )
             creation = self._create(request, sandbox, context)
         if creation.incomplete:
             self.log.warning("Continuing with incomplete campaign %r (guid %s).", creation.mail_name, creation.guid)

@@ -26,11 +26,13 @@ from example_dags.demo.running import Airflow, Home, say
 from mail_emulator import EmulatorProcess, EmulatorSettings
 
 DAYS = 2
-STATISTICS = "SELECT * FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%'"
+STATISTICS = "SELECT * FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%' ORDER BY mail_name LIMIT 1"
+"""Those of the first campaign."""
 EVENTS = "SELECT event_code, COUNT(*) AS event_count FROM mail_events GROUP BY 1 ORDER BY 1"
 OPEN_CURVE = (
     "SELECT observed_day, sent_count, open_count, click_count FROM mail_campaign_stats_snapshots "
-    "WHERE mail_name LIKE 'mail_campaign/%' ORDER BY observed_day"
+    "WHERE mail_name = (SELECT MIN(mail_name) FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%') "
+    "ORDER BY observed_day"
 )
 
 

@@ -151,14 +151,20 @@ class Tries:
     :param emulator: to which a process that has ended sends nothing more.
     :param has_store: whether Airflow has a task state store.
     :param params: parameters of the run.
+    :param map_index: that of a mapped task.
     """
 
     def __init__(
-        self, emulator: Emulator | None = None, *, has_store: bool = HAS_STORE, params: dict[str, Any] | None = None
+        self,
+        emulator: Emulator | None = None,
+        *,
+        has_store: bool = HAS_STORE,
+        params: dict[str, Any] | None = None,
+        map_index: int = -1,
     ) -> None:
         self.store = MortalStore(emulator)
         self._has_store = has_store
-        self._ti = TaskInstance("task")
+        self._ti = TaskInstance("task", map_index=map_index)
         self._params = params or {}
         self.state = "none"
         self.returned: Any = None

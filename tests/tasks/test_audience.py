@@ -17,7 +17,7 @@ from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.clock import Clock
 from tests.support.tries import Tries
-from tests.tasks.conftest import TASK, Run, SqlDatabase
+from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import error_of
 
 SENDER = "news@example.com"
@@ -48,8 +48,8 @@ def created(audience: Any, mail_name: str | None = "spring", **arguments: Any) -
     return MailCreateCampaignOperator(audience=audience, **given | arguments)
 
 
-def done(operator: Any, run_id: str = "first", **params: Any) -> dict[str, Any]:
-    tries = Tries(params=params)
+def done(operator: Any, run_id: str = "first", *, map_index: int = -1, **params: Any) -> dict[str, Any]:
+    tries = Tries(params=params, map_index=map_index)
     tries.run_id = run_id
     result: dict[str, Any] = tries.run(operator)
     return result
@@ -243,3 +243,13 @@ def test_a_limit_and_a_dry_run(emulator: Emulator) -> None:
     result = done(imported("ada", "bob", "!", dry_run=True, max_reject_fraction=1), "second")
     assert [result[name] for name in ("read", "rejected", "accepted", "send_list_names")] == [3, 0, 0, []]
     assert emulator.journal.counts() == {}
+
+
+def test_the_main_job_in_the_sandbox(emulator: Emulator, connect: Connect) -> None:
+    """The lists are not made, and the service checks the rest of the campaign."""
+    connect(sandbox=True)
+    result = done(imported("ada"))
+    assert done(created(result))["sandbox"]
+    assert [emulator.contacts(), emulator.lists(), emulator.campaigns()] == [[], [], []]
+    with pytest.raises((MailError, AirflowFailException), match="not verified"):
+        done(created(result, sender_mail="other@example.com"))

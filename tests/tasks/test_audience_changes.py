@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
@@ -284,6 +285,24 @@ def test_two_runs_at_once(emulator: Emulator, state: dict[str, str], monkeypatch
     assert mailed(emulator) == ["eva"]
 
 
+def test_each_range_has_its_own_part_of_the_state(emulator: Emulator, state: dict[str, str]) -> None:
+    """Also when somebody moves to another range: nobody there is excluded for having left the first one."""
+    runs = [
+        (["ada", "bob"], ["eva", "max"]),
+        (["ada", "bob"], ["eva", "max"]),
+        (["ada"], ["bob", "eva", "max"]),
+        (["ada", "bob"], ["eva"]),
+    ]
+    requests = []
+    for number, parts in enumerate(runs):
+        emulator.journal.clear()
+        audience = [done(imported(*part, **state), str(number), map_index=index) for index, part in enumerate(parts)]
+        requests.append(emulator.journal.count(IMPORTS))
+        done(created(audience, str(number)), str(number))
+        assert mailed(emulator, str(number)) == sorted({*parts[0], *parts[1]})
+    assert requests[1] == 0
+
+
 def test_the_state_shows_nobody(emulator: Emulator, warehouse: SqlDatabase, tmp_path: Path) -> None:
     done(imported("ada", state_conn_id="warehouse"))
     done(imported("ada", task_id="other", state_path=f"file://{tmp_path}/state"))
@@ -356,3 +375,22 @@ def test_a_log_of_runs_and_changes(emulator: Emulator, warehouse: SqlDatabase) -
     assert [(run_id[-1], *rest) for run_id, *rest in warehouse.query(counted)] == [
         ("0", "joined", 20), ("1", "joined", 1), ("1", "left", 1),
     ]  # fmt: skip
+
+
+def test_a_file_of_which_only_changes_are_sent(emulator: Emulator, tmp_path: Path) -> None:
+    """Rejected rows keep the number and the line that they have in the file."""
+    file, rejects = tmp_path / "people.csv", tmp_path / "rejects.jsonl"
+    lines = ["email,name", *(f"{name}@example.com,N" for name in NAMES)]
+    for number, (changed, expected) in enumerate([({}, NAMES), ({7: "nobody,N", 9: "p08@example.com,M"}, ["p08"])]):
+        for place, line in changed.items():
+            lines[place] = line
+        file.write_text("\n".join(lines) + "\n")
+        operator = ObjectStorageToMailContactsOperator(
+            task_id="load", path=f"file://{file}", list_name="friends", audience="exact", changes_only=True,
+            state_path=f"file://{tmp_path}/state", rejects_path=str(rejects), max_reject_fraction=1, chunk_size=4,
+        )  # fmt: skip
+        result = done(operator, str(number))
+        assert [name for name in sent(emulator) if "(" not in name] == expected
+    (reject,) = map(json.loads, rejects.read_text().splitlines())
+    assert reject["row_number"] == 8, "the line of the file"
+    assert [result[name] for name in ("read", "rejected", "changed", "left")] == [20, 1, 1, 1]

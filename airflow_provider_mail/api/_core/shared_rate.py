@@ -190,7 +190,7 @@ def _client(config: ClientConfig, module: str) -> Any:
     except ImportError as error:
         raise MailConfigError(
             f"rate_limit_conn_id: needs the package {error.name}. On every worker, triggerer and API server: "
-            "pip install pyrate-limiter redis"
+            "pip install 'airflow-provider-mail[redis]'"
         ) from None
 
 

@@ -52,14 +52,16 @@ def stop_campaigns(prefix: str = "", *, clock: ServiceClock | None = None) -> Fl
     """
     clock = clock or ServiceClock()
     responses: dict[str, Response] = {}
+    before: dict[str, int] = {}
     campaigns = yield from _campaigns(prefix)
     for _ in range(MAX_ROUNDS):
         scheduled = [name for name in _scheduled(campaigns, clock) if name not in responses]
         if not scheduled:
             break
+        before |= {name: campaigns[name].mail_status for name in scheduled}
         responses |= yield from _cancel(scheduled)
         campaigns = yield from _campaigns(prefix)
-    return (yield from _verify(responses, campaigns, clock))
+    return (yield from _verify(responses, before, campaigns, clock))
 
 
 def _campaigns(prefix: str) -> Flow[dict[str, Campaign]]:
@@ -89,19 +91,31 @@ def _cancel(names: Sequence[str], *, sandbox_mode: bool | None = None) -> Flow[d
 
 
 def _verify(
-    responses: Mapping[str, Response], campaigns: Mapping[str, Campaign], clock: ServiceClock
+    responses: Mapping[str, Response],
+    before: Mapping[str, int],
+    campaigns: Mapping[str, Campaign],
+    clock: ServiceClock,
 ) -> Flow[StopResult]:
     """Determine what became of the campaigns, from a listing after the cancellations.
 
     :param responses: to the cancellations, by name.
+    :param before: the ``mailStatus`` of each campaign before it was cancelled.
     """
-    # A cancelled campaign may look like a scheduled one; only the service knows whether it would cancel it.
-    listed = _scheduled(campaigns, clock)
+    confirmed = {
+        name
+        for name, response in responses.items()
+        if not isinstance(response, MailError)
+        and name in campaigns
+        and campaigns[name].mail_status not in (before[name], MailStatus.SENDING)
+    }
+    # A cancelled campaign may look like a scheduled one; then only the service knows whether it would cancel it.
+    listed = [name for name in _scheduled(campaigns, clock) if name not in confirmed]
     answers = yield from _cancel(listed, sandbox_mode=True)
     stopped = []
     not_stopped = {}
     for name, response in responses.items():
-        reason = _reason(response, campaigns.get(name), answers.get(name))
+        is_ahead = name in confirmed and campaigns[name].send_time_is_ahead(clock.latest())
+        reason = "" if is_ahead else _reason(response, campaigns.get(name), answers.get(name))
         if reason:
             not_stopped[name] = reason
         elif not isinstance(response, MailError):
