@@ -117,7 +117,7 @@ def import_contacts(
     :param client: the client that all threads share.
     :param source: lists of rows; each list becomes one request, so it should hold ``plan.chunk_size`` rows. An
         attribute ``lines`` of a list has the line in the file of each row, which rejected rows report; for rows that
-        were selected from a source, give :class:`SelectedRows`.
+        were selected from a source, give ``SelectedRows``.
     :param plan: what to import, and how.
     :param on_reject: called in the calling thread for each rejected row.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
