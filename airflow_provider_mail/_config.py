@@ -90,6 +90,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default": str(10 * 2**30),
         "example": None,
     },
+    "audience_key": {
+        "description": "The secret by which the state of audiences (``changes_only``) is hidden, the same on all "
+        "workers. Empty: Airflow's ``[core] fernet_key``. With another one, the next run of each audience sends "
+        "everybody.",
+        "type": "string",
+        "default": "",
+        "sensitive": True,
+        "example": None,
+    },
     "imports_conn_id": {
         "description": "The connection of the database in which every import of contacts stores its counts. Empty: "
         "none are stored.",
@@ -121,6 +130,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "page_events_table": _table("events", "mail_events"),
     "page_dead_letters_table": _table("events that could not be read", "mail_dead_letters"),
     "page_event_differences_table": _table("differences between events and statistics", "mail_event_differences"),
+    "page_audience_table": _table("runs of audiences: the ``log_table`` of imports", "mail_audience_runs"),
     "page_rejects_table": {
         **_table("rows that imports rejected", ""),
         "description": "The table of rows that imports rejected: their ``rejects_table``. Empty: none is shown.",

@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import logging
 import mimetypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from typing import Annotated, Any, TypeAlias
 
@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin import access, campaign, campaigns, imports, lists, overview, render, views
+from airflow_provider_mail.plugin import access, audiences, campaign, campaigns, imports, lists, overview, render, views
 from airflow_provider_mail.plugin.grid import Grid
 from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
@@ -117,6 +117,12 @@ def tables(*grids: Grid | None) -> dict[str, Grid]:
     return {grid.name.replace("-", "_"): grid for grid in grids if grid}
 
 
+def links_to_imports(import_ids: Iterable[str], request: Request) -> Mapping[access.Task, str]:
+    """Return the addresses of the task instances of imports."""
+    tasks = {task for name in import_ids if (task := access.task_named(name))}
+    return access.links_to(tasks, request.state.mail_user)
+
+
 @route("/", "overview.html")
 def show_overview(request: Request) -> Mapping[str, Any]:
     """Show what is going on, what needs somebody, the last thirty days, and how lists grow."""
@@ -128,7 +134,7 @@ def show_overview(request: Request) -> Mapping[str, Any]:
     return {
         "reader": reader,
         "has_tables": any(
-            map(reader.has, ("campaign_stats", "campaigns", "contacts", "transactional_stats", "imports"))
+            map(reader.has, ("campaign_stats", "campaigns", "contacts", "transactional_stats", "imports", "audience"))
         ),
         "waits": waits,
         "current_count": current_count,
@@ -248,8 +254,7 @@ def show_imports(request: Request) -> Mapping[str, Any]:
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
     found = imports.get(reader, rejects)
-    tasks = {task for item in found if (task := access.task_named(item.import_id))}
-    links = access.links_to(tasks, request.state.mail_user)
+    links = links_to_imports((item.import_id for item in found), request)
     grids = imports.imports_table(found, links), imports.reasons_table(found)
     return {
         "reader": reader,
@@ -258,6 +263,16 @@ def show_imports(request: Request) -> Mapping[str, Any]:
         "whole_row": imports.WHOLE_ROW,
         "tables": tables(*grids),
     }
+
+
+@route("/audiences", "audiences.html")
+def show_audiences(request: Request) -> Mapping[str, Any]:
+    """Show how large audiences are, and what their runs changed."""
+    reader = Reader.of_page(PageSettings.from_airflow())
+    found = audiences.runs(reader)
+    links = links_to_imports((str(row["import_id"]) for row in found), request)
+    grids = audiences.audiences_table(audiences.latest(reader)), audiences.runs_table(found, links)
+    return {"reader": reader, "tables": tables(*grids)}
 
 
 @route("/events", "events.html")

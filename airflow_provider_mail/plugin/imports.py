@@ -157,7 +157,7 @@ def imports_table(found: Sequence[Import], links: Mapping[Task, str]) -> Grid:
     ]  # fmt: skip
     rows = [
         (
-            _named(item, links),
+            name_of(item.import_id, links),
             Cell(item.state, state=item.state, note="sandbox" if item.sandbox else ""),
             item.read, item.accepted,
             Cell(item.rejected, href=f"#reasons-{number}" if item.reasons else ""),
@@ -178,6 +178,10 @@ def reasons_table(found: Sequence[Import]) -> Grid:
     return Grid("reasons", "Why rows were rejected", columns, rows)
 
 
-def _named(item: Import, links: Mapping[Task, str]) -> Cell:
-    task = task_named(item.import_id)
-    return Cell(item.import_id, href=links.get(task, "") if task else "", is_outside=True)
+def name_of(import_id: str, links: Mapping[Task, str]) -> Cell:
+    """Return the name of an import, which leads to its task instance.
+
+    :param links: the addresses of task instances.
+    """
+    task = task_named(import_id)
+    return Cell(import_id, href=links.get(task, "") if task else "", is_outside=True)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin import campaigns, imports, lists, views
+from airflow_provider_mail.plugin import audiences, campaigns, imports, lists, views
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
@@ -131,6 +131,7 @@ def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
         *_failed_campaigns(reader, now),
         *_late_waits(waits),
         *_imports(reader, now),
+        *_audiences(reader, now),
         *_events(reader, now),
         *_loads(reader),
     ]
@@ -171,6 +172,14 @@ def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         text = f"{_of(recent.rows, 'row')} rejected in seven days, by {_of(recent.with_rejects, 'import')}"
         found.append(Finding("old", "rejected", text, "imports"))
     return found
+
+
+def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
+    count, since = audiences.stopped(reader, now - RECENT)
+    if not count:
+        return []
+    text = f"A brake stopped {_of(count, 'run')} of audiences in seven days"
+    return [Finding("failed", "stopped", text, "audiences#runs", since)]
 
 
 def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:

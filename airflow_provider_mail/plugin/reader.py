@@ -20,6 +20,7 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
+from airflow_provider_mail.warehouse.tables.audiences import AUDIENCE_RUNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
@@ -45,6 +46,7 @@ TABLES: Mapping[str, Table] = {
     "event_differences": EVENT_DIFFERENCES,
     "imports": IMPORTS,
     "rejects": REJECTS,
+    "audience": AUDIENCE_RUNS,
     "loads": LOADS,
 }
 

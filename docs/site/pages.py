@@ -96,7 +96,13 @@ def searchable(text: str) -> str:
 
     :param text: the page in Markdown.
     """
-    return _SEARCH.sub(lambda comment: f'---\nmyst:\n  html_meta:\n    keywords: "{comment[1]}"\n---\n', text)
+
+    def keywords(comment: re.Match[str]) -> str:
+        # Sphinx indexes what is between two commas as one word, and splits a query into single words.
+        words = ", ".join(dict.fromkeys(re.findall(r"\w+", comment[1])))
+        return f'---\nmyst:\n  html_meta:\n    keywords: "{words}"\n---\n'
+
+    return _SEARCH.sub(keywords, text)
 
 
 def labelled(text: str, labels: list[tuple[str, str]]) -> str:

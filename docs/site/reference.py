@@ -25,6 +25,7 @@ SECTIONS = {
     "Hook": "hooks.",
     "Notifications and mail": ("notifications.", "utils."),
     "Assets, lineage, links and retries": ("assets", "lineage", "links", "retry_policy"),
+    "Safe sending": ("stages", "send_window", "hold"),
     "Client and requests": "api",
     "Source for dlt": "dlt_source",
     "Emulator": EMULATOR,

@@ -1,7 +1,7 @@
 // How the search ranks pages: first what answers a question, last what only lists or records other pages.
 var Scorer = {
   score: ([page, , , , score]) =>
-    score + (page.startsWith("how-to/") ? 10 : /^(changelog|index|overview|how-to|guides|concepts|project)$/.test(page) ? -10 : 0),
+    score + (/^(how-to\/|(stop|stages|rate)$)/.test(page) ? 10 : /^(changelog|index|overview|how-to|guides|concepts|project)$/.test(page) ? -10 : 0),
   // The rest as Sphinx has it.
   objNameMatch: 11,
   objPartialMatch: 6,

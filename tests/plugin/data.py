@@ -10,6 +10,7 @@ from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables.audiences import AUDIENCE_CHANGES, AUDIENCE_RUNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, Difference, difference_row
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
@@ -180,7 +181,35 @@ def fill_imports(warehouse: Warehouse) -> None:
     warehouse.load(IMPORTS, [row(IMPORTS, **values, **of_one) for of_one in (failed, whole)], "mail_imports")
 
 
+def fill_audiences(warehouse: Warehouse) -> None:
+    """Two runs of one audience, a third one that a brake stopped, and the only run of another audience."""
+    counts = {"rows_read": 0, "requests": 1, "rejected": 4, "seconds": 1.5, "changed": 3, "suppressed": 5}
+    few = {"everybody": False, "state": "success", "reason": None, "repel_list_name": "newsletter left <b>"}
+    of_runs = [
+        {"size": 1200, "joined": 1200, "left_count": 0, "everybody": True, "reason": "there is <i>no</i> state yet"},
+        {"size": 1190, "joined": 10, "left_count": 20},
+        {"size": 0, "joined": 0, "left_count": 900, "state": "stopped", "reason": "max_removed_fraction: 900 leave"},
+    ]
+    rows = [
+        row(
+            AUDIENCE_RUNS, import_id=f"crm/people/manual__{n}", audience="crm/people", finished_at=FIRST + n * DAY,
+            send_list_name="newsletter 1", **counts | few | of_run,
+        )
+        for n, of_run in enumerate(of_runs)
+    ]  # fmt: skip
+    single = counts | few | of_runs[1] | {"size": 7, "send_list_name": "shop", "repel_list_name": None}
+    single |= {"import_id": "shop/load/<u>1</u>", "audience": "shop/load", "finished_at": FIRST - DAY}
+    warehouse.load(AUDIENCE_RUNS, [*rows, row(AUDIENCE_RUNS, **single)], "mail_audience_runs")
+    changes = [("crm/people/manual__1", "planted digest", "left", FIRST)]
+    warehouse.load(AUDIENCE_CHANGES, changes, "mail_audience_runs_changes")
+
+
 def fill(warehouse: Warehouse) -> None:
     """All tables."""
-    for part in (fill_campaigns, fill_transactional, fill_contacts, fill_events, fill_rejects, fill_imports):
-        part(warehouse)
+    fill_campaigns(warehouse)
+    fill_transactional(warehouse)
+    fill_contacts(warehouse)
+    fill_events(warehouse)
+    fill_rejects(warehouse)
+    fill_imports(warehouse)
+    fill_audiences(warehouse)

@@ -1,4 +1,4 @@
-"""The pages of lists, transactional mail, loads, imports, events and waits."""
+"""The pages of lists, transactional mail, loads, imports, audiences, events and waits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
+from airflow_provider_mail.hold import release_hold, set_hold
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -26,7 +27,7 @@ from tests.webhook.pushes import push, receive
 
 pytestmark = pytest.mark.not_unit
 
-PAGES = ("", "campaigns", "lists", "overlaps", "transactional", "loads", "imports", "events", "waits")
+PAGES = ("", "campaigns", "lists", "overlaps", "transactional", "loads", "imports", "audiences", "events", "waits")
 CAMPAIGN = "campaign?account=mail_default&name=week-6"
 
 
@@ -49,6 +50,7 @@ def test_without_tables_they_lead_to_what_makes_them(visitor: Visitor, empty: Wa
         "transactional": ["statistics"],
         "loads": ["statistics"],
         "imports": ["warehouse"],
+        "audiences": ["audiences"],
         "events": ["events", "events"],
         "waits": ["waiting"],
     }
@@ -171,6 +173,42 @@ def test_imports_with_and_without_their_counts(visitor: Visitor, filled: Warehou
     assert "There is no table of imports yet: mail_imports" in text_of(visitor, "imports")
 
 
+def test_audiences_and_what_their_runs_changed(
+    visitor: Visitor, filled: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size is that of the last successful run; a run leads to its task instance, if one may read the DAG."""
+    with DAG("crm", schedule=None) as dag:
+        EmptyOperator(task_id="people")
+    run_id = run_dag(dag).run_id
+    id_of_run = f"import_id = 'crm/people/{run_id}'"
+    filled.execute(f"UPDATE mail_audience_runs SET {id_of_run} WHERE import_id = 'crm/people/manual__1'")
+    dash = "\N{EN DASH}"
+    assert_shows(
+        visitor,
+        "audiences",
+        "crm/people 1,190 2026-03-02 08:00 newsletter 1 newsletter left <b> mail_default",
+        "shop/load 7 2026-02-28 08:00 shop mail_default",
+        "crm/people/manual__2 Reason: max_removed_fraction: 900 leave "
+        f"stopped {dash} 0 3 900 5 4 2026-03-03 08:00 crm/people/{run_id} success 1,190 10 3 20 5 4 2026-03-02 08:00",
+        "Reason: there is <i>no</i> state yet success everybody 1,200 1,200 3 0 5 4 2026-03-01 08:00 shop/load/<u>1",
+        "The latest 4 runs",
+    )
+    (link,) = (link for link in Page(visitor.get("audiences")).links() if "/dags/" in link)
+    assert link == f"/team/airflow/dags/crm/runs/{quote(run_id, safe='')}/tasks/people"
+    may_read_only(monkeypatch, "another")
+    assert "/dags/" not in visitor.get("audiences")
+    assert visitor.get("audiences?csv=audience-runs").splitlines()[1] == (
+        "crm/people/manual__2,max_removed_fraction: 900 leave,stopped,,0,3,900,5,4,2026-03-03T08:00:00+00:00"
+    )
+
+    filled.execute("DELETE FROM mail_audience_runs WHERE state = 'success'")
+    assert "Last success" not in text_of(visitor, "audiences")
+    filled.execute("DELETE FROM mail_audience_runs")
+    assert_shows(visitor, "audiences", "No run of an audience was logged yet.")
+    monkeypatch.setenv("AIRFLOW__MAIL__PAGE_AUDIENCE_TABLE", "newsletter_runs")
+    assert_shows(visitor, "audiences", "There is no table of audiences yet: newsletter_runs")
+
+
 def test_events_and_their_differences(visitor: Visitor, filled: Warehouse) -> None:
     differences = (
         "1 of 2 comparisons differ.",
@@ -279,3 +317,14 @@ def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehou
     for path in PAGES:
         assert "There is no table" in visitor.get(path) or path in ("", "waits")
     visitor.get(CAMPAIGN, status=404)
+
+
+def test_every_page_says_that_mail_is_held_and_by_whom(
+    visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    set_hold(set_by="ada on laptop", reason="wrong price")
+    for path in (*PAGES, CAMPAIGN):
+        assert_shows(visitor, path, "All mass mail is held, set by ada on laptop at 2", "wrong price", "release")
+    release_hold()
+    assert "held" not in text_of(visitor, "")

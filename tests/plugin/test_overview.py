@@ -35,9 +35,11 @@ def now() -> Iterator[None]:
 def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stale, failed, late or incomplete, with links; nothing of it once it is long ago."""
     filled.execute("UPDATE mail_event_differences SET stats_date = '2026-03-11'")
+    filled.execute("DELETE FROM mail_event_differences WHERE tolerated = 1")
     filled.execute("UPDATE mail_dead_letters SET received_at = '2026-03-10 09:00:00'")
     filled.execute("UPDATE mail_campaigns SET observed_at = '2026-03-12 08:00:00'")
     filled.load(IMPORTS, [_import(n, state) for n, state in enumerate(("failed", "success"))], "mail_imports")
+    filled.execute("UPDATE mail_audience_runs SET finished_at = '2026-03-11 07:00:00' WHERE state = 'stopped'")
     late = Wait("d/waits/r", "", "campaign is sent", "spring", NOW - DAY, NOW - DAY / 24)
     monkeypatch.setattr(access, "waits", lambda user: [late, late])
     text = Page(visitor.get("")).text
@@ -46,6 +48,7 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
         "late 2 tasks wait past the time since 2026-03-12 11:00",
         "failed 1 import failed in seven days",
         "rejected 14 rows rejected in seven days, by 2 imports",
+        "stopped A brake stopped 1 run of audiences in seven days since 2026-03-11 07:00",
         "unread 1 event of seven days could not be read since 2026-03-10 09:00",
         "differs 1 count of events beyond the tolerance in seven days",
         "stale mail_campaign_stats of mail_shop is stale, 9 days behind since 2026-03-04 08:00",
@@ -54,7 +57,8 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     assert [line for line in expected if line not in text] == []
     assert "2 tasks wait for the service" in text
     links = Page(visitor.get("")).links()
-    for link in ("campaigns?state=failed&from=2026-02-10", "waits", "imports", "events#letters", "events#differences"):
+    failed = "campaigns?state=failed&from=2026-02-10"
+    for link in (failed, "waits", "imports", "audiences#runs", "events#letters", "events#differences"):
         assert link in links
         assert visitor.get(link.partition("#")[0])
     assert "1 campaign" in Page(visitor.get("campaigns?state=failed&from=2026-02-10")).text
@@ -62,7 +66,9 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     monkeypatch.setattr(access, "waits", lambda user: [])
     with time_machine.travel(NOW + 60 * DAY, tick=False):
         text = Page(Visitor(visitor.client).get("")).text
-    assert [word for word in ("failed", "late", "rejected", "unread", "differs") if f" {word} " in text] == []
+    assert [
+        word for word in ("failed", "late", "rejected", "stopped", "unread", "differs") if f" {word} " in text
+    ] == []
 
 
 def test_nothing_needs_attention(visitor: Visitor, empty: Warehouse) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ import time_machine
 
 from airflow_provider_mail.api._core.exchange import Exchange
 from airflow_provider_mail.api._core.interrupt import Interrupt
-from tests.support.defaults import set_default
 
 STUCK_SECONDS = 30
 """How long an event loop waits for a response before time passes in spite of it."""
@@ -86,7 +86,7 @@ class Clock:
             patch.setattr(time, "sleep", self.sleep)
             patch.setattr(time, "monotonic", self.monotonic)
             patch.setattr(Interrupt, "sleep", sleep)
-            set_default(patch, Exchange.__init__, "clock", self.monotonic)
+            patch.setattr(Exchange, "__init__", partialmethod(Exchange.__init__, clock=self.monotonic))
             patch.setattr(asyncio, "wrap_future", _wrap_future)
             asyncio.set_event_loop_policy(_Policy(self))
             try:

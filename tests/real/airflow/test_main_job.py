@@ -97,7 +97,8 @@ def test_the_main_job(
     assert airflow.wait_for_run("mail_campaign", run_id) == "success"
 
     # In the service.
-    assert emulator.contact_count(f"newsletter {run_id}") == CUSTOMERS - UNSENDABLE
+    (list_name,) = airflow.xcom("mail_campaign", run_id, "sync_contacts")["send_list_names"]
+    assert emulator.contact_count(list_name) == CUSTOMERS - UNSENDABLE
     (campaign,) = emulator.campaigns()
     assert campaign["mailName"] == f"mail_campaign/send_newsletter/{run_id}"
     assert emulator.journal.count("campaign/mail/sends") == 1
@@ -138,5 +139,6 @@ def test_the_main_job(
     assert airflow.task("mail_campaign", run_id, "send_newsletter")["try_number"] == 2
     assert airflow.xcom("mail_campaign", run_id, "send_newsletter")["adopted"] is True
     assert len(emulator.campaigns()) == emulator.journal.count("campaign/mail/sends") == 1
-    assert emulator.contact_count(f"newsletter {run_id}") == sent
+    (list_name,) = airflow.xcom("mail_campaign", run_id, "sync_contacts")["send_list_names"]
+    assert emulator.contact_count(list_name) == sent
     assert_nothing_planted(airflow, run_id)

@@ -57,7 +57,7 @@ def test_what_airflow_knows_of_the_hook_and_its_form() -> None:
         shown, schema = fields[name], fields[name]["schema"]
         assert (schema["title"], shown["description"]) == (field.label, field.description)
         # The older form knows no numbers with a fraction.
-        kind = "string" if field.kind == "number" and not FORM_FROM_METADATA else field.kind
+        kind = "string" if field.json_type == "number" and not FORM_FROM_METADATA else field.json_type
         assert schema["type"] == [kind, "null"], name
         assert (schema.get("format") == "password") == field.secret, name
         assert shown["value"] is None, "a default would be stored with every connection"

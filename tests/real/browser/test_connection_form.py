@@ -109,7 +109,7 @@ def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emul
         if AIRFLOW_VERSION >= (3, 3):  # before, Airflow hides only the standard password while it is typed
             expect(field(dialog, name)).to_have_attribute("type", "password")
     open_section(dialog, "Network and limits")
-    dialog.get_by_role("spinbutton").last.fill("4")
+    dialog.get_by_role("spinbutton").nth(-3).fill("4")  # before the two limits of a day
     picture(dialog, "connection-form-network")
     save(dialog)
 

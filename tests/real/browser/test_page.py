@@ -35,6 +35,7 @@ PAGES = (
     "transactional",
     "loads",
     "imports",
+    "audiences",
     "events",
     "waits",
 )
@@ -84,7 +85,7 @@ def test_a_campaign_is_found(visit: Open) -> None:
     page.get_by_role("img", name="Opens in percent").wait_for()
     page.get_by_text("The numbers").click()
     page.get_by_role("row", name="5 36.0 % 32.5 %").wait_for()
-    for name in ("Overview", "Lists", "Transactional", "Loads", "Imports", "Events", "Waits"):
+    for name in ("Overview", "Lists", "Transactional", "Loads", "Imports", "Audiences", "Events", "Waits"):
         page.get_by_label("Pages").get_by_role("link", name=name).click()
         page.locator("h1").wait_for()
         assert page.locator("header a[aria-current]").inner_text() == name

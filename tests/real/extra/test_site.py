@@ -142,8 +142,17 @@ QUESTIONS = {
     "GDPR": "personal-data",
     "erase a person": "personal-data",
     "retention": "personal-data",
+    "right to be forgotten": "personal-data",
+    "new customers since yesterday": "only-changed",
+    "exclude unsubscribed": "leave-people-out",
+    "remind non-openers": "branch-on-opens",
+    "stop a campaign": "stop",
+    "emergency": "stop",
+    "test send": "stages",
+    "rate limit": "rate",
+    "many workers": "rate",
 }
-"""What people type, and the page of ``docs/how-to`` that answers."""
+"""What people type, and the page that answers, without its folder."""
 
 
 def test_search_answers_questions(page: Page, address: str) -> None:
@@ -153,7 +162,7 @@ def test_search_answers_questions(page: Page, address: str) -> None:
         page.goto(f"{address}/search.html?q={quote(question)}")
         page.locator("#search-results .search-summary", has_text=re.compile("found|did not match")).wait_for()
         first = [link.get_attribute("href") or "" for link in page.locator("#search-results li a").all()[:3]]
-        if not any(f"how-to/{answer}.html" in link for link in first):
+        if not any(re.search(rf"(^|/){answer}\.html", link) for link in first):
             missed[question] = first
     assert missed == {}
 

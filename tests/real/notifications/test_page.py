@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from airflow_provider_mail.notifications._context import Kind, NotificationContext
+from airflow_provider_mail.notifications._context import NotificationContext, Reason
 from airflow_provider_mail.notifications._html import render_html, render_subject
 from tests.support import env
 from tests.support.browser import TIMEOUT_MS, browser, chromium  # noqa: F401 - fixtures
@@ -19,7 +19,7 @@ RUNS = "https://airflow.example.com/dags/shop_orders_to_warehouse/runs"
 RUN = "scheduled__2026-01-31T06:00:00+00:00"
 
 
-def about(kind: Kind, **arguments: Any) -> NotificationContext:
+def about(reason: Reason, **arguments: Any) -> NotificationContext:
     """One about which everything is known."""
     known = {
         "dag_id": "shop_orders_to_warehouse",
@@ -33,19 +33,19 @@ def about(kind: Kind, **arguments: Any) -> NotificationContext:
         "log_url": f"{RUNS}/{RUN}/tasks/load.orders_of_the_day?try_number=3",
         "run_url": f"{RUNS}/{RUN}",
     }
-    return NotificationContext(kind=kind, **known | arguments)
+    return NotificationContext(reason=reason, **known | arguments)
 
 
-EVERY_KIND = [
-    *(about(kind) for kind in Kind if kind not in (Kind.DECISION, Kind.DEADLINE)),
-    about(Kind.DEADLINE, error="", deadline=datetime(2026, 1, 31, 8, tzinfo=UTC)),
+EVERY_REASON = [
+    *(about(reason) for reason in Reason if reason not in (Reason.DECISION, Reason.DEADLINE)),
+    about(Reason.DEADLINE, error="", deadline=datetime(2026, 1, 31, 8, tzinfo=UTC)),
     about(
-        Kind.DECISION,
+        Reason.DECISION,
         error="",
         question=("Send to 10,000 people?", "Preflight: 12 checks, no finding.\nLast week: 9,870 people."),
         decision_url=f"{RUNS}/{RUN}/tasks/approve/required_actions?map_index=-1",
     ),
-    about(Kind.FAILED, dag_id="d" * 250, task_id="t" * 250, map_index=12, error="x" * 600),
+    about(Reason.FAILED, dag_id="d" * 250, task_id="t" * 250, map_index=12, error="x" * 600),
 ]
 
 
@@ -58,7 +58,7 @@ def phone(browser: Browser) -> Page:  # noqa: F811
 
 
 def test_it_fits_a_phone(phone: Page) -> None:
-    for reported in EVERY_KIND:
+    for reported in EVERY_REASON:
         phone.set_content(render_html(reported, instance="Production"))
         assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         assert phone.title() == render_subject(reported)
@@ -72,5 +72,5 @@ def test_it_fits_a_phone(phone: Page) -> None:
 
 @pytest.mark.skipif("SCREENSHOTS" not in os.environ, reason="writes the picture of the documentation")
 def test_picture(phone: Page) -> None:
-    phone.set_content(render_html(about(Kind.FAILED), instance="Production"))
+    phone.set_content(render_html(about(Reason.FAILED), instance="Production"))
     phone.locator("body").screenshot(path=env.ROOT / "docs" / "images" / "notification.png")

@@ -23,6 +23,7 @@ from airflow_provider_mail.operators.contacts import (
 from airflow_provider_mail.operators.events import MailEventsReconcileOperator
 from airflow_provider_mail.operators.lists import MailCreateListOperator, MailDeleteListOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.operators.seed_test import MailSendTestOperator
 from airflow_provider_mail.operators.senders import (
     MailAddSenderOperator,
     MailDeleteSenderOperator,
@@ -33,6 +34,7 @@ from airflow_provider_mail.operators.transactional import MailSendBatchOperator,
 from airflow_provider_mail.operators.webhooks import MailSaveWebhookOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.events import MailInboxSensor
+from airflow_provider_mail.sensors.gate import MailStatsGateOperator
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
@@ -109,6 +111,8 @@ with DAG(
     MailSendBatchOperator(task_id="bad_address", mail_conn_id="mail_good", messages=bad_letters, **HELLO)
     MailImportContactsOperator(task_id="crash", mail_conn_id="mail_good", contacts=crashing_rows, chunk_size=1)
     MailCreateCampaignOperator(task_id="campaign", mail_conn_id="mail_code_400", send_list_names=["a"], **HELLO)
+    MailSendTestOperator(task_id="seed_test", mail_conn_id="mail_code_400", seed_list_names=["a"], **HELLO)
+    MailStatsGateOperator(task_id="gate", mail_conn_id="mail_code_400", mail_name="spring", max_hard_bounce=0.1)
     for shape in ("refused_later", "broken_later"):
         MailCampaignSensor(
             task_id=f"wait_{shape}", mail_conn_id=f"mail_{shape}", mail_name=f"spring {shape}", deferrable=True,
