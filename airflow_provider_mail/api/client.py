@@ -161,7 +161,7 @@ class MailClient(_Client[httpx.Client]):
     def _fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
             interrupted_by.check()
-        transmission = Transmission(call.operation, self._exchange.max_seconds, fresh=not call.reads)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect)
         try:
             with (
                 redact_http_logs(),
@@ -269,7 +269,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         return response
 
     async def _fetch(self, call: Call) -> HttpResponse:
-        transmission = Transmission(call.operation, self._exchange.max_seconds, fresh=not call.reads)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect)
         try:
             with redact_http_logs(), transmission:
                 async with self._http.stream(
