@@ -147,7 +147,9 @@ def service_environment(address: Address) -> dict[str, str]:
     extra = {"ca_bundle": str(address.ca_bundle)} if address.ca_bundle else {}
     bundle = str(address.ca_bundle or "")
     return {
-        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "password": "benchmark", "extra": extra, **fields}),
+        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(
+            {"conn_type": "mail", "password": "benchmark", "extra": extra, **fields}
+        ),
         "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **fields}),
         "BENCHMARK_SERVICE": address.url,
         "BENCHMARK_CA_BUNDLE": bundle,

@@ -39,6 +39,10 @@ T = TypeVar("T")
 Http = TypeVar("Http", bound=httpx.Client | httpx.AsyncClient)
 Item = TypeVar("Item")
 
+_READ = httpx.ByteStream(b"")
+"""Takes the place of a response's stream once it is read: the two refer to each other, so that the body of the request
+would stay in memory until the garbage collector finds them."""
+
 
 class _Client(Generic[Http]):
     """What both clients share.
@@ -178,6 +182,7 @@ class MailClient(_Client[httpx.Client]):
                 body = BodyReader(call.operation, self.config.max_answer_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
                     body.feed(chunk)
+                response.stream = _READ
                 return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
@@ -285,6 +290,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                     )
                     async for chunk in response.aiter_raw():
                         body.feed(chunk)
+                    response.stream = _READ
                     return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None

@@ -72,8 +72,9 @@ def http_hook() -> Run:
 def ours() -> Run:
     """Run the operator as a task does: with its defaults, and a task state store for its checkpoint."""
     from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+    from airflow_provider_mail.warehouse.dialects import dialect_of
 
-    imported("contacts_db", *LAZILY_IMPORTED)
+    dialect_of(imported("contacts_db", *LAZILY_IMPORTED))
     store = TaskStateStore(Path(os.environ["AIRFLOW_HOME"], f"state-{os.getpid()}.db"))
 
     def run() -> int:

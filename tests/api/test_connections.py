@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Callable
@@ -340,3 +341,18 @@ def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
             await client.send(api.GetLists())
 
     asyncio.run(cancel_and_continue())
+
+
+@pytest.mark.parametrize("connect", KINDS, indirect=True)
+def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], emulator: Emulator) -> None:
+    """Not even until the garbage collector runs: the body of an import has 350 kB."""
+    client = connect(emulator.base_url)
+    client.send(READ)
+    gc.collect()
+    gc.disable()
+    try:
+        for request in (READ, UPSERTS[0]):
+            client.send(request)
+        assert [kept for kept in gc.get_objects() if isinstance(kept, httpx.Request | httpx.Response)] == []
+    finally:
+        gc.enable()
