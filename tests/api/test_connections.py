@@ -353,6 +353,6 @@ def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], em
     try:
         for request in (READ, UPSERTS[0]):
             client.send(request)
-        assert [kept for kept in gc.get_objects() if isinstance(kept, httpx.Request | httpx.Response)] == []
+        assert [kept for kept in gc.get_objects() if type(kept) in (httpx.Request, httpx.Response)] == []
     finally:
         gc.enable()
