@@ -90,6 +90,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default": str(10 * 2**30),
         "example": None,
     },
+    "audience_key": {
+        "description": "The secret by which the state of audiences (``changes_only``) is hidden, the same on all "
+        "workers. Empty: Airflow's ``[core] fernet_key``. With another one, the next run of each audience sends "
+        "everybody.",
+        "type": "string",
+        "default": "",
+        "sensitive": True,
+        "example": None,
+    },
     "imports_conn_id": {
         "description": "The connection of the database in which every import of contacts stores its counts. Empty: "
         "none are stored.",

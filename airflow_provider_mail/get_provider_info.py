@@ -58,6 +58,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_mail.operators.events",
                     "airflow_provider_mail.operators.lists",
                     "airflow_provider_mail.operators.preflight",
+                    "airflow_provider_mail.operators.seed_test",
                     "airflow_provider_mail.operators.senders",
                     "airflow_provider_mail.operators.templates",
                     "airflow_provider_mail.operators.transactional",
@@ -71,6 +72,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_mail.sensors.campaigns",
                     "airflow_provider_mail.sensors.events",
+                    "airflow_provider_mail.sensors.gate",
                     "airflow_provider_mail.sensors.senders",
                     "airflow_provider_mail.sensors.stats",
                 ],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables.audiences import AUDIENCE_CHANGES, AUDIENCE_RUNS, AUDIENCES, MEMBERS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, LIST_READINGS
 from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
@@ -34,6 +35,10 @@ TABLES: Mapping[str, Table] = {
     "mail_dead_letters": DEAD_LETTERS,
     "mail_event_differences": EVENT_DIFFERENCES,
     "mail_imports": IMPORTS,
+    "mail_audiences": AUDIENCES,
+    "mail_audiences_members": MEMBERS,
+    "mail_audience_runs": AUDIENCE_RUNS,
+    "mail_audience_runs_changes": AUDIENCE_CHANGES,
     "mail_loads": LOADS,
     "rejects": REJECTS,
 }

@@ -23,14 +23,13 @@ with DAG(
     tags=["mail", "example"],
 ) as dag:
     # [START howto_sql_to_mail_contacts]
-    # A list of its own for each run: an import only adds contacts, so a lasting list keeps those who left the query.
-    audience = "newsletter {{ run_id }}"
     sync_contacts = SqlToMailContactsOperator(
         task_id="sync_contacts",
         sql_conn_id="crm",
         sql="SELECT email, full_name, phone FROM customers WHERE subscribed = 1",
         columns={"email": "email", "full_name": "name", "phone": "phoneNumber"},
-        list_name=audience,
+        list_name="newsletter",
+        audience="exact",
         list_description="Customers who subscribed to the newsletter",
         rejects_table="newsletter_rejects",
         max_reject_fraction=0.01,
@@ -44,7 +43,7 @@ with DAG(
         sender_name="Example News",
         subject="News of {{ dag_run.run_after.strftime('%B') }}",
         content="<p>Hello {% raw %}{{name}}{% endraw %}, this is new: ...</p>",
-        send_list_names=[audience],
+        audience=sync_contacts.output,
     )
     # [END howto_create_campaign]
 

@@ -22,7 +22,6 @@ with DAG(
     tags=["mail", "example"],
 ) as dag:
     # [START howto_mapped_import]
-    # A list of its own for each run, for the campaign to send to: an import only adds contacts and removes none.
     ranges = task(key_ranges)(
         sql_conn_id="crm",
         sql="SELECT id, email, full_name FROM customers WHERE subscribed = 1",
@@ -34,7 +33,8 @@ with DAG(
         task_id="import_contacts",
         sql_conn_id="crm",
         columns={"email": "email", "full_name": "name"},
-        list_name="newsletter {{ run_id }}",
+        list_name="newsletter",
+        audience="exact",
         max_in_flight=4,
         max_reject_fraction=0.01,
         pool="mail",

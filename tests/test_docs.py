@@ -41,6 +41,7 @@ BLOCKS = [
 def test_examples_are_what_the_example_dags_say(page: Path) -> None:
     text = page.read_text()
     assert text == embed.embedded(text), "run: python docs/embed.py"
+    assert re.findall(r"^<!-- (?:example|file|sql): .* -->\n(?!```)", text, re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -47,6 +47,8 @@ class RejectSpool:
         self._first_rows: list[int] = []
         self._place = "row"
         self.count = 0
+        self.columns: Sequence[str] = ()
+        """The names of the values of a row, where it has as many."""
 
     def add(self, reject: Reject) -> None:
         """Add a rejected row."""
@@ -58,7 +60,7 @@ class RejectSpool:
         self.count += 1
         # Rejects do not come in the order of the rows: those of the service come later than those of the checks.
         self._place = "row" if reject.line is None else "line"
-        self._first_rows = sorted({*self._first_rows, reject.line or reject.row_number})[:FIRST_ROWS]
+        self._first_rows = sorted({*self._first_rows, reject.place})[:FIRST_ROWS]
 
     def __iter__(self) -> Iterator[Reject]:
         from airflow_provider_mail.api.flows.validate_rows import Reject
@@ -90,12 +92,12 @@ class RejectSpool:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _private(target.path) if target.protocol in ("", "file", "local") else target.open("wb") as file:
             for reject in self:
+                names = self.columns if len(self.columns) == len(reject.row) else ()
                 record = {
-                    "row_number": reject.row_number,
-                    **({} if reject.line is None else {"line": reject.line}),
+                    "row_number": reject.place,
                     "field": reject.field,
                     "reason": reject.reason,
-                    "row": list(reject.row),
+                    "row": dict(zip(names, reject.row, strict=True)) if names else list(reject.row),
                 }
                 # A lone surrogate may be the reason for the rejection.
                 file.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))

@@ -15,6 +15,8 @@ from functools import cache
 from math import inf
 from typing import Any
 
+from airflow_provider_mail.send_window import SendWindow
+
 SEEN_ARGUMENTS = {
     **dict.fromkeys(("content", "template_content"), "html"),
     **dict.fromkeys(("subject", "template_subject", "sender_name"), "text"),
@@ -128,6 +130,29 @@ def list_names(argument: str, value: Any) -> list[str] | None:
         other_type = next(type(name).__name__ for name in names if not isinstance(name, str))
         raise MailValidationError(f"{argument}: every name must be text, but one is {other_type}")
     return names
+
+
+def audience_lists(value: Any) -> dict[str, list[str]]:
+    """Return the lists of an audience, for the fields of a campaign.
+
+    :param value: the result of an import, or the results of a mapped one.
+    :raises MailValidationError: when it is not, or the import was a dry run.
+    """
+    from airflow_provider_mail.api.errors import MailValidationError
+
+    results = [value] if isinstance(value, Mapping) else list(value)
+    lists: dict[str, list[str]] = {"send_list_names": [], "repel_list_names": []}
+    for result in results:
+        if result.get("dry_run"):
+            raise MailValidationError("audience: the import was a dry run, which makes no list")
+        for argument, names in lists.items():
+            names += [name for name in list_names(argument, result.get(argument)) or [] if name not in names]
+    if not lists["send_list_names"]:
+        raise MailValidationError(
+            "audience: the import has no list; give it a list_name. It is the result of a task that imports contacts, "
+            "such as audience=task.output"
+        )
+    return lists
 
 
 def read_container(text: str) -> Any:
@@ -304,6 +329,19 @@ def _rows(name: str, value: Any) -> str | None:
     return rows_problem(name, value).removeprefix(f"{name}: ")
 
 
+def _send_window(name: str, value: Any) -> str | None:
+    return None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(end='17:00')"
+
+
+def _audience(name: str, value: Any) -> str | None:
+    results = [value] if isinstance(value, Mapping) else value
+    if isinstance(results, str | bytes) or not isinstance(results, Iterable):
+        return f"the result of a task that imports contacts is needed, such as {name}=task.output, not text"
+    if isinstance(results, Sequence) and not all(isinstance(result, Mapping) for result in results):
+        return f"the whole result of a task that imports contacts is needed, such as {name}=task.output"
+    return None
+
+
 def text(
     limit: str | None = None,
     *,
@@ -365,21 +403,24 @@ TEXT = text()
 TEXTS = Rule(_list_of_texts, read=read_container, text=True, text_inside=True)
 FRACTION = number(most=1)
 COUNT = number(1, whole=True)
+AUDIENCE = Rule(_audience, read=read_container, text_inside=True)
+"""The audience of a campaign."""
 
 # fmt: off
 ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys((
         "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "cancel_on_kill",
-        "count_first", "deferrable", "fail_if_invalid", "history", "ignore_draft", "ignore_if_missing", "only_save",
-        "replace", "resume", "sandbox_mode", "send_again", "snapshots", "track_click", "track_open", "trans_enable",
-        "wait_for_completion",
+        "changes_only", "count_first", "deferrable", "dry_run", "fail_if_invalid", "history", "ignore_draft",
+        "ignore_if_missing", "only_save", "replace", "resume", "sandbox_mode", "send_again", "snapshots",
+        "track_click", "track_open", "trans_enable", "wait_for_completion",
     ), FLAG),
     **dict.fromkeys((
         "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding", "events_table",
-        "history_table", "inbox_conn_id", "inbox_table", "list_description", "mail_conn_id", "market_name",
+        "history_table", "inbox_conn_id", "inbox_table", "list_description", "log_table", "mail_conn_id", "market_name",
         "name_column", "object_storage_conn_id", "project_code", "reference", "rejects_path", "rejects_table",
-        "selector", "snapshots_table", "sql", "sql_conn_id", "subscript_name", "table", "team_name", "time_zone",
-        "to_column",
+        "selector", "snapshots_table", "sql", "sql_conn_id", "state_conn_id", "state_path",
+        "state_table", "subscript_name", "suppress_conn_id", "suppress_sql", "suppress_table", "table", "team_name",
+        "time_zone", "to_column",
     ), TEXT),
     # Texts with the limits of a field of a request.
     **dict.fromkeys(("campaign", "category"), text("Label")),
@@ -400,7 +441,7 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("content", "delimiter", "name", "null_value", "template_content"), text(check=_text)),
     # Lists, dictionaries, rows and files.
     **dict.fromkeys(("column_names", "counters", "event_types", "ignore_differences"), TEXTS),
-    **dict.fromkeys(("repel_list_names", "send_list_names", "service_tags"),
+    **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),
                     Rule(_one_or_more, read=read_container, text=True, text_inside=True)),
     "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),
     "mail_status": Rule(_list_of_numbers, read=read_container),
@@ -414,14 +455,22 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("contacts", "messages"), Rule(_rows, text_inside=True)),
     **dict.fromkeys(("manifest", "path"), Rule(_path, read=_read_result, text=True, text_inside=True)),
     "attachment": Rule(_file, read=read_container, text=True, text_inside=True),
+    "send_window": Rule(_send_window),
     # Numbers and durations.
     **dict.fromkeys((
         "batch_size", "chunk_size", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_pushes",
-        "max_recipients", "rows_per_file",
+        "keep_lists", "limit", "max_recipients", "max_rows", "max_seeds", "rows_per_file",
     ), COUNT),
-    **dict.fromkeys(("max_reject_fraction", "max_removed_fraction", "tolerance_fraction"), FRACTION),
+    **dict.fromkeys((
+        "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
+        "max_unsubscribe", "tolerance_fraction",
+    ), FRACTION),
+    "confidence": number(0.5, 0.999_999),
+    "min_sent": number(whole=True),
     **dict.fromkeys(("keep_days", "max_growth"), number(above=True)),
     **dict.fromkeys(("lookback_days", "tolerance"), number(whole=True)),
+    "max_change_fraction": number(),
+    "full_every": duration(above=True),
     "edge_hours": number(most=24),
     "lock_timeout": number(1),
     "page_size": number(1, 1000, whole=True),
@@ -429,9 +478,10 @@ ARGUMENTS: dict[str, Rule] = {
     "sender_type": number(1, 2, whole=True),
     "stable_checks": number(2, whole=True, none_is_valid=True),
     "versions_per_request": number(1, 100, whole=True),
-    **dict.fromkeys(("max_age", "min_interval", "poll_error_timeout", "timeout"), duration()),
+    **dict.fromkeys(("max_age", "min_interval", "poll_error_timeout", "response_timeout", "timeout"), duration()),
     "poke_interval": duration(above=True),
     # Few values.
+    "audience": choice("add", "exact"),
     "compression": choice("gzip", "bz2", "xz", "zstd", "none"),
     "counted_on": choice("send", "event"),
     "editor_type": choice("CLASSIC", "DRAG"),
@@ -441,12 +491,15 @@ ARGUMENTS: dict[str, Rule] = {
     "layout": choice("days", "load"),
     "mode": choice("replace", "upsert"),
     "on_ambiguous": choice("fail", "resend", "skip"),
+    "on_breach": choice("fail", "skip", "ask"),
     "on_change": choice("retry", "fail", "accept"),
     "on_duplicate_recipient": choice("fail", "skip", "allow"),
     "on_empty": choice("error", "skip", "continue"),
     "on_incomplete": choice("cancel", "keep", "fail"),
+    "on_removed": choice("exclude", "ignore", "delete_contact"),
     "on_unfilled_tag": choice("fail", "warn"),
     "on_unstorable": choice("fail", "reject"),
+    "suppress": choice("events"),
     "trans_callback_url_extra_update_mode": choice("save", "replace"),
     "type": choice("MailList", "ABTest"),
     "update_mode": choice("create_and_update", "create_only", "update_only"),

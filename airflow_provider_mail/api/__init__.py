@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.create_campaign import create_campaign
     from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
+    from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.api.lists import AddList, ContactList, DeleteList, GetLists, find_list
@@ -103,6 +104,7 @@ _NAMES = {
     "flows.create_campaign": "create_campaign",
     "flows.import_contacts": "Progress import_contacts",
     "flows.statistics": "campaign_stats transactional_stats",
+    "flows.stop_campaigns": "StopResult stop_campaigns",
     "flows.upload_chunks": "ImportPlan",
     "flows.validate_rows": "Reject",
     "lists": "AddList ContactList DeleteList GetLists find_list",
@@ -181,6 +183,7 @@ __all__ = [
     "SendMail",
     "Sender",
     "SenderCallback",
+    "StopResult",
     "Template",
     "TransactionalStats",
     "UpdateMode",
@@ -197,6 +200,7 @@ __all__ = [
     "find_template",
     "import_contacts",
     "parse_push",
+    "stop_campaigns",
     "transactional_stats",
 ]
 

@@ -327,6 +327,11 @@ class CampaignStats(OpenResource):
     unsubscribe_count: WholeNumber = Field(description="Unsubscribes")
 
 
+def no_counts(record: type[MailStats | CampaignStats] = MailStats) -> dict[str, int]:
+    """Return the counts of a campaign that was not sent."""
+    return dict.fromkeys((name for name, field in record.model_fields.items() if field.description), 0)
+
+
 class CampaignStatsResponse(MailResponse):
     """The records of the window and the number of campaigns that match."""
 

@@ -8,12 +8,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
 from airflow_provider_mail.api._core import interrupt
-from airflow_provider_mail.api._core.exchange import Call, Exchange, FlowRunner, OnRequest, Steps, transport_error
+from airflow_provider_mail.api._core.exchange import (
+    Call,
+    Exchange,
+    FlowRunner,
+    OnRequest,
+    PauseAll,
+    Reserve,
+    Steps,
+    transport_error,
+)
 from airflow_provider_mail.api._core.log_redaction import redact_http_logs
 from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.pagination import Pager, next_page
@@ -27,6 +37,7 @@ from airflow_provider_mail.api._core.requests import (
     Pause,
 )
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
+from airflow_provider_mail.api._core.shared_rate import AsyncSharedRate, SharedRate
 from airflow_provider_mail.api._core.transport import async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
@@ -78,6 +89,7 @@ class _Client(Generic[Http]):
         process = os.getpid()
         if process not in self._https:
             self._exchange.after_fork()
+            self.__dict__.pop("_shared_rate", None)
             self._https.setdefault(process, self._create_http(self.config))
             for other in self._https.keys() - {process}:
                 # Do not close it: closing needs the client's locks.
@@ -89,7 +101,8 @@ class MailClient(_Client[httpx.Client]):
 
     :param config: the client's settings.
     :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
-        failed, and the seconds that it was delayed; must not raise or block. Default: nothing is called.
+        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the
+        request. Default: nothing is called.
     """
 
     def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
@@ -138,11 +151,19 @@ class MailClient(_Client[httpx.Client]):
                     runner.send(result)
             return runner.result
 
-    def _perform(self, step: Call | Pause | Concurrent | MailRequest[Any]) -> Any:
+    @cached_property
+    def _shared_rate(self) -> SharedRate:
+        return SharedRate(self.config)
+
+    def _perform(self, step: Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
             return self._fetch(step)
         if isinstance(step, Pause):
             return interrupt.sleep(step.seconds)
+        if isinstance(step, Reserve):
+            return self._shared_rate.reserve()
+        if isinstance(step, PauseAll):
+            return self._shared_rate.pause_all(step.seconds)
         if isinstance(step, Concurrent):
             return self._send_all(step.requests)
         return self.send(step)
@@ -191,6 +212,8 @@ class MailClient(_Client[httpx.Client]):
         raise failure
 
     def close(self) -> None:
+        if "_shared_rate" in self.__dict__:
+            self._shared_rate.close()
         if (http := self._https.get(os.getpid())) is not None:
             http.close()
 
@@ -206,7 +229,8 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
 
     :param config: the client's settings.
     :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
-        failed, and the seconds that it was delayed; must not raise or block. Default: nothing is called.
+        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the
+        request. Default: nothing is called.
     """
 
     def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
@@ -255,11 +279,19 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                     runner.send(result)
             return runner.result
 
-    async def _perform(self, step: Call | Pause | Concurrent | MailRequest[Any]) -> Any:
+    @cached_property
+    def _shared_rate(self) -> AsyncSharedRate:
+        return AsyncSharedRate(self.config)
+
+    async def _perform(self, step: Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any]) -> Any:
         if isinstance(step, Call):
             return await self._fetch(step)
         if isinstance(step, Pause):
             return await asyncio.sleep(step.seconds)
+        if isinstance(step, Reserve):
+            return await self._shared_rate.reserve()
+        if isinstance(step, PauseAll):
+            return await self._shared_rate.pause_all(step.seconds)
         if isinstance(step, Concurrent):
             slots = asyncio.Semaphore(self.config.max_in_flight)
             return await asyncio.gather(*(self._result(request, slots) for request in step.requests))
@@ -299,6 +331,8 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         raise failure
 
     async def close(self) -> None:
+        if "_shared_rate" in self.__dict__:
+            await self._shared_rate.close()
         if (http := self._https.get(os.getpid())) is not None:
             await http.aclose()
 

@@ -125,6 +125,10 @@ class ClientConfig(BaseModel):
     :param timeout: seconds for connecting and for each read and write. A whole request may take four times as long.
         Default: 30; at most 3,600.
     :param requests_per_second: maximum number of requests per second of this client. Default: ``None``, no limit.
+    :param rate_limit_url: URL of a Redis, ``redis://`` or ``rediss://``, in which all clients of the account share
+        ``requests_per_second``. Default: none, each client keeps it by itself.
+    :param rate_limit_when_away: what to do while Redis cannot be used: ``local`` keeps the rate in each client, which
+        together may exceed it; ``wait`` sends nothing. Default: ``local``.
     :param max_in_flight: maximum number of concurrent connections, and therefore of concurrent requests, from 1 to
         1,000. Default: 16.
     :param ca_bundle: file with certificates (PEM) that are trusted in addition to the default ones. Default: none.
@@ -144,6 +148,8 @@ class ClientConfig(BaseModel):
     sandbox: bool = False
     timeout: float = Field(default=30.0, gt=0, le=3600)
     requests_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    rate_limit_url: SecretStr | None = None
+    rate_limit_when_away: Literal["local", "wait"] = "local"
     max_in_flight: int = Field(default=16, ge=1, le=1000)
     ca_bundle: Path | None = None
     proxy: Annotated[str, AfterValidator(_proxy)] | None = None
@@ -172,6 +178,13 @@ class ClientConfig(BaseModel):
         if info.field_name == "access_token" and len(text) > MAX_TOKEN_BYTES:
             raise ValueError(f"{len(text)} bytes, at most {MAX_TOKEN_BYTES} are allowed: is it an access token?")
         return SecretStr(text) if text else None
+
+    @field_validator("rate_limit_url")
+    @classmethod
+    def _has_rate(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if url is not None and info.data.get("requests_per_second") is None:
+            raise ValueError("needs requests_per_second: the rate that all processes share")
+        return url
 
     @field_validator("ca_bundle")
     @classmethod

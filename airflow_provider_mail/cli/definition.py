@@ -5,9 +5,11 @@ from __future__ import annotations
 from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
 
 COMMANDS = "airflow_provider_mail.cli.commands"
+AUDIENCE = "airflow_provider_mail.cli.audience"
 DOCTOR = "airflow_provider_mail.cli.doctor"
 EVENTS = "airflow_provider_mail.cli.events"
 OAUTH = "airflow_provider_mail.cli.oauth"
+HOLD = "airflow_provider_mail.cli.hold"
 RECEIVE = "airflow_provider_mail.cli.receive"
 
 CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
@@ -29,6 +31,14 @@ LIMIT = Arg(("--limit",), help="maximum number, newest first (50)", type=int, de
 ALL_TEAM = Arg(("--all-team",), help="campaigns of all teams (requires a permission)", action="store_true")
 WATCH = Arg(("-w", "--watch"), help="poll until it is sent or has failed", action="store_true")
 INTERVAL = Arg(("--interval",), help="seconds between polls (10)", type=float, default=10.0)
+PREFIX = Arg(("--prefix",), help="cancel the scheduled campaigns whose names begin with this")
+ALL_SCHEDULED = Arg(("--all-scheduled",), help="cancel all scheduled campaigns of the account", action="store_true")
+HOLD_ALL = Arg(
+    ("--hold",),
+    help="hold campaigns, batches and imports of all DAGs until they are released, before anything is cancelled",
+    action="store_true",
+)
+REASON = Arg(("--reason",), help="why; shown in the log of held tasks", default="")
 HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
 PORT = Arg(("--port",), help="port to listen on, 0 for a free one (8025)", default="8025")
 FILE = Arg(("--file",), help="SQLite file that keeps the state; without it, memory")
@@ -71,6 +81,10 @@ DEAD_LETTERS_TABLE = Arg(
 EMAIL = Arg(("--email",), help="address of the recipient; - reads it from standard input", required=True)
 INBOX_CONN_ID = Arg(("--inbox-conn-id",), help="connection of the inbox ([mail] inbox_conn_id)")
 INBOX_TABLE = Arg(("--inbox-table",), help="table of the inbox ([mail] inbox_table)")
+STATE_CONN_ID = Arg(("--state-conn-id",), help="connection of the database with the states of audiences")
+STATE_TABLE = Arg(("--state-table",), help="table of audiences (mail_audiences)", default="mail_audiences")
+STATE_PATH = Arg(("--state-path",), help="folder with the states of audiences, instead of a database")
+AUDIENCE_NAME = Arg(("audience",), help="the audience as status shows it")
 
 
 def get_cli_commands() -> list[CLICommand]:
@@ -87,16 +101,26 @@ def get_cli_commands() -> list[CLICommand]:
         _command("erase", "Delete the events of a recipient: from inbox, dead letters and table", EVENTS,
                  EMAIL, *event_tables, INBOX_CONN_ID, INBOX_TABLE),
     )  # fmt: skip
+    states = (STATE_CONN_ID, STATE_TABLE, STATE_PATH)
+    audience = (
+        _command("status", "Show the audiences of imports that send only changes", AUDIENCE, *states, ARG_OUTPUT),
+        _command("reset", "Delete the state of an audience: its next run sends everybody", AUDIENCE,
+                 AUDIENCE_NAME, *states),
+    )  # fmt: skip
     commands = (
         _command("check", "Check whether a connection works", COMMANDS, CONN_ID),
         _command("doctor", doctor, DOCTOR, CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
         _command("campaigns", "List campaigns", COMMANDS, CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
         _command("campaign", "Show one campaign, or watch it until it is sent", COMMANDS,
                  NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
+        _command("stop", "Cancel scheduled campaigns, and hold new mass mail", HOLD,
+                 CONN_ID, PREFIX, ALL_SCHEDULED, HOLD_ALL, REASON, ARG_OUTPUT),
+        _command("release", "Release the hold", HOLD),
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
         _command("receive", "Receive the events that the service pushes, rotate the token, or show the state", RECEIVE,
                  RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE,
                  STATUS_CONN_ID, DEAD_LETTERS_TABLE, PROMETHEUS, ARG_OUTPUT),
+        GroupCommand(name="audience", help="Audiences of imports that send only changes", subcommands=audience),
         GroupCommand(name="events", help="Events after they were drained from the inbox", subcommands=events),
         _command("emulator", "Serve the emulator of the service", COMMANDS,
                  HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, FORWARD_SMTP, DEMO_DATA),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import IPv6Address
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlsplit
@@ -18,6 +19,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
+    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
 
 CONN_TYPE = "mail"
 HOOK_NAME = "Mail"
@@ -80,9 +82,25 @@ FIELDS: dict[str, Field] = {
         "Requests per second", "Maximum for each task. Default: no limit.",
         json_type="number", schema={"minimum": 0, **_NETWORK},
     ),
+    "rate_limit_conn_id": Field(
+        "Rate limit connection", "Connection of a Redis in which all processes share the requests per second. "
+        "Default: each task and triggerer keeps them by itself.", schema=_NETWORK,
+    ),
+    "rate_limit_when_away": Field(
+        "While Redis is away", "local: each process keeps the rate by itself; wait: send nothing. Default: local.",
+        schema={"enum": ["local", "wait"], **_NETWORK},
+    ),
     "max_in_flight": Field(
         "Requests in flight", "Maximum number of concurrent requests of each task. Default: 16.",
         json_type="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
+    ),
+    "max_campaigns_per_day": Field(
+        "Campaigns per day", "Tasks create no more campaigns for one day (UTC). Default: no limit.",
+        json_type="integer", schema={"minimum": 0, **_NETWORK},
+    ),
+    "max_recipients_per_day": Field(
+        "Recipients per day", "Tasks create no campaign with which a day (UTC) would have more. Default: no limit.",
+        json_type="integer", schema={"minimum": 0, **_NETWORK},
     ),
     "ca_bundle": Field(
         "CA bundle", "PEM file of certificates to trust in addition to the default ones.", schema=_NETWORK
@@ -145,6 +163,7 @@ class ConnectionLike(Protocol):
     host: str | None
     port: int | None
     schema: str | None
+    login: str | None
     password: str | None
     extra: str | None
 
@@ -196,6 +215,39 @@ def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
             message = message.replace(f"{name}:", f"{label}:")
         raise MailConfigError(f"connection {connection.conn_id!r}: {message}") from None
     return config
+
+
+def redis_url(connection: ConnectionLike) -> str:
+    """Return the URL of a connection of type ``redis``, as Airflow's own Redis hook reads it.
+
+    :raises MailConfigError: it has another type, or no host.
+    """
+    if connection.conn_type != "redis" or not connection.host:
+        raise MailConfigError(
+            f"rate_limit_conn_id: connection {connection.conn_id!r} must have the type 'redis' and a host"
+        )
+    extra = json.loads(connection.extra or "{}")
+    scheme = "rediss" if extra.get("ssl") else "redis"
+    user, password = (quote(str(text or ""), safe="") for text in (connection.login, connection.password))
+    credentials = f"{user}:{password}@" if user or password else ""
+    return f"{scheme}://{credentials}{connection.host}:{connection.port or 6379}/{extra.get('db') or 0}"
+
+
+def campaign_caps(connection: ConnectionLike) -> CampaignCaps:
+    """Return the limits of a day.
+
+    :raises MailConfigError: naming the field that is no whole number.
+    """
+    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
+
+    fields = fields_of(connection)
+    limits = []
+    for name in ("max_campaigns_per_day", "max_recipients_per_day"):
+        text = str(fields.get(name, ""))
+        if text and not text.isdecimal():
+            raise MailConfigError(f"connection {connection.conn_id!r}: {name}: must be a whole number, at least 0")
+        limits.append(int(text) if text else None)
+    return CampaignCaps(*limits)
 
 
 RENEWAL_SECONDS = 300
@@ -267,6 +319,14 @@ def placeholders_of(template: str) -> set[str]:
     return {str(name) for name, _, _ in fields}
 
 
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def base_url(connection: ConnectionLike) -> str:
     """Return the base URL: the host, with scheme and port when they are separate fields."""
     host = (connection.host or "").strip()
@@ -276,6 +336,8 @@ def base_url(connection: ConnectionLike) -> str:
         host = f"{connection.schema or 'https'}://{host}"
     scheme, _, remainder = host.partition("://")
     authority, slash, path = remainder.partition("/")
+    if _is_ipv6(authority):
+        authority = f"[{authority}]"
     default_port = {"https": 443, "http": 80}.get(scheme)
     if connection.port and connection.port != default_port and ":" not in authority.rpartition("]")[2]:
         authority = f"{authority}:{connection.port}"

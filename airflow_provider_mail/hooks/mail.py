@@ -18,9 +18,11 @@ from airflow_provider_mail.hooks.connection import (
     FIELDS,
     HOOK_NAME,
     UI_FIELD_BEHAVIOUR,
+    campaign_caps,
     client_config,
     fields_of,
     form_widgets,
+    redis_url,
     token_expiry_warning,
 )
 from airflow_provider_mail.version_compat import BaseHook
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.contacts import Contact
+    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
     from airflow_provider_mail.api.flows.import_contacts import Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject, Row
@@ -59,6 +62,8 @@ class MailHook(BaseHook):
 
     :param mail_conn_id: the connection, of type ``mail``; read at first use. Default: ``mail_default``.
     :param logger_name: the name of the hook's logger. Default: derived from the class.
+    :param before_request: called before each HTTP request; a ``MailError`` that it raises prevents the request.
+        Default: nothing is called.
     """
 
     conn_name_attr = "mail_conn_id"
@@ -66,9 +71,16 @@ class MailHook(BaseHook):
     conn_type = CONN_TYPE
     hook_name = HOOK_NAME
 
-    def __init__(self, mail_conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:
+    def __init__(
+        self,
+        mail_conn_id: str = default_conn_name,
+        *,
+        logger_name: str | None = None,
+        before_request: OnRequest | None = None,
+    ) -> None:
         super().__init__(logger_name=logger_name)
         self.mail_conn_id = mail_conn_id
+        self._before_request = before_request
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -117,6 +129,12 @@ class MailHook(BaseHook):
             return tag_names(fields_of(self._connection).get("service_tags"))
 
     @cached_property
+    def caps(self) -> CampaignCaps:
+        """The limits of campaigns and recipients of a day, according to the connection."""
+        with clear_traceback_frames():
+            return campaign_caps(self._connection)
+
+    @cached_property
     def config(self) -> ClientConfig:
         """The connection's settings. Do not read them inside an event loop: use :meth:`get_async_conn` there.
 
@@ -125,7 +143,10 @@ class MailHook(BaseHook):
         from airflow_provider_mail.api._core.advice import clear_text_warning
 
         with clear_traceback_frames():
-            config = client_config(self._connection)
+            settings = {}
+            if conn_id := fields_of(self._connection).get("rate_limit_conn_id"):
+                settings["rate_limit_url"] = redis_url(self.get_connection(str(conn_id)))
+            config = client_config(self._connection, **settings)
         if config.auth_type == "oauth" and (ending := token_expiry_warning(self._connection)):
             self.log.warning("connection %r: %s", self.mail_conn_id, ending)
         if warning := clear_text_warning(config):
@@ -157,10 +178,18 @@ class MailHook(BaseHook):
         return AsyncMailClient(config, on_request=on_request)
 
     def _on_request(self) -> OnRequest | None:
-        """Return the function that counts each request; ``None`` if Airflow does not send metrics."""
+        """Return what is called before each request: the check of this hook, and the count if Airflow sends metrics."""
         from airflow_provider_mail._metrics import prepare
 
-        return self._count_request if prepare() else None
+        check, count = self._before_request, self._count_request if prepare() else None
+        if check is None or count is None:
+            return check or count
+
+        def check_and_count(request: RequestAttempt) -> None:
+            check(request)
+            count(request)
+
+        return check_and_count
 
     def _count_request(self, request: RequestAttempt) -> None:
         """Add a request to Airflow's metrics."""

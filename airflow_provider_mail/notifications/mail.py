@@ -117,7 +117,7 @@ class MailNotifier(BaseNotifier):
         from airflow_provider_mail.notifications._delivery import DeadlineMailHook, log_errors, send
 
         with log_errors(self.mail_conn_id):
-            log.info(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._message(context)))
+            log.debug(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._message(context)))
 
     async def async_notify(self, context: Context) -> None:
         """Send the message from an event loop; see :meth:`notify`."""
@@ -125,7 +125,7 @@ class MailNotifier(BaseNotifier):
         delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._delivery")
         with delivery.log_errors(self.mail_conn_id):
             hook = delivery.DeadlineMailHook(self.mail_conn_id, self.timeout)
-            log.info(await delivery.send_async(hook, self._message(context)))
+            log.debug(await delivery.send_async(hook, self._message(context)))
 
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
         """Render the template fields. An undefined name renders as empty with a warning.

@@ -45,6 +45,7 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
 
     mail_name: str | None
     only_save: bool
+    audience: Any = None
     ignore_differences: Collection[str]
     adopt_older: bool
     allow_past_send_date: bool
@@ -53,9 +54,14 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
         super().check_arguments(arguments, mapped=mapped)
         lists, only_save = arguments.get("send_list_names", ...), arguments.get("only_save", ...)
+        audience = arguments.get("audience")
         # A mapped task may pass either of them to each of its instances.
-        if only_save is False and (lists is None or (isinstance(lists, str | list | tuple) and not lists)):
-            problem = "send_list_names: required unless only_save is true; name at least one list"
+        if (
+            only_save is False
+            and audience is None
+            and (lists is None or (isinstance(lists, str | list | tuple) and not lists))
+        ):
+            problem = "send_list_names: required unless only_save is true; name at least one list, or give an audience"
             raise argument_error(problem, mapped=mapped)
 
     def request(self, context: Context) -> CreateCampaign:
@@ -64,16 +70,25 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         :raises MailValidationError: naming each field that is wrong.
         :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
         """
-        from airflow_provider_mail._task.rules import list_names
+        from airflow_provider_mail._task.rules import audience_lists, list_names
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(unknown)}")
         lists = ("send_list_names", "repel_list_names")
         fields: dict[str, Any] = {name: list_names(name, unwrap(self, getattr(self, name), context)) for name in lists}
+        if (audience := unwrap(self, self.audience, context)) is not None:
+            for name, names in audience_lists(audience).items():
+                fields[name] = [*names, *(fields[name] or ())] or None
         if self.mail_name is None:
             fields["mail_name"] = default_mail_name(context)
         return self.build_request(CreateCampaign, context, **fields)
+
+    def is_audience_in_sandbox(self, context: Context) -> bool:
+        """Return whether an import of the audience ran in sandbox mode, which makes no list."""
+        audience = unwrap(self, self.audience, context)
+        results = [audience] if isinstance(audience, Mapping) else audience or ()
+        return any(result.get("sandbox") for result in results)
 
     def not_older_than(self, context: Context) -> datetime | None:
         """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any."""

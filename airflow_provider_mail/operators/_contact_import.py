@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
@@ -14,21 +15,40 @@ from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_insta
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.audience import Audience
+    from airflow_provider_mail._task.audience_rows import Rows
     from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
     from airflow_provider_mail._task.recipients import Spellings
     from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api.flows.import_contacts import Progress
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.stages import Stage
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in lower case, and the properties."""
 
 UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only"]
 """Whether an import creates contacts, updates existing ones, or both."""
+
+AudienceMode: TypeAlias = Literal["add", "exact"]
+"""Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
+
+OnRemoved: TypeAlias = Literal["exclude", "ignore", "delete_contact"]
+"""What to do about people whom the source no longer returns."""
+
+Suppress: TypeAlias = Literal["events"]
+"""Whom an import leaves out: people whose events say so."""
+
+AUDIENCE_FIELDS = (
+    "audience", "suppress", "suppress_sql", "suppress_table", "suppress_conn_id", "state_conn_id", "state_table",
+    "state_path", "log_table",
+)  # fmt: skip
+"""Template fields of all imports."""
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""
@@ -44,6 +64,18 @@ class Source(NamedTuple):
     columns: Sequence[str]
     batches: Iterator[Sequence[Sequence[Any]]]
     total: int | None
+
+
+class DryRun:
+    """The argument ``dry_run``, beside the method of that name with which Airflow renders a task for people to see."""
+
+    NAME = "_dry_run"
+
+    def __get__(self, operator: Any, owner: type) -> Any:
+        return BaseOperator.dry_run if operator is None else BaseOperator.dry_run.__get__(operator)
+
+    def __set__(self, operator: Any, value: bool) -> None:
+        vars(operator)[self.NAME] = value
 
 
 class BaseContactImportOperator(MailTaskMixin, BaseOperator):
@@ -66,10 +98,33 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     rejects_path: str | None
     on_empty: OnEmpty
     resume: bool
+    stage: Stage | None = None
+    """The stage of a mass mail whose people are imported; ``staged_send`` sets it. Default: all people."""
+    audience: AudienceMode
+    keep_lists: int
+    limit: int | None
+    max_rows: int | None
+    suppress: Suppress | None
+    suppress_sql: str | None
+    suppress_table: str | None
+    suppress_conn_id: str | None
+    changes_only: bool
+    state_conn_id: str | None
+    state_table: str
+    state_path: str | None
+    full_every: float | timedelta | None
+    on_removed: OnRemoved | None
+    max_change_fraction: float | None
+    max_removed_fraction: float | None
+    log_table: str | None
+    dry_run = DryRun()
     _interrupt: Interrupt | None = None
+    _killed = False
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        from airflow_provider_mail._task.checks import is_known
+
         super().check_arguments(arguments, mapped=mapped)
         columns = arguments.get("columns")
         # `ImportPlan` checks more, but importing it would slow down the parsing of DAG files.
@@ -78,6 +133,9 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             isinstance(name, str) and "{" not in name for name in properties
         ):
             raise argument_error("columns: neither email nor phoneNumber is among the properties", mapped=mapped)
+        known = {name: value for name, value in arguments.items() if is_known(value)}
+        if problem := audience_problem(known, has_database="sql_conn_id" in arguments):
+            raise argument_error(problem, mapped=mapped)
 
     @abstractmethod
     def source(self, context: Context) -> AbstractContextManager[Source]:
@@ -91,6 +149,30 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if self.rejects_path:
             spool.write(self.rejects_path)
 
+    def _audience(self, context: Context, progress: Progress) -> Audience:
+        """Return the audience that the arguments ask for."""
+        from airflow_provider_mail._task.audience import Audience, RunAudience
+
+        if self.changes_only:
+            from airflow_provider_mail._task.audience_changes import TrackedAudience
+
+            return TrackedAudience(self, context, progress)
+        return RunAudience(self, context, progress) if self.audience == "exact" else Audience(self, context, progress)
+
+    def audience_hook(self, argument: str) -> DbApiHook:
+        """Return the hook of a database with tables about people.
+
+        :param argument: names the connection. Default: that of the source.
+        """
+        from airflow_provider_mail._task.sql import sql_hook
+
+        return sql_hook(getattr(self, argument) or vars(self)["sql_conn_id"])
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether nothing is sent."""
+        return bool(vars(self)[DryRun.NAME])
+
     def reject_places(self) -> dict[str, str]:
         """Return where the rejected rows are stored, for XCom."""
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
@@ -100,17 +182,26 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.progress import import_record
         from airflow_provider_mail._task.rejects import RejectSpool
+        from airflow_provider_mail.api.contacts import ImportContacts
         from airflow_provider_mail.api.flows.import_contacts import Progress
+        from airflow_provider_mail.hold import HoldCheck
 
+        if problem := audience_problem(vars(self), has_database="sql_conn_id" in vars(self)):
+            raise AirflowFailException(problem)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = Progress()
-        checkpoint = import_checkpoint(context, self.log)
+        # A list that is made anew gets all rows, and a state says more than a checkpoint.
+        plain = self.audience == "add" and not self.changes_only
+        checkpoint = import_checkpoint(context, self.log) if plain else None
         with self.mail_errors(), RejectSpool() as spool:
-            sandbox = self.sandbox_mode or self.hook.config.sandbox
+            audience = self._audience(context, progress)
+            sandbox = audience.sandbox
+            if not sandbox:
+                HoldCheck()(ImportContacts.path)
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
-                    with self.source(context) as source:
-                        self._import(source, spool, progress, checkpoint if self.resume else None, context)
+                    with audience.running(), self.source(context) as source:
+                        self._import(source, spool, audience, checkpoint if self.resume else None, context)
                 except BaseException:
                     self._rescue_rejects(spool, import_id)
                     raise
@@ -121,23 +212,24 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                     checkpoint.clear()
                 if not progress.read:
                     self._on_nothing()
-        return self._result(progress, sandbox)
+                lists = audience.finish()
+        return self._result(progress, audience.list_name, sandbox) | lists
 
     def _import(
         self,
         source: Source,
         spool: RejectSpool,
-        progress: Progress,
+        audience: Audience,
         checkpoint: StoredImportCheckpoint | None,
         context: Context,
     ) -> None:
         from airflow_provider_mail._task.progress import ImportProgress
         from airflow_provider_mail._task.recipients import Spellings
-        from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
-        self._interrupt = Interrupt()
-        positions, plan = self._plan(source.columns)
+        progress = audience.progress
+        positions, plan = self._plan(source.columns, audience.list_name)
+        spool.columns = [source.columns[position] for position in positions]
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
         import_progress = ImportProgress(self, context, source.total)
@@ -145,8 +237,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         spellings = Spellings()
         if "email" in plan.properties:
             rows = spellings.watch(rows, plan.properties.index("email"))
-        complete = False
-        try:
+
+        def send(rows: Rows, plan: ImportPlan, memory: ImportCheckpoint | None = checkpoint) -> None:
             import_contacts(
                 self.hook.get_conn(),
                 rows,
@@ -154,9 +246,13 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 on_reject=spool.add,
                 on_progress=import_progress,
                 progress=progress,
-                memory=checkpoint,
-                interrupt=self._interrupt,
+                memory=memory,
+                interrupt=self.new_interrupt(),
             )
+
+        complete = False
+        try:
+            audience.import_rows(rows, plan, send, spool.add)
             self._warn_of_spellings(spellings)
             complete = not progress.rejected
         except BaseException:
@@ -184,8 +280,18 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if not spellings.complete:
             self.log.warning("Too many addresses are not in small letters to compare the spelling of all.")
 
+    def new_interrupt(self) -> Interrupt:
+        """Return what ends the requests of one import when the task is killed."""
+        from airflow_provider_mail.api._core.interrupt import Interrupt
+
+        self._interrupt = Interrupt()
+        if self._killed:
+            self._interrupt.stop()
+        return self._interrupt
+
     def on_kill(self) -> None:
         """End the import: nothing more is sent, and running requests get two seconds."""
+        self._killed = True
         if self._interrupt is not None:
             self._interrupt.stop()
 
@@ -198,7 +304,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         except Exception:
             self.log.exception("%s rejected rows could not be stored", spool.count)
 
-    def _plan(self, columns: Sequence[str]) -> tuple[list[int], ImportPlan]:
+    def _plan(self, columns: Sequence[str], list_name: str | None) -> tuple[list[int], ImportPlan]:
         """Return the positions of the values that are sent, and the plan with their properties."""
         from airflow_provider_mail.api.contacts import check_mapping
         from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
@@ -216,7 +322,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return [columns.index(column) for column in mapping], ImportPlan(
             properties=tuple(mapping.values()),
             update_mode=self._mode(),
-            list_name=self.list_name,
+            list_name=list_name,
             list_description=self.list_description,
             chunk_size=self.chunk_size,
             max_in_flight=self.max_in_flight,
@@ -303,11 +409,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             )
         self.log.warning("%s", message)
 
-    def _result(self, progress: Progress, sandbox: bool) -> dict[str, Any]:
+    def _result(self, progress: Progress, list_name: str | None, sandbox: bool) -> dict[str, Any]:
         from airflow_provider_mail._task.progress import import_counts
 
         return {
-            "list_name": self.list_name,
+            "list_name": list_name,
             **import_counts(progress),
             "sandbox": sandbox,
             **(self.reject_places() if progress.rejected else {}),
@@ -331,3 +437,45 @@ def _pick(
         return WrongWidth.of(row if len(row) != len(positions) else [*row, None], problem)
 
     return (FileBatch([picked(row) for row in batch], getattr(batch, "lines", ())) for batch in batches)
+
+
+def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:
+    """Return why the arguments of an audience do not go together; ``None`` if they do.
+
+    :param arguments: by name; not all need to be given.
+    :param has_database: whether the source is a database.
+    """
+    exact = arguments.get("audience") == "exact"
+    if exact and arguments.get("list_name", ...) is None:
+        return "list_name: needed by audience='exact': the lists of the runs are named after it"
+    if exact and arguments.get("update_mode", "create_and_update") in ("create_only", "update_only"):
+        return "update_mode: audience='exact' needs 'create_and_update': the others may leave people off the list"
+    names = ("suppress", "suppress_sql", "suppress_table")
+    needs_database = next((name for name in names if arguments.get(name) is not None), None)
+    if needs_database and not has_database and arguments.get("suppress_conn_id", ...) is None:
+        return f"suppress_conn_id: needed by {needs_database}: the connection of the database"
+    return _state_problem(arguments, has_database=has_database)
+
+
+def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:
+    """Return why the arguments of a state do not go together."""
+    if arguments.get("changes_only") is False:
+        names = ("full_every", "on_removed", "max_change_fraction", "max_removed_fraction", "log_table", "state_path")
+        useless = next((name for name in names if arguments.get(name) is not None), None)
+        return useless and f"{useless}: needs changes_only=True: without a state, nothing is compared"
+    if not arguments.get("changes_only"):
+        return None
+    if not has_database and all(arguments.get(name, ...) is None for name in ("state_conn_id", "state_path")):
+        return "state_conn_id or state_path: needed by changes_only: where the state is"
+    if arguments.get("log_table") is not None and not has_database and arguments.get("state_conn_id", ...) is None:
+        return "state_conn_id: needed by log_table: the connection of the database"
+    if arguments.get("limit") is not None:
+        return "limit: not with changes_only: people behind the limit would count as having left; use dry_run"
+    on_removed = arguments.get("on_removed")
+    if arguments.get("audience") == "exact" and on_removed == "ignore":
+        return "on_removed: 'ignore' would leave people on an audience that is to be exact"
+    if arguments.get("audience") == "add" and on_removed == "exclude":
+        return "on_removed: 'exclude' needs audience='exact': nobody is excluded from a list that others use"
+    if on_removed == "delete_contact" and arguments.get("max_removed_fraction", ...) is None:
+        return "max_removed_fraction: needed by on_removed='delete_contact': how many may be deleted in one run"
+    return None

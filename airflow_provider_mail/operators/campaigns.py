@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail._task.rules import AUDIENCE
+from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.adopt_campaign import Creation
+    from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
 
@@ -32,7 +35,7 @@ CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
-class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
+class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampaignOperator):
     """Create a campaign to contact lists, exactly once, regardless of the number of tries.
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first. A campaign of
@@ -64,9 +67,14 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         false, the task fails before anything is sent.
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
+    :param send_window: the hours and days at which it may go out, see
+        :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
+        and no try sends after that opening has closed. Default: at any time.
     :param only_save: save a draft and send nothing. Default: false.
-    :param send_list_names: the target lists; required unless ``only_save``. One name may be given as text, and a
-        template such as ``"{{ params.lists }}"`` may render to a list. (templated)
+    :param audience: whom it is sent to: the result of a task that imports contacts, or of a mapped one, as in
+        ``audience=task.output``. Lists that are named besides are added. Default: none. (templated)
+    :param send_list_names: the target lists; this or ``audience`` is required unless ``only_save``. One name may be
+        given as text, and a template such as ``"{{ params.lists }}"`` may render to a list. (templated)
     :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
     :param reply_to: the address for replies. Default: ``sender_mail``. (templated)
     :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
@@ -104,13 +112,16 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         this needs Airflow 3.3. Default: false.
     """
 
-    template_fields = (
-        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "send_list_names",
+    own_rules: ClassVar = {"audience": AUDIENCE}
+    template_fields: tuple[str, ...] = (
+        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
+        "send_list_names",
         "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
         "editor_type",
     )  # fmt: skip
     operator_extra_links = (MailCampaignLink(),)
 
+    send_date: Any
     on_incomplete: OnIncomplete
     send_again: bool
     wait_for_completion: bool
@@ -126,7 +137,9 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         content: Templated[str] | None = None,
         allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
+        send_window: SendWindow | None = None,
         only_save: bool = False,
+        audience: Templated[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,
@@ -153,7 +166,8 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
         super().__init__(**kwargs)
         self.set_arguments(
             mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
-            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, only_save=only_save,
+            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, send_window=send_window,
+            only_save=only_save, audience=audience,
             send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
             attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
             project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,
@@ -176,11 +190,17 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Adopt or create the campaign; then wait for completion if ``wait_for_completion``."""
-        from airflow_provider_mail.api.campaigns import MailStatus
+        from airflow_provider_mail.api.campaigns import MailStatus, no_counts
 
         with self.mail_errors():
             request = self.request(context)
+            request = request.model_copy(update={"send_date": self.fit_window(request.send_date, context)})
             sandbox = self.sandbox_mode or self.hook.config.sandbox
+            if sandbox and self.is_audience_in_sandbox(context):
+                self.log.info("Sandbox: the lists of the audience were not made; the service checks the rest.")
+                request = request.model_copy(
+                    update={"only_save": True, "send_list_names": None, "repel_list_names": None}
+                )
             creation = self._create(request, sandbox, context)
         if creation.incomplete:
             self.log.warning("Continuing with incomplete campaign %r (guid %s).", creation.mail_name, creation.guid)
@@ -203,8 +223,10 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
                 "mail_name, and clear the task with send_again=True"
             )
         result["sandbox"] = sandbox and not creation.adopted
-        if not self.wait_for_completion or self.only_save or result["sandbox"]:
+        if not self.wait_for_completion or self.only_save:
             return result
+        if result["sandbox"]:
+            return {**result, "mail_stats": no_counts()}
         stats = self.wait_until_sent(request, context)
         self._mark_sent(context, creation.mail_name)
         return {**result, "mail_stats": stats}
@@ -244,8 +266,10 @@ class MailCreateCampaignOperator(WaitForCampaignMixin, BaseCampaignOperator):
             on_incomplete=self.on_incomplete,
             memory=state,
             clock=self.hook.get_conn().service_clock,
-            allow_past_send_date=self.allow_past_send_date,
+            # Within the window, a campaign that is created later than planned is sent at once.
+            allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
             not_older_than=self.not_older_than(context),
+            caps=None if sandbox else self.hook.caps,
         )
         try:
             return self.hook.run(self.unless_killed(creation, request.mail_name, context))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.redacted import unwrap
+from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -59,6 +60,8 @@ class MailPreflightOperator(BaseCampaignOperator):
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. A campaign that
         would be created more than five minutes after it fails the task, unless ``allow_past_send_date``. (templated)
     :param only_save: save a draft and send nothing. Default: false.
+    :param audience: whom it is sent to: the result of a task that imports contacts, or of a mapped one, as in
+        ``audience=task.output``. Lists that are named besides are added. Default: none. (templated)
     :param send_list_names: the target lists; required unless ``only_save``. One name may be given as text, and a
         template such as ``"{{ params.lists }}"`` may render to a list. (templated)
     :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)
@@ -89,16 +92,18 @@ class MailPreflightOperator(BaseCampaignOperator):
         the connection names; others are an error. Default: tags that are not known to be properties of contacts are a
         warning. (templated)
     :param template_name: a stored template whose content and tags are checked as well. Default: none. (templated)
-    :param unsubscribe_pattern: a regular expression; content that does not match it is an error. ``None``: not checked.
-        Default: ``(?i)unsubscri``. (templated)
+    :param unsubscribe_pattern: a regular expression; content that does not match it is an error. ``auto``: the
+        usual words for unsubscribing, in the service's languages. ``None``: not checked. Default: ``auto``. (templated)
     :param max_content_bytes: content of more bytes is a warning. Default: 100,000.
     :param max_attachment_bytes: an attachment of more bytes is a warning. Default: 10,000,000.
     :param fail_on: fail the task when there is an ``error`` (default), also when there is a ``warning``, or ``never``,
         so that a later task decides.
     """
 
+    own_rules: ClassVar = {"audience": AUDIENCE}
     template_fields = (
-        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "send_list_names",
+        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
+        "send_list_names",
         "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
         "editor_type", "max_recipients", "max_growth", "compare_with", "known_tags", "template_name",
         "unsubscribe_pattern",
@@ -117,6 +122,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
         only_save: bool = False,
+        audience: Templated[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,
@@ -135,7 +141,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         compare_with: Templated[str] | None = None,
         known_tags: Templated[Collection[Templated[str]]] | None = None,
         template_name: Templated[str] | None = None,
-        unsubscribe_pattern: Templated[str] | None = "(?i)unsubscri",
+        unsubscribe_pattern: Templated[str] | None = "auto",
         max_content_bytes: int = 100_000,
         max_attachment_bytes: int = 10_000_000,
         fail_on: FailOn = "error",
@@ -145,6 +151,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         self.set_arguments(
             mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
             subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, only_save=only_save,
+            audience=audience,
             send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
             attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
             project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,
@@ -167,6 +174,7 @@ class MailPreflightOperator(BaseCampaignOperator):
                 ignore=self.ignore_differences,
                 allow_past_send_date=self.allow_past_send_date,
                 not_older_than=self.not_older_than(context),
+                caps=self.hook.caps,
                 clock=self.hook.get_conn().service_clock,
             )
             report: Report = self.hook.run(checks)

@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated, task_instance_name
 from airflow_provider_mail._task.redacted import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
+from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import MailingState
     from airflow_provider_mail.api.flows.batches import Chunk
+    from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailSendBatchOperator", "MailSendOperator"]
 
@@ -257,7 +259,7 @@ class MailSendOperator(BaseSendOperator):
         return nullcontext([Chunk.of(0, request, recipients=len(to))])
 
 
-class BaseSendBatchOperator(BaseSendOperator):
+class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     """Send many personalized messages, at most once each; a subclass defines the source of the messages."""
 
     values_from: ClassVar[str] = "correct the tag or the params of the messages, give a default in mail_params"
@@ -286,7 +288,7 @@ class BaseSendBatchOperator(BaseSendOperator):
         if blank := self.blank_arguments(context):
             raise MailValidationError(blank)
         common = self.request_fields(SendBatch, context)
-        common |= {"send_date": self.send_date or None, "params": unwrap(self, self.mail_params, context)}
+        common |= {"send_date": self._fitted_send_date(context), "params": unwrap(self, self.mail_params, context)}
         check = MessageCheck(
             common,
             things=self.things,
@@ -313,6 +315,21 @@ class BaseSendBatchOperator(BaseSendOperator):
                 times = "only the first time" if self.on_duplicate_recipient == "skip" else "each time"
                 self.log.warning("%s recipients come more than once and are mailed %s.", recipients.count, times)
             yield spool
+
+    def _fitted_send_date(self, context: Context) -> Any:
+        from pydantic import TypeAdapter, ValidationError
+
+        from airflow_provider_mail.api._core.fields import UtcTime
+
+        send_date = self.send_date or None
+        if self.send_window is None or send_date is None:
+            return self.fit_window(send_date, context)
+        try:
+            parsed: datetime = TypeAdapter(UtcTime).validate_python(send_date)
+        except ValidationError:
+            # The request reports what is wrong with it.
+            return send_date
+        return self.fit_window(parsed, context)
 
     def execute(self, context: Context) -> dict[str, Any]:
         return {**super().execute(context), "duplicate_recipients": self._duplicates}
@@ -354,6 +371,9 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         ``params``); those of a message take precedence, unless they are ``None`` or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
+    :param send_window: the hours and days at which it may go out, see
+        :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
+        and no try sends after that opening has closed. Default: at any time.
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
@@ -396,6 +416,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         mail_params: Templated[Mapping[str, Any]] | None = None,
         reply_to: Templated[str] | None = None,
         send_date: Templated[datetime] | None = None,
+        send_window: SendWindow | None = None,
         category: Templated[str] | None = None,
         campaign: Templated[str] | None = None,
         track_open: bool = False,
@@ -415,7 +436,8 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         self.set_arguments(
             mail_conn_id=mail_conn_id, sender_mail=sender_mail, sender_name=sender_name, messages=messages,
             subject=subject, content=content, template_name=template_name, mail_params=mail_params, reply_to=reply_to,
-            send_date=send_date, category=category, campaign=campaign, track_open=track_open, track_click=track_click,
+            send_date=send_date, send_window=send_window,
+            category=category, campaign=campaign, track_open=track_open, track_click=track_click,
             attachment=attachment, versions_per_request=versions_per_request, on_empty=on_empty,
             on_duplicate_recipient=on_duplicate_recipient, allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag,
             service_tags=service_tags, sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,

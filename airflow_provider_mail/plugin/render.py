@@ -14,9 +14,11 @@ from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from airflow_provider_mail.hold import RELEASE, stored_hold
 from airflow_provider_mail.plugin import charts
 from airflow_provider_mail.plugin.grid import Grid
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path
@@ -105,6 +107,15 @@ def _shown(context: Any, value: Any, kind: str) -> Any:
     return "" if value is None else value
 
 
+def _hold() -> str:
+    """What every page says while mass mail is held; empty otherwise."""
+    try:
+        hold = stored_hold()
+    except SQLAlchemyError:
+        return "It is not known whether mass mail is held: Airflow's database cannot be read."
+    return f"All mass mail is held, {hold}. To go on, {RELEASE}." if hold else ""
+
+
 def address(path: str, **query: object) -> str:
     """Return a relative address, since the page may be below any path."""
     pairs = [
@@ -143,6 +154,7 @@ _environment.globals |= {
     "address": address,
     "csv_address": _csv_address,
     "charts": charts,
+    "hold": _hold,
     "documentation": _documentation(),
     "menu": MENU,
     "style": Markup(STATIC["page.css"]),

@@ -136,7 +136,11 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
         if not self.hook.config.sandbox:
             return None
         absent = self.absent.format(getattr(self, self.identity))
-        return PollDecision(WaitStatus.COMPLETE, f"Sandbox: there is no {absent}.")
+        return PollDecision(WaitStatus.COMPLETE, f"Sandbox: there is no {absent}.", self.sandbox_result())
+
+    def sandbox_result(self) -> dict[str, Any]:
+        """Return what the tasks after this one get in sandbox mode, in the form of the usual result."""
+        return {"sandbox": True}
 
     def task_state(self, context: Context) -> TaskState:
         """Return the stored state of the wait."""

@@ -94,6 +94,11 @@ class MailCampaignSensor(BaseWaitSensor):
             push_campaign_link(self, context, self.mail_name, guid=result.guid)
         return result
 
+    def sandbox_result(self) -> dict[str, Any]:
+        from airflow_provider_mail.api.campaigns import no_counts
+
+        return {**no_counts(), **super().sandbox_result()}
+
     def hold_seconds(self, context: Context) -> float:
         # The next poke is in another process, to which the draft is unknown without stored state.
         forgotten = self._wait.has_unconfirmed_draft and not self.task_state(context).durable

@@ -66,7 +66,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
     """
 
-    template_fields = ("mail_conn_id", "mail_name", "start_day", "end_day")
+    template_fields: tuple[str, ...] = ("mail_conn_id", "mail_name", "start_day", "end_day")
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
     state_key = "mail_stats_settled"
@@ -130,6 +130,11 @@ class MailStatsSettledSensor(BaseWaitSensor):
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
+
+    def sandbox_result(self) -> dict[str, Any]:
+        from airflow_provider_mail.api.campaigns import CampaignStats, no_counts
+
+        return {"mail_name": self.mail_name, **no_counts(CampaignStats), **super().sandbox_result()}
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> StatsStabilityTracker:
         from airflow_provider_mail.api.flows.waits import StatsStabilityTracker

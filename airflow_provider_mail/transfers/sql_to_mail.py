@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.redacted import RedactedField, unwrap
 from airflow_provider_mail._task.sql import SqlTask
-from airflow_provider_mail.operators._contact_import import BaseContactImportOperator, Source, UpdateMode
+from airflow_provider_mail.operators._contact_import import (
+    AUDIENCE_FIELDS,
+    AudienceMode,
+    BaseContactImportOperator,
+    OnRemoved,
+    Source,
+    Suppress,
+    UpdateMode,
+)
 from airflow_provider_mail.operators.transactional import (
     BaseSendBatchOperator,
     OnAmbiguous,
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.rejects import RejectSpool
+    from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
 
@@ -46,7 +55,9 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
     did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
-    message, which is logged as a warning), ``sandbox`` and the places of the rejected rows; never rows or addresses.
+    message, which is logged as a warning), ``sandbox``, ``send_list_names`` and ``repel_list_names`` (for a campaign),
+    ``suppressed``, with ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and the places of the
+    rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -80,6 +91,44 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
     :param resume: let a retried task skip chunks of unchanged rows that were accepted less than a day ago. If false,
         every try sends everything. Default: true.
+    :param audience: ``add``: the contacts are added to ``list_name``, and campaigns reach everybody on it; ``exact``:
+        campaigns reach exactly the people whom the source returned and the service accepted. For that, every try fills
+        a list of its own, whose name begins with ``list_name``: give the result to ``MailCreateCampaignOperator`` as
+        ``audience``. Default: ``add``. (templated)
+    :param keep_lists: the number of runs whose lists ``audience="exact"`` keeps, this one included. Older ones are
+        deleted an hour or more after they were made, unless a campaign that is not finished names them. Default: 2.
+    :param limit: the number of rows to read from the source, to try something out. Default: all.
+    :param max_rows: the number of rows above which the task fails before the first request, unless the DAG run has the
+        parameter ``pass_brakes``. Default: none.
+    :param suppress: ``events`` leaves out people who unsubscribed, complained, were dropped, or bounced three times
+        since the last delivery, according to the table of events. Default: nobody. (templated)
+    :param suppress_sql: a query whose first column has the addresses of people to leave out. Default: none. (templated)
+    :param suppress_table: the table of events, with ``suppress``: default ``mail_events``; without it, a table whose
+        column ``email`` has the addresses of people to leave out. Default: none. (templated)
+    :param suppress_conn_id: the connection to the database of ``suppress``, ``suppress_sql`` and ``suppress_table``.
+        Default: ``sql_conn_id``. (templated)
+    :param dry_run: read and check the rows, log counts and masked examples, and send nothing. Default: false.
+    :param changes_only: send only rows that are new or whose mapped values changed since the service accepted them. It
+        needs a state, which has keyed digests and encrypted addresses; the secret is ``[mail] audience_key``, or
+        Airflow's Fernet key. A state that is missing, or another one's, or does not fit the list, is not used:
+        everybody is sent, with a warning. Default: false.
+    :param state_conn_id: the connection of the database for the state. Default: ``sql_conn_id``. (templated)
+    :param state_table: the table of audiences; its members are in a table whose name ends with ``_members``. Both are
+        created when missing. Default: ``mail_audiences``. (templated)
+    :param state_path: a folder for the state instead of a database: a path or URL as Airflow's ``ObjectStoragePath``
+        takes it. Default: none. (templated)
+    :param full_every: the time after which everybody is sent again, to a new list: seconds or a timedelta. That repairs
+        what others changed at the service. Default: never.
+    :param on_removed: what to do about people whom the source no longer returns: ``exclude`` puts them on an exclusion
+        list, which campaigns to ``audience`` use; ``ignore`` forgets them; ``delete_contact`` deletes their contacts
+        permanently, and needs ``max_removed_fraction``. Default: ``exclude`` for an exact audience, else ``ignore``.
+    :param max_change_fraction: the largest share of the audience, before this run, that may join, change or leave; not
+        applied below ten people. Default: any.
+    :param max_removed_fraction: the largest share of the audience that may leave, from 0 to 1. When this, or one of the
+        two limits above, is exceeded, the task fails before the first request, unless the DAG run has the parameter
+        ``pass_brakes``. An empty source removes nobody. Default: any.
+    :param log_table: a table in the database of the state for a row per run; the changes of each person are in a table
+        whose name ends with ``_changes``. Both are created when missing. Default: none. (templated)
     :param rejects_table: a table in the same database for the rejected rows with reasons; created when missing. It
         contains personal data. Default: none. (templated)
     :param keep_days: days after which rows of ``rejects_table``, of any import, are deleted; applied when this task
@@ -90,7 +139,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     template_fields = (
         "mail_conn_id", "sql_conn_id", "sql", "parameters", "list_name", "list_description", "columns", "update_mode",
-        "null_value", "rejects_path", "rejects_table",
+        "null_value", "rejects_path", *AUDIENCE_FIELDS, "rejects_table",
     )  # fmt: skip
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
     sql: str
@@ -117,6 +166,24 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
         resume: bool = True,
+        audience: Templated[AudienceMode] = "add",
+        keep_lists: int = 2,
+        limit: int | None = None,
+        max_rows: int | None = None,
+        suppress: Templated[Suppress] | None = None,
+        suppress_sql: Templated[str] | None = None,
+        suppress_table: Templated[str] | None = None,
+        suppress_conn_id: Templated[str] | None = None,
+        dry_run: bool = False,
+        changes_only: bool = False,
+        state_conn_id: Templated[str] | None = None,
+        state_table: Templated[str] = "mail_audiences",
+        state_path: Templated[str] | None = None,
+        full_every: float | timedelta | None = None,
+        on_removed: OnRemoved | None = None,
+        max_change_fraction: float | None = None,
+        max_removed_fraction: float | None = None,
+        log_table: Templated[str] | None = None,
         rejects_table: Templated[str] | None = None,
         keep_days: float | None = None,
         count_first: bool = False,
@@ -128,6 +195,11 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
             list_description=list_description, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
             max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
             rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
+            audience=audience, keep_lists=keep_lists, limit=limit, max_rows=max_rows,
+            suppress=suppress, suppress_sql=suppress_sql, suppress_table=suppress_table,
+            suppress_conn_id=suppress_conn_id, dry_run=dry_run, changes_only=changes_only, state_conn_id=state_conn_id,
+            state_table=state_table, state_path=state_path, full_every=full_every, on_removed=on_removed,
+            max_change_fraction=max_change_fraction, max_removed_fraction=max_removed_fraction, log_table=log_table,
             rejects_table=rejects_table, keep_days=keep_days, count_first=count_first,
         )  # fmt: skip
         check_keep_days(self)
@@ -210,6 +282,9 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         ``params``); those of a row take precedence, unless they are missing or blank. Default: none. (templated)
     :param reply_to: the address for replies. Default: none. (templated)
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
+    :param send_window: the hours and days at which it may go out, see
+        :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
+        and no try sends after that opening has closed. Default: at any time.
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
@@ -270,6 +345,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         mail_params: Templated[Mapping[str, Any]] | None = None,
         reply_to: Templated[str] | None = None,
         send_date: Templated[datetime] | None = None,
+        send_window: SendWindow | None = None,
         category: Templated[str] | None = None,
         campaign: Templated[str] | None = None,
         track_open: bool = False,
@@ -290,7 +366,8 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
             mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, sender_mail=sender_mail,
             sender_name=sender_name, to_column=to_column, name_column=name_column, cc_column=cc_column,
             bcc_column=bcc_column, columns=columns, subject=subject, content=content, template_name=template_name,
-            mail_params=mail_params, reply_to=reply_to, send_date=send_date, category=category, campaign=campaign,
+            mail_params=mail_params, reply_to=reply_to, send_date=send_date, send_window=send_window,
+            category=category, campaign=campaign,
             track_open=track_open, track_click=track_click, attachment=attachment,
             versions_per_request=versions_per_request, on_empty=on_empty, on_duplicate_recipient=on_duplicate_recipient,
             allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,

@@ -80,6 +80,21 @@ FROM (
     return {counter: EventCounts(*pair) for counter, pair in zip(RULES, pairs, strict=True)}
 
 
+def campaign_event_counts(hook: DbApiHook, name: str, *, mail_conn_id: str, mail_name: str) -> dict[str, int]:
+    """Count the recipients of a campaign by the code of their events; empty if no event of it was received.
+
+    :raises WarehouseError: naming the table and the connection.
+    """
+    dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
+    mark = hook.placeholder
+    sql = (
+        f"SELECT event_code, COUNT(DISTINCT email) FROM {dialect.target} "
+        f"WHERE mail_conn_id = {mark} AND mail_name = {mark} GROUP BY event_code"
+    )
+    with stream_rows(hook, sql, [mail_conn_id, mail_name]) as (_, batches):
+        return {str(code): int(count) for batch in batches for code, count in batch}
+
+
 def _is_one(codes: Collection[str]) -> str:
     return f"CASE WHEN e.event_code IN ({_listed(codes)}) THEN 1 ELSE 0 END"
 

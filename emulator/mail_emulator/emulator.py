@@ -68,7 +68,8 @@ class Emulator(ControlApi):
     def base_url(self) -> str:
         """Base URL, without a trailing slash."""
         scheme = "https" if self.settings.tls_certificate else "http"
-        return f"{scheme}://{self._host}:{self._server.port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{scheme}://{host}:{self._server.port}"
 
     def start(self) -> None:
         """Start the server; return when it accepts requests.

@@ -1,9 +1,10 @@
 """The main job, in a real Airflow on embedded SQLite, with the email service emulated on this machine: ``make demo``.
 
 Makes a database of 100,000 customers, starts the emulator and all of Airflow's components, and runs the DAG of
-``mail_campaign.py``. Then shows the statistics table: when the campaign has just gone out, and as
-``mail_daily_statistics.py`` restates it on the next two (emulated) days. At the end, it shows the
-events that the service pushed, also those of the mails of ``mail_transactional.py``.
+``mail_campaign.py``, twice: between the runs a customer unsubscribes, and is not mailed again. Then shows the
+statistics table: when the campaigns have just gone out, and as ``mail_daily_statistics.py`` restates them on the next
+two (emulated) days. At the end, it shows the events that the service pushed, also those of the mails of
+``mail_transactional.py``.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from example_dags.demo.running import Airflow, Home, say
 from mail_emulator import EmulatorProcess, EmulatorSettings
 
 DAYS = 2
-STATISTICS = "SELECT * FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%'"
+STATISTICS = "SELECT * FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%' ORDER BY mail_name LIMIT 1"
+"""Those of the first campaign."""
 EVENTS = "SELECT event_code, COUNT(*) AS event_count FROM mail_events GROUP BY 1 ORDER BY 1"
 OPEN_CURVE = (
     "SELECT observed_day, sent_count, open_count, click_count FROM mail_campaign_stats_snapshots "
-    "WHERE mail_name LIKE 'mail_campaign/%' ORDER BY observed_day"
+    "WHERE mail_name = (SELECT MIN(mail_name) FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%') "
+    "ORDER BY observed_day"
 )
 
 
@@ -99,6 +102,11 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     show(warehouse, STATISTICS)
     say("Rows that the import rejected:")
     show(home.path / "crm.db", "SELECT field, reason, COUNT(*) AS row_count FROM newsletter_rejects GROUP BY 1, 2")
+
+    say("A customer unsubscribes in the database, and the job runs again:")
+    leaver = unsubscribe_one(home.path / "crm.db")
+    airflow.run("mail_campaign", show_results=False)
+    say(f"Mails that this customer got in all: {len(emulator.mails_to(leaver))}.")
 
     airflow.run("mail_transactional")
     for day in range(1, DAYS + 1):
@@ -170,6 +178,16 @@ def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
         airflow.add("connections", connection_id=name, conn_type="sqlite", host=str(home / f"{name}.db"), port=0)
     airflow.add("variables", key="mail_lake", value=f"file://{home / 'lake'}")
     airflow.add("pools", name="mail", slots=4, description="imports at once")
+
+
+def unsubscribe_one(path: Path) -> str:
+    """Let a customer leave the query of ``mail_campaign``; return the address.
+
+    :param path: SQLite file.
+    """
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE customers SET subscribed = 0 WHERE email = 'customer1@example.com'")
+    return "customer1@example.com"
 
 
 def show(path: Path, query: str) -> None:

@@ -322,7 +322,7 @@ def test_a_scheduled_campaign_that_exists_already(
     assert exists(service)
 
 
-# What the task knows, what people did meanwhile, and whether a user has cleared it: see docs/campaigns.md.
+# What the task has recorded, what people did meanwhile, and whether a user has cleared it: see docs/campaigns.md.
 
 
 @pytest.mark.parametrize(

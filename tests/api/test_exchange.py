@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_mail import api
 from mail_emulator import Emulator
 from tests.api.driving import Driver, Rehearsal, Time, exchange
-from tests.api.parts import Call, HttpResponse, MailRequest
+from tests.api.parts import Call, HttpResponse, MailRequest, PauseAll, Reserve
 from tests.support.sampling import pairwise
 
 GOOD = HttpResponse(200, {}, b'{"code": 200}')
@@ -286,3 +286,32 @@ def test_a_state_that_shows_nothing_is_no_cancellation(status: int, sent_in: int
     rehearsal = Rehearsal(lambda step: shown if isinstance(step, api.GetCampaigns) else next(results))
     with pytest.raises(error):
         rehearsal.run(exchange(rehearsal.time).send(CANCEL))
+
+
+# One rate for all processes.
+
+SHARED = {"requests_per_second": 1000, "rate_limit_url": "redis://limits"}
+
+
+def test_a_request_waits_for_the_rate_of_all_processes() -> None:
+    rehearsal, response = sending(READ, 2.0, 0.5, 0, GOOD, **SHARED)
+    assert response.code == 200
+    assert [type(step) for step in rehearsal.asked] == [Reserve, Reserve, Reserve, Call]
+    assert rehearsal.pauses == [2.0, 0.5]
+
+
+def test_each_repetition_is_reserved_and_429_pauses_all() -> None:
+    rehearsal, response = sending(READ, 0, busy("7"), None, 0, LOST, 0, GOOD, **SHARED)
+    assert response.code == 200
+    assert rehearsal.asked[2] == PauseAll(7.0)
+    assert [type(step) for step in rehearsal.asked] == [Reserve, Call, PauseAll, Reserve, Call, Reserve, Call]
+
+
+def test_without_redis_there_are_no_such_steps() -> None:
+    rehearsal, _ = sending(READ, busy("7"), GOOD, requests_per_second=1000)
+    assert [type(step) for step in rehearsal.asked] == [Call, Call]
+
+
+def test_a_shared_rate_needs_a_rate() -> None:
+    with pytest.raises(api.MailConfigError, match="rate_limit_url: needs requests_per_second"):
+        exchange(Time(), rate_limit_url="redis://limits")

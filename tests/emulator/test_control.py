@@ -23,6 +23,12 @@ def control(emulator: Emulator, request: pytest.FixtureRequest) -> Control:
     return emulator if request.param == "here" else EmulatorClient(emulator.base_url)
 
 
+def test_an_address_of_ipv6_can_be_pasted() -> None:
+    with Emulator(host="::1") as emulator:
+        assert emulator.base_url.startswith("http://[::1]:")
+        assert EmulatorClient(emulator.base_url).api_key == emulator.api_key
+
+
 def test_arranging_and_inspecting(control: Control, emulator: Emulator) -> None:
     assert (control.base_url, control.api_key) == (emulator.base_url, emulator.api_key)
     control.add_list("A", ["ann@example.com"], count=2, description="d")

@@ -13,10 +13,12 @@ import certifi
 import pytest
 from airflow.models import Connection
 from asgiref.sync import async_to_sync
+from pydantic import SecretStr
 
 from airflow_provider_mail._config import InboxName
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
@@ -39,7 +41,9 @@ def every_field() -> dict[str, Any]:
         "access_token": "token/with+odd=characters&more", "client_id": "client",
         "client_secret": "secret:of@the//client", "redirect_uri": "https://example.com/callback?x=1",
         "oauth_obtained_at": "2026-01-01T00:00:00+00:00", "oauth_expires_at": "2126-01-01T00:00:00+00:00",
-        "timeout": 2.5, "requests_per_second": 0.5, "max_in_flight": 3, "ca_bundle": certifi.where(),
+        "timeout": 2.5, "requests_per_second": 0.5, "rate_limit_conn_id": "limits",
+        "rate_limit_when_away": "wait", "max_in_flight": 3, "max_campaigns_per_day": 4,
+        "max_recipients_per_day": 100_000, "ca_bundle": certifi.where(),
         "proxy": "http://proxy.example.com:3128",
     }  # fmt: skip
 
@@ -62,17 +66,37 @@ def as_text_only_uri(extra: dict[str, Any], **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("written", [as_json, as_uri, as_text_only_uri])
-def test_every_field_reaches_the_client(make_hook: MakeHook, every_field: Any, written: Callable[..., str]) -> None:
+def test_every_field_reaches_the_client(
+    make_hook: MakeHook, every_field: Any, written: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {
+        "conn_type": "redis",
+        "host": "redis.example.com",
+        "port": 6380,
+        "login": "me",
+        "password": "se/cret",
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_LIMITS", json.dumps({**limits, "extra": {"ssl": True, "db": 2}}))
     assert every_field.keys() == FIELDS.keys()
     hook = make_hook(written(extra=every_field, host="https://api.example.com/mail", port=8443, password=API_KEY))
-    settings = ("auth_type", "sandbox", "timeout", "requests_per_second", "max_in_flight", "proxy")
+    settings = {
+        "auth_type",
+        "sandbox",
+        "timeout",
+        "requests_per_second",
+        "rate_limit_when_away",
+        "max_in_flight",
+        "proxy",
+    }
     assert hook.config.model_dump() == DEFAULTS.model_dump() | {name: every_field[name] for name in settings} | {
         "base_url": "https://api.example.com:8443/mail",
         "api_key": hook.config.api_key,
         "access_token": hook.config.access_token,
         "ca_bundle": Path(every_field["ca_bundle"]),
+        "rate_limit_url": SecretStr("rediss://me:se%2Fcret@redis.example.com:6380/2"),
     }
     assert hook.config.credentials() == {"OAuth": every_field["access_token"]}
+    assert hook.caps == CampaignCaps(4, 100_000)
     assert (hook.team_name, hook.service_tags) == ("Équipe nº 1", {"unsubscribe_link", "year"})
     assert fields_of(hook.get_connection("mail_test"))["client_secret"] == every_field["client_secret"]
 
@@ -108,6 +132,8 @@ def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, extra: di
         (["https://api.example.com", None, "http"], "https://api.example.com"),
         (["127.0.0.1:8099", None, "http"], "http://127.0.0.1:8099"),
         (["http://[::1]", 8099], "http://[::1]:8099"),
+        (["::1", 8099, "http"], "http://[::1]:8099"),
+        (["2001:db8::1"], "https://[2001:db8::1]"),
         (["http://[::1]:8099", 443], "http://[::1]:8099"),
         (["https://bücher.example"], "https://bücher.example"),
     ],
@@ -125,6 +151,7 @@ def test_base_url(make_hook: MakeHook, fields: list[Any], base_url: str) -> None
         ("api.example.com:8443/https", {"base_url": "https://api.example.com:8443"}),
         ("https%3A%2F%2Fapi.example.com", {}),
         ("127.0.0.1:8099/http?sandbox=true", {"base_url": "http://127.0.0.1:8099", "sandbox": True}),
+        ("[::1]:8080/http", {"base_url": "http://[::1]:8080"}),
         ("api.example.com/?sandbox=", {}),
         ("api.example.com/?timeout=5&max_in_flight=2", {"timeout": 5.0, "max_in_flight": 2}),
     ],

@@ -35,6 +35,7 @@ def _settings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     monkeypatch.setenv("AIRFLOW__EMAIL__FROM_EMAIL", "Airflow <news@example.com>")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"{AIRFLOW}/")
     caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, logger="airflow_provider_mail.notifications.mail")
 
 
 def notify(context: dict[str, Any], **arguments: Any) -> None:

@@ -91,14 +91,16 @@ def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None
 
 def test_days_begin_in_the_zone_of_the_visitor(visitor: Visitor, empty: Warehouse) -> None:
     late = datetime.datetime(2026, 3, 1, 23, 30, tzinfo=datetime.UTC)
-    load_stats(empty, [stats("late", late, 1), stats("later", late + datetime.timedelta(hours=1), 1)], late, ACCOUNT)
+    midnight, later = (late + datetime.timedelta(minutes=minutes) for minutes in (30, 60))
+    records = [stats("late", late, 1), stats("midnight", midnight, 1), stats("later", later, 1)]
+    load_stats(empty, records, late, ACCOUNT)
     assert names(visitor.get("campaigns", to="2026-03-01")) == ["late"]
     login = visitor.cookies
     for zone in ("Europe/Berlin", "Europe%2FBerlin"):
         visitor.cookies = {**login, "mail_zone": zone}
         assert names(visitor.get("campaigns", to="2026-03-01")) == []
         text = visitor.get("campaigns", **{"from": "2026-03-02"})
-        assert names(text) == ["later", "late"]
+        assert names(text) == ["later", "midnight", "late"]
         assert "2026-03-02 00:30" in text
         assert "Times are in Europe/Berlin" in text
         assert "2026-03-02T00:30:00+01:00" in visitor.get("campaigns?csv=campaigns")
@@ -113,6 +115,7 @@ def test_totals_are_of_all_that_match(visitor: Visitor, empty: Warehouse) -> Non
     page = Page(visitor.get("campaigns"))
     assert "All 60 60,000 21.0 % 4.2 % 20.0 % 1.0 % 0.2 %" in page.text
     assert "All" not in Page(visitor.get("campaigns", q="letter 000")).text
+    assert "?sort=mail_name&csv=campaigns" in Page(visitor.get("campaigns?sort=mail_name&page=2")).links()
     lines = visitor.get("campaigns?csv=campaigns&sort=mail_name&page=2").splitlines()
     assert len(lines) == 61, "the CSV has all pages"
     assert lines[0].startswith("Campaign,Subject,Lists,Sent,State,Mails,Opened,Clicked,Click to open,Bounced")

@@ -13,6 +13,7 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
+from airflow_provider_mail.hold import release_hold, set_hold
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -279,3 +280,14 @@ def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehou
     for path in PAGES:
         assert "There is no table" in visitor.get(path) or path in ("", "waits")
     visitor.get(CAMPAIGN, status=404)
+
+
+def test_every_page_says_that_mail_is_held_and_by_whom(
+    visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    set_hold(set_by="ada on laptop", reason="wrong price")
+    for path in (*PAGES, CAMPAIGN):
+        assert_shows(visitor, path, "All mass mail is held, set by ada on laptop at 2", "wrong price", "release")
+    release_hold()
+    assert "held" not in text_of(visitor, "")

@@ -66,6 +66,9 @@ class ExecutionApi:
         self.dag_run = dag_run
         self.instances = {instance.task_id: instance for instance in instances}
         self.unknown: list[str] = []
+        self.variables: dict[str, str] = {}
+        self.variables_away = False
+        """Whether Variables cannot be read, or written."""
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path, _, _ = request.url.raw_path.decode().partition("?")
@@ -82,7 +85,11 @@ class ExecutionApi:
                 response = self._xcom(request, xcoms, key, rest, body)
             case ["store", "ti", ti_id, *key]:
                 response = self._store(request, self._by_id(ti_id).store, "/".join(key), body)
-            case ["connections" | "variables", _] if request.method == "GET":
+            case ["variables", _] if self.variables_away:
+                response = httpx.Response(500, json={"detail": "away"})
+            case ["variables", key]:
+                response = self._variable(request, key, body)
+            case ["connections", _] if request.method == "GET":
                 response = MISSING  # Those of tests are in the environment, where a task looks first.
             case _:
                 response = None
@@ -127,6 +134,19 @@ class ExecutionApi:
         else:
             context["xcom_keys_to_clear"] = list(ti.xcoms)
         return httpx.Response(200, json=context)
+
+    def _variable(self, request: httpx.Request, key: str, body: Json) -> httpx.Response | None:
+        match request.method:
+            case "GET":
+                return found({"key": key, "value": self.variables[key]}) if key in self.variables else MISSING
+            case "PUT":
+                self.variables[key] = body["val" if "val" in body else "value"]
+                return DONE
+            case "DELETE":
+                self.variables.pop(key, None)
+                return DONE
+            case _:
+                return None
 
     @staticmethod
     def _xcom(

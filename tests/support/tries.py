@@ -135,6 +135,7 @@ class TaskInstance:
     run_id: str = "manual__2024-03-07T00:00:00+00:00"
     map_index: int = -1
     try_number: int = 0
+    max_tries: int = 0
     pushed: dict[str, Any] = field(default_factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:
@@ -149,12 +150,22 @@ class Tries:
 
     :param emulator: to which a process that has ended sends nothing more.
     :param has_store: whether Airflow has a task state store.
+    :param params: parameters of the run.
+    :param map_index: that of a mapped task.
     """
 
-    def __init__(self, emulator: Emulator | None = None, *, has_store: bool = HAS_STORE) -> None:
+    def __init__(
+        self,
+        emulator: Emulator | None = None,
+        *,
+        has_store: bool = HAS_STORE,
+        params: dict[str, Any] | None = None,
+        map_index: int = -1,
+    ) -> None:
         self.store = MortalStore(emulator)
         self._has_store = has_store
-        self._ti = TaskInstance("task")
+        self._ti = TaskInstance("task", map_index=map_index)
+        self._params = params or {}
         self.state = "none"
         self.returned: Any = None
         self.error: BaseException | None = None
@@ -162,6 +173,14 @@ class Tries:
     @property
     def number(self) -> int:
         return self._ti.try_number
+
+    @property
+    def run_id(self) -> str:
+        return self._ti.run_id
+
+    @run_id.setter
+    def run_id(self, run_id: str) -> None:
+        self._ti.run_id = run_id
 
     def run(self, operator: BaseOperator, kill: Kill | None = None) -> Any:
         """Run one more try; return its result or raise its error."""
@@ -193,6 +212,10 @@ class Tries:
                 break
         return self.state
 
+    def clear(self) -> None:
+        """Do what a user does who clears the task."""
+        self._ti.max_tries = self._ti.try_number
+
     def _context(self, operator: BaseOperator) -> Any:
         ti = self._ti
         dag_run = SimpleNamespace(
@@ -204,7 +227,7 @@ class Tries:
             dag_id=ti.dag_id,
         )
         context = {"ti": ti, "task_instance": ti, "task": operator, "run_id": ti.run_id, "dag_run": dag_run}
-        context |= {"data_interval_start": DAY - timedelta(days=1), "data_interval_end": DAY}
+        context |= {"params": self._params, "data_interval_start": DAY - timedelta(days=1), "data_interval_end": DAY}
         return context | ({"task_state_store": self.store} if self._has_store else {})
 
     def __str__(self) -> str:

@@ -138,10 +138,15 @@ def tasks(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
         ("preflight", "MailPreflightOperator", campaign | {
             "max_growth": 2, "compare_with": "done", "unsubscribe_pattern": None}),
         ("create_campaign", "MailCreateCampaignOperator", campaign),
+        ("send_test", "MailSendTestOperator", {
+            **{name: value for name, value in campaign.items() if name not in (
+                "send_date", "send_list_names", "repel_list_names")},
+            "seed_list_names": ["newsletter"], "wait_for_completion": False}),
         ("cancel_campaign", "MailCancelCampaignOperator", {"mail_name": "scheduled"}),
         ("delete_campaign", "MailDeleteCampaignOperator", {"mail_name": "old"}),
         ("wait_for_campaign", "MailCampaignSensor", wait | {"mail_name": "done"}),
         ("wait_for_final_stats", "MailStatsSettledSensor", wait | MARCH | {"mail_name": "done", "max_age": 60}),
+        ("gate", "MailStatsGateOperator", wait | MARCH | {"mail_name": "done", "max_hard_bounce": 1}),
         ("wait_for_pushes", "MailInboxSensor", {
             "inbox_conn_id": "sqlite_everything", "inbox_table": "waiting_pushes", "timeout": 5}),
         ("send", "MailSendOperator", letter | {

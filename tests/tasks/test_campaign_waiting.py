@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk import PokeReturnValue
 
+from airflow_provider_mail.api.campaigns import MailStats
 from airflow_provider_mail.links import LINK_KEY
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
@@ -257,3 +258,12 @@ def test_with_stored_state_a_removed_campaign_is_noticed(emulator: Emulator, clo
     clock.sleep(301)
     with pytest.raises(AirflowFailException, match="has disappeared"):
         sensor.poll()
+
+
+@both_ways
+def test_sandbox_mode_returns_counts_of_nothing(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    """So that the tasks after it read the same keys as in earnest."""
+    done = run(lambda: create(deferrable=deferrable, sandbox_mode=True))
+    assert emulator.campaigns() == []
+    assert done.returned["sandbox"] is True
+    assert done.returned["mail_stats"] == dict.fromkeys(MailStats.model_fields, 0)

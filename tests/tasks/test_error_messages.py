@@ -119,6 +119,16 @@ class Stage:
         self.connect(sandbox=True)
         write()
 
+    def held(self) -> None:
+        self.patch.setenv("AIRFLOW_VAR_MAIL_HOLD", '{"set_by": "ada", "set_at": "2026-11-26T12:00:00+00:00"}')
+        self.newsletter()
+        self.make("campaign")
+
+    def limited(self) -> None:
+        self.newsletter()
+        self.connect(max_campaigns_per_day=0)
+        self.make("campaign")
+
     def newsletter(self) -> None:
         self.emulator.add_list("newsletter", ["ada@example.com"])
 
@@ -262,6 +272,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("... has no sandboxMode and the connection is in sandbox mode: nothing was sent. Switch sandbox off on the "
      "connection, or leave this operation out.", "unwritable", {}),
     # campaigns
+    ("... all mass mail is held, set by ... This request was not sent...", "held", {}),
+    ("max_campaigns_per_day: ... campaigns of ... exist, ... may be sent: nothing was created", "limited", {}),
     ("campaign '...' should not go out: ...", "preflight", {"sender_mail": "nobody@example.com"}),
     ("content: is the text 'None'; nothing was sent. Did a template find no value? ...",
      "campaign", {"content": "{{ none }}"}),

@@ -91,12 +91,18 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         (CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP),
         ("/v5/campaign/mail/sends", SPRING | {"sandboxMode": True})],
     "create_campaign": [(CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP), ("/v5/campaign/mail/sends", SPRING)],
+    "send_test": [
+        (CONTACTS, {"listName": "newsletter", "pageSize": 1}),
+        (CAMPAIGNS, {"mailName": "spring (test)"} | LOOKED_UP),
+        ("/v5/campaign/mail/sends", {name: value for name, value in SPRING.items() if name not in (
+            "sendDate", "repelListNames")} | {"mailName": "spring (test)"})],
     "cancel_campaign": [(CAMPAIGNS, {"mailName": "scheduled"} | LOOKED_UP),
                         ("/v5/campaign/mail/cancel", {"mailName": "scheduled"})],
     "delete_campaign": [(CAMPAIGNS, {"mailName": "old"} | LOOKED_UP),
                         ("/v5/campaign/mail/delete", {"mailName": "old"})],
     "wait_for_campaign": [(CAMPAIGNS, {"mailName": "done"} | LOOKED_UP)],
     "wait_for_final_stats": [("/v5/campaign/mail/stats/get", MARCH | {"mailName": "done"})],
+    "gate": [("/v5/campaign/mail/stats/get", MARCH | {"mailName": "done"})],
     "wait_for_pushes": [],
     "send": [(SENDS, LETTER | {"to": {"email": "ada@example.com", "name": "Ada"}, "uniqueMsgID": "order-1"})],
     "send_batch": [

@@ -74,7 +74,8 @@ def test_the_campaign(run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase,
     done = run_in_airflow(example("mail_campaign"))
 
     assert done.result.state == "success"
-    assert emulator.contact_count(f"newsletter {done.result.run_id}") == 200
+    (list_name,) = done.result.xcom("sync_contacts")["send_list_names"]
+    assert emulator.contact_count(list_name) == 200
     (campaign,) = emulator.campaigns()
     name = done.result.xcom("send_newsletter", "mail_name")
     assert campaign["mailName"] == name
@@ -214,17 +215,19 @@ def newsletter(run_in_airflow: Run, emulator: Emulator, warehouse: SqlDatabase, 
 class Person:
     """A user who looks every minute for a question, and responds to it as the user interface does."""
 
-    def __init__(self, clock: Clock, choice: str) -> None:
+    def __init__(self, clock: Clock, choice: str, dag_id: str = "mail_approval", task_id: str = "approve") -> None:
         self.asked: list[dict[str, Any]] = []
+        self._dag_id, self._task_id = dag_id, task_id
         self._clock, self._choice = clock, choice
         clock.after(60, self._look)
 
     def _look(self) -> None:
-        path = "/dags/mail_approval/dagRuns/~/hitlDetails?response_received=false"
+        path = f"/dags/{self._dag_id}/dagRuns/~/hitlDetails?response_received=false"
         for question in airflow_api().request("GET", path).json()["hitl_details"]:
             task = question["task_instance"]
             if task["state"] != "running":  # else it is about to wait, and does not yet
-                where = f"/dags/mail_approval/dagRuns/{task['dag_run_id']}/taskInstances/approve/-1/hitlDetails"
+                run = f"/dags/{self._dag_id}/dagRuns/{task['dag_run_id']}"
+                where = f"{run}/taskInstances/{self._task_id}/-1/hitlDetails"
                 airflow_api().request("PATCH", where, json={"chosen_options": [self._choice], "params_input": {}})
                 self.asked.append(question)
         if not self.asked:
@@ -292,3 +295,43 @@ def only_saved(emulator: Emulator) -> list[bool]:
     """Whether each campaign that the service was to create was a draft."""
     bodies = [entry["body"] for entry in emulator.journal.entries("campaign/mail/sends")]
     return [body.get("onlySave") for body in bodies if not body.get("sandboxMode")]
+
+
+@pytest.fixture
+def staged(
+    run_in_airflow: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, connect: Connect
+) -> Callable[[], Done]:
+    """A function that runs the example of a campaign in stages."""
+    connect(campaign_url="https://app.example.com/{guid}")
+    emulator.add_list("newsroom", ["ida@example.com"])
+    crm.execute("CREATE TABLE customers (email TEXT, full_name TEXT, subscribed INTEGER)")
+    crm.execute("INSERT INTO customers", [(f"user{number}@example.com", "U", 1) for number in range(10_000)])
+    emulator.change_settings(hard_bounce_rate=0, soft_bounce_rate=0)
+    dag = example("mail_staged")
+    return lambda: run_in_airflow(dag)
+
+
+@asks
+def test_a_campaign_in_stages(
+    staged: Callable[[], Done], emulator: Emulator, warehouse: SqlDatabase, clock: Clock
+) -> None:
+    person = Person(clock, "Approve", "mail_staged")
+    done = staged()
+    assert set(states(done).values()) == {"success"}, states(done)
+    (question,) = person.asked
+    assert "[The test](https://app.example.com/" in question["body"]
+    names = [campaign["mailName"].rpartition(" ")[2] for campaign in emulator.campaigns()]
+    assert names == ["(test)", "canary", "rest"]
+    canary, rest = (emulator.campaign_recipients(campaign["mailName"]) for campaign in emulator.campaigns()[1:])
+    assert 50 < len(canary) < 150
+    assert len({*canary, *rest}) == len(canary) + len(rest) == 10_000
+    assert sum(count for (count,) in warehouse.query("SELECT sent_count FROM mail_campaign_stats")) == 10_001
+
+
+@asks
+def test_a_campaign_in_stages_that_a_person_rejects(
+    staged: Callable[[], Done], emulator: Emulator, clock: Clock
+) -> None:
+    Person(clock, "Reject", "mail_staged")
+    staged()
+    assert [len(emulator.campaign_recipients(campaign["mailName"])) for campaign in emulator.campaigns()] == [1]

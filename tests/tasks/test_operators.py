@@ -44,8 +44,11 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "MailImportContactsOperator": {"contacts": [{"email": "ada@example.com"}]},
     "MailSaveWebhookOperator": {"trans_enable": False},
     "MailSendBatchOperator": {"sender_mail": "news@example.com", "messages": [{"to": "ada@example.com"}]},
+    "MailSendTestOperator": {"sender_mail": "news@example.com", "seed_list_names": ["staff"], "subject": "a",
+                             "content": "<p>a</p>"},
     "MailSendOperator": {
         "sender_mail": "news@example.com", "to": "ada@example.com", "subject": "a", "content": "<p></p>"},
+    "MailStatsGateOperator": OF_NAME | {"max_hard_bounce": 0.02},
     "ObjectStorageToMailContactsOperator": {"path": "file:///people.csv"},
     "SqlToMailBatchOperator": {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
     "MailCampaignsToObjectStorageOperator": {"path": "file:///tmp/campaigns"},
@@ -66,15 +69,18 @@ LOCAL = {
 """They send nothing to the service."""
 
 UNTEMPLATED = {
-    "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size",
-    "cancel_on_kill", "chunk_size", "count_first", "deferrable", "edge_hours", "fail_if_invalid", "fail_on",
-    "file_format", "history", "ignore_differences", "ignore_draft", "ignore_if_missing", "keep_days", "kind", "layout",
-    "lock_timeout", "lookback_days", "max_age", "max_attachment_bytes", "max_content_bytes", "max_in_flight",
-    "max_pushes", "max_reject_fraction", "max_removed_fraction", "min_interval", "mode", "on_change",
-    "on_duplicate_recipient", "on_empty", "on_incomplete", "on_unfilled_tag", "on_unstorable", "only_save", "page_size",
-    "poke_interval", "poll_error_timeout", "replace", "resume", "retention_days", "rows_per_file", "sandbox_mode",
-    "send_again", "snapshots", "stable_checks", "timeout", "tolerance", "tolerance_fraction", "track_click",
-    "track_open", "trans_callback_url_extra_update_mode", "versions_per_request", "wait_for_completion",
+    "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size", "cancel_on_kill",
+    "changes_only", "chunk_size", "confidence", "count_first", "deferrable", "dry_run", "edge_hours",
+    "fail_if_invalid", "fail_on", "file_format", "full_every", "history", "ignore_differences", "ignore_draft",
+    "ignore_if_missing", "keep_days", "keep_lists", "kind", "layout", "limit", "lock_timeout", "lookback_days",
+    "max_age", "max_attachment_bytes", "max_change_fraction", "max_content_bytes", "max_hard_bounce",
+    "max_in_flight", "max_pushes", "max_reject_fraction", "max_removed_fraction", "max_rows", "max_seeds",
+    "max_soft_bounce", "max_spam", "max_unsubscribe", "min_interval", "min_sent", "mode", "on_breach", "on_change",
+    "on_duplicate_recipient", "on_empty", "on_incomplete", "on_removed", "on_unfilled_tag", "on_unstorable",
+    "only_save", "page_size", "poke_interval", "poll_error_timeout", "replace", "response_timeout", "resume",
+    "retention_days", "rows_per_file", "sandbox_mode", "send_again", "send_window", "snapshots", "stable_checks",
+    "timeout", "tolerance", "tolerance_fraction", "track_click", "track_open",
+    "trans_callback_url_extra_update_mode", "versions_per_request", "wait_for_completion",
 }
 """What is not a value of the service or of a database: a template does not decide how a task works."""
 # fmt: on
@@ -94,9 +100,7 @@ def arguments(kind: type[BaseOperator]) -> dict[str, inspect.Parameter]:
     """Every argument of ours that the operator takes."""
     return {
         name: parameter
-        for base in our_bases(kind)
-        if "__init__" in vars(base)
-        for name, parameter in inspect.signature(base.__init__).parameters.items()
+        for name, parameter in inspect.signature(kind.__init__).parameters.items()
         if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     }
 

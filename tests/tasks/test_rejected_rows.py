@@ -71,7 +71,10 @@ def test_rejected_rows_go_to_table_and_file_also_of_a_failure(
     bad = [*BAD, (6, "email", "is not an email address", ["čeněk", "陈"])]
     assert stored(any_crm) == bad
     assert set(any_crm.query("SELECT import_id FROM rejects")) == {(import_id(done),)}
-    assert written(path) == [dict(zip(("row_number", "field", "reason", "row"), row, strict=True)) for row in bad]
+    assert written(path) == [
+        {"row_number": number, "field": field, "reason": reason, "row": dict(zip(("email", "name"), row, strict=True))}
+        for number, field, reason, row in bad
+    ]
     assert {contact["email"] for contact in emulator.contacts()} == {"ada@example.com", "dora@example.com"}
 
 

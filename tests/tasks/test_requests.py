@@ -47,7 +47,7 @@ REQUESTS: dict[str, type[MailRequest[Any]]] = {
 WITHOUT_REQUEST = {
     "MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor", "MailStatsToObjectStorageOperator",
     "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailCreateStageTableOperator",
-    "MailMergeStageTableOperator",
+    "MailMergeStageTableOperator", "MailStatsGateOperator", "MailSendTestOperator",
 }
 """They have no request of which users give the fields."""
 

@@ -60,6 +60,21 @@ class Call:
     effect: Effect = Effect.READ
 
 
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """A step of an exchange: reserve a request of the rate that all processes share.
+
+    The seconds to wait before the next attempt are sent back in; 0 when the request may be sent.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PauseAll:
+    """A step of an exchange: pause the requests of all processes."""
+
+    seconds: float
+
+
 class RequestAttempt(NamedTuple):
     """An HTTP request that is about to be sent.
 
@@ -74,9 +89,9 @@ class RequestAttempt(NamedTuple):
 
 
 OnRequest: TypeAlias = Callable[[RequestAttempt], None]
-"""Called before each HTTP request; must not raise or block."""
+"""Called before each HTTP request; must not block. A `MailError` that it raises prevents the request."""
 
-Steps: TypeAlias = Generator[Call | Pause | Concurrent | MailRequest[Any], Any, R]
+Steps: TypeAlias = Generator[Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any], Any, R]
 
 
 class FlowRunner:
@@ -159,7 +174,7 @@ class Exchange:
                 break
             response_lost = response_lost or error.may_have_taken_effect
             log.warning("%s Trying again in %.1f s (attempt %d failed).", _sentence(error), pause, attempt)
-            throttled = pause if self._slow_down(error, pause) else 0.0
+            throttled = pause if (yield from self._slow_down(error, pause)) else 0.0
             yield Pause(pause)
             throttled += yield from self._wait_for_slot()
         if response_lost and request.effect is not Effect.READ and not error.may_have_taken_effect:
@@ -191,22 +206,32 @@ class Exchange:
         """Replace what must not be shared with the parent process."""
         self.throttle = Throttle(self.config.requests_per_second, self._clock)
 
-    def _wait_for_slot(self) -> Flow[float]:
-        """Wait for the throttle; return the seconds. A slot reserved before a pause is replaced by one after it."""
+    def _wait_for_slot(self) -> Generator[Pause | Reserve, Any, float]:
+        """Wait until the request may be sent, by the rate of this client and by that of all; return the seconds.
+
+        A slot reserved before a pause is replaced by one after it.
+        """
         waited = 0.0
         while (wait := self.throttle.reserve()) > 0:
             yield Pause(wait)
             waited += wait
             if not self.throttle.paused:
                 break
+        if self.config.rate_limit_url is not None:
+            while (wait := (yield Reserve())) > 0:
+                yield Pause(wait)
+                waited += wait
         return waited
 
-    def _slow_down(self, error: MailError, pause: float) -> bool:
-        """Pause the whole client, not only one request, when the service is overloaded; return whether it is."""
+    def _slow_down(self, error: MailError, pause: float) -> Generator[PauseAll, Any, bool]:
+        """Pause the whole client, and all that share its rate, when the service is overloaded; return whether it is."""
         retry_after = error.retry_after if isinstance(error, MailServiceError) else None
         overloaded = retry_after is not None or isinstance(error, MailRateLimitError)
         if overloaded:
-            self.throttle.pause(pause if retry_after is None else retry_after)
+            seconds = pause if retry_after is None else retry_after
+            self.throttle.pause(seconds)
+            if self.config.rate_limit_url is not None:
+                yield PauseAll(seconds)
         return overloaded
 
     def _apply_sandbox(self, request: MailRequest[R]) -> MailRequest[R]:

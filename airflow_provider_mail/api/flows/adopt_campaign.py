@@ -16,6 +16,7 @@ from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, MailStatus, find_campaign, is_scheduled
 from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
+from airflow_provider_mail.api.flows.audience import without_time
 
 MINUTE = 60.0
 """The resolution in seconds with which send times are compared."""
@@ -160,11 +161,16 @@ def _address(value: Any) -> object:
     return value and address_key(value)
 
 
+def _lists(names: Any) -> object:
+    # The lists of another try of the same run are the same audience.
+    return frozenset(map(without_time, names))
+
+
 _FORMS: dict[str, Callable[[Any], object]] = {
     "sender_mail": _address,
     "reply_to": _address,
-    "send_list_names": frozenset,
-    "repel_list_names": frozenset,
+    "send_list_names": _lists,
+    "repel_list_names": _lists,
 }
 """The forms in which fields of the request are compared; all other fields are compared unchanged."""
 

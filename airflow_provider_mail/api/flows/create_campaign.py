@@ -40,6 +40,7 @@ from airflow_provider_mail.api.flows.adopt_campaign import (
     is_older,
     is_unsent,
 )
+from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, check_caps
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_once import PATIENCE, CreationState, create_once, find_repeatedly, pauses
 
@@ -57,6 +58,7 @@ def create_campaign(
     clock: ServiceClock | None = None,
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
+    caps: CampaignCaps | None = None,
     tries: int = 3,
     patience: float = PATIENCE,
 ) -> Flow[Creation]:
@@ -71,6 +73,7 @@ def create_campaign(
     :param not_older_than: do not adopt a campaign of another task or run, scheduled or sent. If ``memory`` does not
         show whose it is, a campaign that was sent before this moment (by the clock of Airflow's scheduler) counts as
         another's. Default: adopt any campaign.
+    :param caps: the limits of its day, checked before it is created. Default: no limits.
     :param tries: maximum number of attempts to create it, each after a lookup.
     :param patience: seconds to look for the campaign after an attempt, and to wait until a new one no longer shows as a
         draft. After a rejection without an earlier attempt, about a quarter of that.
@@ -80,7 +83,7 @@ def create_campaign(
     :raises MailIncompleteCampaignError: code 500: the service kept the campaign, which ``on_incomplete`` treats as an
         error.
     :raises MailValidationError: ``ignore`` names a field that is never compared, or the campaign does not exist and its
-        send time has passed.
+        send time has passed, or a limit of its day would be exceeded.
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
@@ -100,6 +103,8 @@ def create_campaign(
     campaign = yield from _find_known(find, state, clock, patience)
     if campaign is None:
         _check_gone(request, state, clock)
+        if caps:
+            yield from check_caps(request, caps, clock)
         result = yield from create_once(
             request,
             find,

@@ -76,6 +76,19 @@ class ImportCheckpoint(Protocol):
         """
 
 
+class SelectedRows(list[Row]):
+    """Some of the rows of a source. Whoever selects them counts the rows that were read.
+
+    :param numbers: the numbers of these rows in the source, from 1.
+    :param lines: the lines of the file in which they begin, from 1; empty if it is not from a file with lines.
+    """
+
+    def __init__(self, rows: Iterable[Row], numbers: Sequence[int], lines: Sequence[int] = ()) -> None:
+        super().__init__(rows)
+        self.numbers = numbers
+        self.lines = lines
+
+
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     """Yield the rows in lists.
 
@@ -103,7 +116,8 @@ def import_contacts(
 
     :param client: the client that all threads share.
     :param source: lists of rows; each list becomes one request, so it should hold ``plan.chunk_size`` rows. An
-        attribute ``lines`` of a list has the line in the file of each row, which rejected rows report.
+        attribute ``lines`` of a list has the line in the file of each row, which rejected rows report; for rows that
+        were selected from a source, give :class:`SelectedRows`.
     :param plan: what to import, and how.
     :param on_reject: called in the calling thread for each rejected row.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
@@ -133,8 +147,10 @@ class _Import:
     checkpoint: ImportCheckpoint | None
     started: float = field(default_factory=time.monotonic)
     in_flight: dict[Future[ChunkResult], int] = field(default_factory=dict)
-    lines: dict[int, tuple[int, Sequence[int]]] = field(default_factory=dict)
-    """Of each chunk in flight, the number of its first row, and the lines of its rows in the file."""
+    position: int = 0
+    """The number of rows that were given."""
+    origins: dict[int, tuple[int, Sequence[int], Sequence[int]]] = field(default_factory=dict)
+    """Of each chunk in flight, the position of its first row, and the numbers and the lines of its rows, if given."""
     checker: RowChecker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -164,11 +180,14 @@ class _Import:
 
     def _submit(self, chunk: int, rows: Sequence[Row], workers: Workers[ChunkResult], uploader: ChunkUploader) -> None:
         progress = self.progress
-        first_number = progress.read + 1
+        first_number = self.position + 1
         checked = self.checker.check(rows, first_number)
-        progress.read += len(rows)
-        if lines := getattr(rows, "lines", ()):
-            self.lines[chunk] = first_number, lines
+        self.position += len(rows)
+        lines, numbers_in_source = getattr(rows, "lines", ()), getattr(rows, "numbers", ())
+        if not isinstance(rows, SelectedRows):
+            progress.read += len(rows)
+        if lines or numbers_in_source:
+            self.origins[chunk] = first_number, numbers_in_source, lines
         self._reject(checked.rejects, chunk)
         encoded, numbers, earlier = checked.encoded, checked.numbers, 0
         rejected = self.checkpoint.lookup(chunk, first_number, checked) if self.checkpoint is not None else None
@@ -184,7 +203,7 @@ class _Import:
             future = workers.submit(self._upload, uploader, chunk, body, numbers, earlier)
             self.in_flight[future] = chunk
         else:
-            self.lines.pop(chunk, None)
+            self.origins.pop(chunk, None)
 
     def _upload(
         self, uploader: ChunkUploader, chunk: int, body: bytes, numbers: Sequence[int], earlier: int
@@ -216,15 +235,18 @@ class _Import:
         progress.remarks += result.remarks
         progress.seconds = time.monotonic() - self.started
         self._reject(result.rejects, chunk)
-        self.lines.pop(chunk, None)
+        self.origins.pop(chunk, None)
         if result.complete and self.checkpoint is not None:
             self.checkpoint.accepted(chunk, [reject.row_number for reject in result.rejects])
 
     def _reject(self, rejects: Iterable[Reject], chunk: int) -> None:
-        first_number, lines = self.lines.get(chunk, (0, ()))
+        first_number, numbers, lines = self.origins.get(chunk, (0, (), ()))
         for reject in rejects:
+            index = reject.row_number - first_number
             if lines:
-                reject = replace(reject, line=lines[reject.row_number - first_number])
+                reject = replace(reject, line=lines[index])
+            if numbers:
+                reject = replace(reject, row_number=numbers[index])
             self.progress.rejected += 1
             self.on_reject(reject)
 

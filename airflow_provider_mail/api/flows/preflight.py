@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from html import unescape
 from typing import Literal
 
 from airflow_provider_mail.api._core.addresses import address_key
@@ -19,6 +20,7 @@ from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCam
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, lateness
+from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, excess
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
 from airflow_provider_mail.api.templates import Template, find_template
@@ -32,6 +34,26 @@ Level = Literal["ok", "warning", "error"]
 
 LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
 """From best to worst."""
+
+
+AUTO = "auto"
+UNSUBSCRIBE = re.compile(
+    "unsubscri|opt[ -]?out"  # en
+    "|abmeld|abbestell|austragen"  # de
+    "|désabonn|désinscri"  # fr
+    "|darse de baja|darme de baja|dar de baja|cancelar (?:la |mi )?suscripci|anular (?:la |mi )?suscripci"  # es
+    "|descadastr|cancelar (?:a |minha )?(?:inscri|assinatura)"  # pt-br
+    "|berhenti berlangganan"  # id
+    "|h[ủu][ỷy] đăng ký"  # vi
+    "|язылудан|отписаться|отказаться от рассылки"  # tt, and Russian, which is written beside it
+    "|退订|取消订阅|退訂|取消訂閱"  # zh-cn, zh-tw
+    "|配信停止|配信を停止|登録解除|購読解除|購読を解除"  # ja
+    "|수신거부|수신 거부|구독취소|구독 취소|구독해지|구독 해지"  # ko
+    "|ยกเลิกการสมัคร|ยกเลิกการรับ|เลิกติดตาม"  # th
+    "|إلغاء الاشتراك|الغاء الاشتراك",  # ar
+    re.IGNORECASE,
+)
+"""Words for unsubscribing, in the languages that the specification names for ``languageCode``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,7 @@ class PreflightRules:
     :param template_name: a stored template to check as well. Default: none.
     :param allow_blank: whether a missing or blank subject or content is a warning. Default: false, an error.
     :param unsubscribe_pattern: regular expression for the unsubscribe link; content without a match is an error.
+        ``auto``: the usual words for it in the service's languages.
         ``None``: not checked.
     :param max_content_bytes: larger content is a warning: common mail clients cut it off.
     :param max_attachment_bytes: a larger file is a warning: many mail servers reject it.
@@ -73,7 +96,7 @@ class PreflightRules:
     service_tags: Collection[str] = ()
     template_name: str | None = None
     allow_blank: bool = False
-    unsubscribe_pattern: str | None = "(?i)unsubscri"
+    unsubscribe_pattern: str | None = AUTO
     max_content_bytes: int = 100_000
     max_attachment_bytes: int = 10_000_000
 
@@ -131,6 +154,7 @@ def preflight(
     ignore: Collection[str] = (),
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
+    caps: CampaignCaps | None = None,
     clock: ServiceClock | None = None,
 ) -> Flow[Report]:
     """Check a campaign as far as possible without creating it.
@@ -140,6 +164,7 @@ def preflight(
     :param allow_past_send_date: whether the campaign may be created although its send time has passed.
     :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
         only by the task that created it. Default: any campaign would be adopted.
+    :param caps: the limits of its day. Default: no limits.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
@@ -160,6 +185,8 @@ def preflight(
     if existing is None:
         # The send time does not matter for an existing campaign.
         _send_date(request, allow_past_send_date, clock, report)
+        for problem in (yield from excess(request, caps or CampaignCaps(), clock)):
+            report.note("caps", "error", problem)
         yield from _service(request, report)
     else:
         _existing(request, existing, ignore, clock, report, not_older_than)
@@ -267,8 +294,12 @@ def _content(request: CreateCampaign, rules: PreflightRules, known_tags: Collect
         return
     yield _size("content", len(content.encode()), rules.max_content_bytes)
     if rules.unsubscribe_pattern is not None:
-        if re.search(rules.unsubscribe_pattern, content):
+        auto = rules.unsubscribe_pattern == AUTO
+        if re.search(UNSUBSCRIBE if auto else rules.unsubscribe_pattern, unescape(content)):
             yield Finding("unsubscribe", "ok", "the content has an unsubscribe link")
+        elif auto:
+            problem = "no word for unsubscribing was found; if yours is another, set unsubscribe_pattern"
+            yield Finding("unsubscribe", "error", problem)
         else:
             yield Finding("unsubscribe", "error", f"nothing in the content matches {rules.unsubscribe_pattern!r}")
     yield from _tags("tags", rules, known_tags, request.subject, content)

@@ -47,6 +47,11 @@ class Reject:
     row: Row = dataclasses.field(repr=False)
     line: int | None = None
 
+    @property
+    def place(self) -> int:
+        """What a user looks for in the source: the line of a file, otherwise the number of the row."""
+        return self.row_number if self.line is None else self.line
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckedRows:

@@ -49,7 +49,7 @@ REJECTS = Table(
     key=("import_id", "row_number", "field"),
     columns=(
         Column("import_id", text(250), "The import, the same in every try of a task"),
-        Column("row_number", BIGINT, "Number of the row in the source, from 1"),
+        Column("row_number", BIGINT, "Line of the file in which the row begins, or number of the row; from 1"),
         Column("field", text(250), "Invalid property; empty when the service rejected the row"),
         Column("reason", TEXT, "Why the row was rejected, without its values"),
         Column("row_json", JSON, "The values of the row, as they were read"),
@@ -61,7 +61,7 @@ REJECTS = Table(
 def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime) -> tuple[Any, ...]:
     """Build a row of `REJECTS`; values that JSON does not have (dates, decimals) are kept as text."""
     values = [_plain(value) for value in reject.row]
-    return import_id, reject.row_number, reject.field, reject.reason, values, rejected_at
+    return import_id, reject.place, reject.field, reject.reason, values, rejected_at
 
 
 def _plain(value: object) -> object:

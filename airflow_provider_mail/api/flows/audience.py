@@ -1,0 +1,162 @@
+"""The contact lists of audiences: their names, and the deletion of those that nobody needs any more.
+
+The specification has no operation that takes a contact off a list. So an audience gets new lists when somebody must no
+longer be on one, and the lists of earlier runs are deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
+from airflow_provider_mail.api.flows.create_once import delete
+from airflow_provider_mail.api.lists import DeleteList, GetLists
+
+MAX_LIST_NAME_BYTES = 200
+"""The specification shows no limit for the name of a list; this is that of a campaign."""
+
+MIN_AGE_SECONDS = 3600.0
+"""Lists that were begun less than this ago are never deleted: the campaign that needs them may not exist yet."""
+
+Role: TypeAlias = Literal["sent", "excluded"]
+
+_TIME = "%Y%m%dT%H%M%S%fZ"
+_NAME = re.compile(
+    r"(?P<title>.+) (?P<role>excluded )?(?P<time>\d{8}T\d{12}Z) (?P<owner>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})"
+    r"(?:-(?P<part>\d+))?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudienceList:
+    """The name of a list that one try of a task fills, and no other.
+
+    :param title: what people read: the prefix of the deployment and the ``list_name`` of the task, perhaps cut.
+    :param role: whether campaigns are sent to it, or exclude it.
+    :param begun_at: when the try began to fill it, by the worker's clock.
+    :param owner: digest of the task and its ``list_name``: the lists of others are left alone.
+    :param run: digest of the DAG run.
+    :param part: the index of a mapped task. Default: none.
+    """
+
+    title: str
+    role: Role = "sent"
+    begun_at: datetime
+    owner: str
+    run: str
+    part: int | None = None
+
+    @classmethod
+    def of(
+        cls, list_name: str, *, task: str, run_id: str, begun_at: datetime, part: int | None = None, prefix: str = ""
+    ) -> AudienceList:
+        """Name the list of a try.
+
+        :param list_name: the name that the user gave.
+        :param task: identifies the task in all its runs.
+        :param prefix: distinguishes the deployments that use one account; with its separator.
+        """
+        owner = _digest(f"{prefix}{task}/{list_name}")
+        unnamed = cls(
+            title="", role="excluded", begun_at=begun_at, owner=owner, run=_digest(run_id),
+            part=part,
+        )  # fmt: skip
+        most_bytes = MAX_LIST_NAME_BYTES - len(str(unnamed).encode())
+        title = f"{prefix}{list_name}".encode()[:most_bytes].decode(errors="ignore").rstrip()
+        return cls(title=title, begun_at=begun_at, owner=owner, run=unnamed.run, part=part)
+
+    @classmethod
+    def parse(cls, name: str) -> AudienceList | None:
+        """Read the name of a list; ``None`` for the name of another one."""
+        if not (match := _NAME.fullmatch(name)):
+            return None
+        try:
+            begun_at = datetime.strptime(match["time"], _TIME).replace(tzinfo=UTC)
+        except ValueError:
+            return None
+        part = None if match["part"] is None else int(match["part"])
+        role: Role = "excluded" if match["role"] else "sent"
+        return cls(
+            title=match["title"], role=role, begun_at=begun_at, owner=match["owner"], run=match["run"], part=part
+        )
+
+    def __str__(self) -> str:
+        role = "excluded " if self.role == "excluded" else ""
+        part = "" if self.part is None else f"-{self.part}"
+        return f"{self.title} {role}{self.begun_at.astimezone(UTC):{_TIME}} {self.owner}-{self.run}{part}"
+
+
+def without_time(list_name: str) -> str:
+    """Return the part of a list's name that all tries of one run share; the name of another list is unchanged."""
+    match = _NAME.fullmatch(list_name)
+    return list_name if match is None else list_name[: match.start("time")] + list_name[match.end("time") :]
+
+
+def delete_old_lists(
+    current: AudienceList, *, needed: Collection[str], keep: int, clock: ServiceClock
+) -> Flow[list[str]]:
+    """Delete the lists of a task's earlier runs and tries, and return their names.
+
+    A list stays if it is needed, young, one of those of the latest runs, or named by a campaign that is not finished.
+
+    :param current: a list of this run.
+    :param needed: names of lists that campaigns are still to be sent to.
+    :param keep: the number of runs whose lists stay, this one included; at least 1.
+    :param clock: the service's clock.
+    """
+    lists: list[AudienceList] = []
+    pager = Pager(GetLists(search=current.title, page_size=100))
+    while pager.next_request is not None:
+        names = [AudienceList.parse(record.list_name) for record in (yield from next_page(pager))]
+        lists += [name for name in names if name is not None and name.owner == current.owner]
+    old = [
+        name
+        for name in sorted(lists, key=str)
+        if str(name) not in needed
+        and _is_outdated(name, lists, keep)
+        and (current.begun_at - name.begun_at).total_seconds() >= MIN_AGE_SECONDS
+    ]
+    if not old:
+        return []
+    used = yield from lists_in_use(clock)
+    deleted: list[str] = []
+    for name in map(str, old):
+        if name in used:
+            continue
+        existed = yield from delete(DeleteList(list_name=name))
+        if existed:
+            deleted.append(name)
+    return deleted
+
+
+def _is_outdated(name: AudienceList, lists: Collection[AudienceList], keep: int) -> bool:
+    """Return whether a later try replaced a list, or enough later runs have lists of their own."""
+    later = [other for other in lists if other.begun_at > name.begun_at and other.role == name.role]
+    replaced = any((other.run, other.part) == (name.run, name.part) for other in later)
+    return replaced or len({other.run for other in later} - {name.run}) >= keep
+
+
+def lists_in_use(clock: ServiceClock) -> Flow[set[str]]:
+    """Return the names of the lists to which campaigns are still to be sent, or that these exclude; also of drafts."""
+    names = set[str]()
+    # The specification shows no status for a scheduled campaign: it is one of these two, or one with a time ahead.
+    pager = Pager(GetCampaigns(mail_status=[MailStatus.DRAFT, MailStatus.SENDING], page_size=100))
+    while pager.next_request is not None:
+        for campaign in (yield from next_page(pager)):
+            finished = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
+            if not finished or campaign.send_time_is_ahead(clock.latest()):
+                names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
+    return names
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

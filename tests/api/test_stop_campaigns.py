@@ -1,0 +1,90 @@
+"""All scheduled campaigns are cancelled, each is verified, and what may be sent nevertheless is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailServerError
+from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
+from mail_emulator import Emulator
+from tests.api.driving import QUICK
+from tests.support.changes import at_request
+
+CANCEL, GET = "campaign/mail/cancel", "campaign/mail/get"
+SOON = "2999-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def service(emulator: Emulator) -> Emulator:
+    emulator.add_campaign("news sent", send_date="2026-03-01T08:00:00Z")
+    emulator.add_campaign("news sending", state="sending")
+    emulator.add_campaign("news draft", state="draft")
+    for name in ("news a", "news b", "other news"):
+        emulator.add_campaign(name, state="scheduled", send_date=SOON)
+    return emulator
+
+
+def stop(emulator: Emulator, prefix: str = "") -> StopResult:
+    config = ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key, retry=QUICK)
+    with MailClient(config) as client:
+        return client.run(stop_campaigns(prefix, clock=client.service_clock))
+
+
+def states(emulator: Emulator) -> dict[str, Any]:
+    return {campaign["mailName"]: campaign["state"] for campaign in emulator.campaigns()}
+
+
+@pytest.mark.parametrize("scheduled_status", [1, -1])
+@pytest.mark.parametrize("after", ["draft", "removed", "failed", "cancelled"])
+def test_only_the_scheduled_ones_with_that_prefix(service: Emulator, scheduled_status: int, after: str) -> None:
+    service.change_settings(scheduled_status=scheduled_status, state_after_cancel=after)
+    result = stop(service, "news")
+    assert sorted(result.stopped) == ["news a", "news b"]
+    assert (dict(result.not_stopped), list(result.sending), result.sent) == ({}, ["news sending"], 1)
+    assert states(service)["other news"] == "scheduled"
+    assert "scheduled" not in {states(service).get(name) for name in ("news a", "news b")}
+    assert stop(service, "news").stopped == []
+
+
+def test_all_of_them_however_many_there_are(service: Emulator) -> None:
+    for number in range(250):
+        service.add_campaign(f"more {number}", state="scheduled", send_date=SOON)
+    assert len(stop(service).stopped) == 253
+    assert "scheduled" not in states(service).values()
+
+
+def test_one_that_is_created_meanwhile(service: Emulator) -> None:
+    def create() -> None:
+        service.add_campaign("news late", state="scheduled", send_date=SOON)
+
+    with at_request(service, CANCEL, 2, create):
+        assert sorted(stop(service, "news").stopped) == ["news a", "news b", "news late"]
+
+
+def test_a_lost_response_is_no_failure(service: Emulator) -> None:
+    service.faults.add("close_after", CANCEL)
+    assert sorted(stop(service, "news").stopped) == ["news a", "news b"]
+
+
+def test_what_cannot_be_cancelled_is_named(service: Emulator) -> None:
+    service.faults.add("code_before", CANCEL, code=403)
+    result = stop(service, "news a")
+    assert list(result.stopped) == []
+    assert "it is still scheduled" in result.not_stopped["news a"]
+
+
+def test_one_that_goes_out_meanwhile_is_named(service: Emulator) -> None:
+    with at_request(service, GET, 1, lambda: service.clock.advance(999 * 366 * 86_400)):
+        result = stop(service, "news a")
+    assert list(result.stopped) == []
+    assert "its send time has passed" in result.not_stopped["news a"]
+
+
+def test_without_a_list_nothing_is_said(service: Emulator) -> None:
+    service.faults.add("http_error_before", GET, status=500, count=None)
+    with pytest.raises(MailServerError):
+        stop(service)

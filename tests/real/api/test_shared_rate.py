@@ -1,0 +1,123 @@
+"""One rate for all processes, on a real Redis: what arrives at the service in each second."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.api.client import AsyncMailClient, MailClient
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailConnectError
+from airflow_provider_mail.api.lists import GetLists
+from mail_emulator import Emulator
+from tests.support.processes import FORK, PATIENCE, free_port, wait_until
+
+pytest.importorskip("pyrate_limiter")
+redis = pytest.importorskip("redis")
+SERVER = shutil.which("redis-server") or ""
+pytestmark = pytest.mark.skipif(not SERVER, reason="there is no redis-server")
+
+RATE, SECONDS, PROCESSES = 100, 10, 8
+
+
+class Redis:
+    """A Redis of its own, which can be stopped and started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port()
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.start()
+
+    def start(self) -> None:
+        arguments = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
+        self._process = subprocess.Popen([SERVER, *arguments], stdout=subprocess.DEVNULL)
+        wait_until(self._answers, what="Redis")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(redis.Redis.from_url(self.url).ping())
+        except redis.RedisError:
+            return False
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Redis]:
+    server = Redis(tmp_path)
+    yield server
+    server.stop()
+
+
+def config(emulator: Emulator, server: Redis, **settings: Any) -> ClientConfig:
+    shared = {"requests_per_second": RATE, "rate_limit_url": server.url}
+    return ClientConfig(**{"base_url": emulator.base_url, "api_key": emulator.api_key} | shared | settings)
+
+
+def arrivals(emulator: Emulator) -> list[float]:
+    return sorted(entry["real_ms"] / 1000 for entry in emulator.journal.entries())
+
+
+def work(settings: ClientConfig, until: float) -> None:
+    with MailClient(settings) as client:
+        while time.time() < until:
+            client.send(GetLists(page_size=1))
+
+
+async def work_async(settings: ClientConfig, until: float) -> None:
+    async with AsyncMailClient(settings) as client:
+        while time.time() < until:
+            await client.send(GetLists(page_size=1))
+
+
+def test_processes_and_an_event_loop_share_one_rate(emulator: Emulator, server: Redis) -> None:
+    settings = config(emulator, server)
+    until = time.time() + SECONDS
+    workers = [FORK.Process(target=work, args=(settings, until), daemon=True) for _ in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    asyncio.run(work_async(settings, until))
+    for worker in workers:
+        worker.join(PATIENCE)
+        assert worker.exitcode == 0
+    times = arrivals(emulator)
+    # What delays requests on their way may bring two neighboring seconds into one. All seconds together show the rate.
+    assert len(times) <= RATE * (times[-1] - times[0] + 1)
+    # How much of the rate is used depends on the machine; what it must not do is to stand still.
+    assert len(times) > RATE
+
+
+def test_429_pauses_the_others(emulator: Emulator, server: Redis) -> None:
+    emulator.faults.add("too_many_requests", count=1, retry_after=3)
+    with MailClient(config(emulator, server)) as one, MailClient(config(emulator, server)) as other:
+        one.send(GetLists())
+        other.send(GetLists())
+        first, second, third = arrivals(emulator)
+    assert min(second, third) >= first + 3
+
+
+def test_without_redis_each_keeps_the_rate(emulator: Emulator, server: Redis) -> None:
+    server.stop()
+    with MailClient(config(emulator, server)) as client:
+        assert client.send(GetLists()).code == 200
+
+
+def test_waiting_for_redis(emulator: Emulator, server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_mail.api._core.shared_rate.MAX_AWAY", 2.0)
+    with MailClient(config(emulator, server, rate_limit_when_away="wait")) as client:
+        client.send(GetLists())
+        server.stop()
+        with pytest.raises(MailConnectError, match="rate_limit_conn_id: Redis could not be used for 2 s"):
+            client.send(GetLists())
+        server.start()  # without the script that it had
+        client.send(GetLists())
+    assert len(arrivals(emulator)) == 2
