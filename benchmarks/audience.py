@@ -147,7 +147,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as name,
         database(arguments.database, Path(name), rows) as (connection, execute),
-        sinks.running(0) as sink,  # one for all steps: another address is another account
+        sinks.running() as sink,  # one for all steps: another address is another account
     ):
         results: dict[str, dict[str, Any]] = {}
         url = f"http://127.0.0.1:{sink.port}"

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.dlt_load.variants import TABLES  # noqa: E402
+from benchmarks.line import Address  # noqa: E402
 from benchmarks.support import (  # noqa: E402
     RATIO_HEADER,
     Result,
@@ -99,11 +100,10 @@ def measure(case: Case, settings: dict[str, Any], connection: str, url: str, por
         case,
         [sys.executable, "-m", "benchmarks.dlt_load.variants", case.what, variant, json.dumps(settings)],
         home=folder,
-        port=port,
+        address=Address(port),
         AIRFLOW_CONN_WAREHOUSE=connection,
         BENCHMARK_KIND=case.kind,
         BENCHMARK_URL=url,
-        BENCHMARK_SERVICE=f"http://127.0.0.1:{port}",
         BENCHMARK_FOLDER=f"{folder}/dlt-{abs(hash(url))}",
         DLT_DATA_DIR=f"{folder}/dlt",
         RUNTIME__DLTHUB_TELEMETRY="false",
@@ -176,7 +176,7 @@ def main() -> None:
             for subject, records in WORK:
                 if only - {subject, str(records), *FORMATS}:
                     continue
-                with served(services[subject], records, 0 if subject == "contacts" else 31) as service:
+                with served(services[subject], records, *([] if subject == "contacts" else [31])) as service:
                     for destination in FORMATS:
                         if only & set(FORMATS) and destination not in only:
                             continue

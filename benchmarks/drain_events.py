@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.line import Address  # noqa: E402
 from benchmarks.support import (  # noqa: E402
     RATIO_HEADER,
     Result,
@@ -72,7 +73,7 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
             case,
             [sys.executable, "-m", "benchmarks.webhook_drain.variants", variant],
             home=home,
-            port=9,
+            address=Address(9),
             AIRFLOW_CONN_EVENTS_DB=database.airflow_connection,
             BENCHMARK_PUSHES=str(case.pushes),
             **environment,

@@ -2,9 +2,10 @@
 
     python benchmarks/export_contacts.py [--contacts 500000] [--rounds 3]
 
-A service in a process of its own returns pages of 1,000, at once or after 50 ms; a real Postgres takes the rows. Every
-measurement is a fresh process that has done its imports, with a fresh database; the variants take turns, so that a busy
-moment of the machine hits all of them. Only the ratios carry over to another machine.
+A service in a process of its own returns pages of 1,000, on loopback or over a line of 50 ms (`benchmarks/line.py`),
+with TLS and without; a real Postgres takes the rows. Every measurement is a fresh process that has done its imports,
+with a fresh database; the variants take turns, so that a busy moment of the machine hits all of them. Only the ratios
+carry over to another machine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.contact_export.service import PAGE  # noqa: E402
 from benchmarks.contact_export.variants import TABLE  # noqa: E402
+from benchmarks.line import line_name, reached  # noqa: E402
 from benchmarks.support import (  # noqa: E402
     RATIO_HEADER,
     Result,
@@ -38,7 +40,8 @@ from benchmarks.support import (  # noqa: E402
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
 
-LATENCIES = (0, 50)
+LINES = ((0, False), (50, False), (50, True))
+"""Milliseconds of a round trip, and whether with TLS."""
 LABELS = {
     "http_hook": "HttpHook + insert_rows",
     "ours": "MailContactsToSqlOperator",
@@ -54,34 +57,39 @@ SMALL_PART = 10
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a variant, the milliseconds that the service takes for a page, and how many contacts."""
+    """What is measured: a variant, the milliseconds of a round trip to the service, how many contacts, and over TLS."""
 
     variant: str
     latency: int
     contacts: int
+    tls: bool = False
 
 
 def cases(contacts: int) -> Iterator[Case]:
     """Yield all measurements of a round."""
-    for latency in LATENCIES:
+    for latency, tls in LINES:
         for variant in LABELS:
-            yield Case(variant, latency, contacts)
+            yield Case(variant, latency, contacts, tls)
 
 
 def measure(case: Case, server: PostgresServer, home: Path) -> Result:
     """Run one measurement in a new process, into a fresh database.
 
     :param home: Airflow's folder.
-    :raises RuntimeError: it failed, not every contact is in the table, or more pages were in flight.
+    :raises RuntimeError: it failed, not every contact is in the table, or more connections were open.
     """
     command = [sys.executable, "-m", "benchmarks.contact_export.variants", case.variant]
-    serving = served("benchmarks.contact_export.service", case.contacts, case.latency)
-    with server.database() as database, serving as service:
+    serving = served("benchmarks.contact_export.service", case.contacts)
+    with (
+        server.database() as database,
+        serving as service,
+        reached(service.port, case.latency, home, tls=case.tls) as address,
+    ):
         result, _ = measured(
             case,
             command,
             home=home,
-            port=service.port,
+            address=address,
             AIRFLOW_CONN_CONTACTS_DB=database.airflow_connection,
             BENCHMARK_CONTACTS=str(case.contacts),
             BENCHMARK_IN_FLIGHT=str(IN_FLIGHT),
@@ -90,36 +98,35 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
             (count,) = connection.execute(f"SELECT count(DISTINCT email) FROM {TABLE}").fetchone()
     if count != case.contacts:
         raise RuntimeError(f"{case}: {count} different contacts are in the table")
-    if service.counts is None or service.counts["most_in_flight"] > IN_FLIGHT:
-        raise RuntimeError(f"{case}: {IN_FLIGHT} pages may be in flight, and the service saw {service.counts}")
+    if service.counts is None or service.counts["most_connections"] > IN_FLIGHT:
+        raise RuntimeError(f"{case}: {IN_FLIGHT} connections may be open, and the service saw {service.counts}")
     return result
 
 
 def report(results: dict[Case, list[Result]], contacts: int) -> None:
     """Print the medians of all results, and of each round's ratios."""
-    print(f"\n{'':34}{'latency':>8}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
+    print(f"\n{'':34}{'line':>12}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
     for case, runs in results.items():
         if case.contacts != contacts:
             continue
         seconds, cpu, memory = medians(runs)
-        print(
-            f"{LABELS[case.variant]:34}{case.latency:>5} ms{contacts / seconds:12,.0f}{seconds:9.2f}{cpu:8.2f}"
-            f"{memory:18.0f}"
-        )
+        label, line = LABELS[case.variant], line_name(case.latency, case.tls)
+        print(f"{label:34}{line:>12}{contacts / seconds:12,.0f}{seconds:9.2f}{cpu:8.2f}{memory:18.0f}")
 
-    def seconds_of(variant: str, latency: int) -> list[float]:
-        return [result.seconds for result in results[Case(variant, latency, contacts)]]
+    def seconds_of(variant: str, latency: int, tls: bool) -> list[float]:
+        return [result.seconds for result in results[Case(variant, latency, contacts, tls)]]
 
     print(f"\n{RATIO_HEADER}")
-    for latency in LATENCIES:
-        ours = seconds_of("ours", latency)
-        print_ratio(f"{latency} ms: time over the lower bound", ours, seconds_of("floor", latency), FLOOR_AIM)
-        loop = seconds_of("http_hook", latency)
-        print_ratio(f"{latency} ms: as fast as the HttpHook loop", loop, ours, LOOP_AIMS[latency])
+    for latency, tls in LINES:
+        ours = seconds_of("ours", latency, tls)
+        line = line_name(latency, tls)
+        print_ratio(f"{line}: time over the lower bound", ours, seconds_of("floor", latency, tls), FLOOR_AIM)
+        loop = seconds_of("http_hook", latency, tls)
+        print_ratio(f"{line}: as fast as the HttpHook loop", loop, ours, LOOP_AIMS[latency])
     memory = ", ".join(
         f"{case.contacts:,} contacts {statistics.median(result.memory for result in runs):.1f}"
         for case, runs in results.items()
-        if case.variant == "ours" and case.latency == LATENCIES[-1]
+        if case.variant == "ours" and (case.latency, case.tls) == LINES[-1]
     )
     print(f"\nPeak memory of MailContactsToSqlOperator over imports, MiB: {memory}")
 
@@ -134,7 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with postgres(home) as server:
-            few = Case("ours", LATENCIES[-1], max(1, arguments.contacts // SMALL_PART))
+            few = Case("ours", LINES[-1][0], max(1, arguments.contacts // SMALL_PART), LINES[-1][1])
             results[few].append(measure(few, server, home))
             for _ in range(arguments.rounds):
                 for case in cases(arguments.contacts):

@@ -2,8 +2,9 @@
 
     python benchmarks/find_name.py [--campaigns 10000 100000] [--rounds 2] [--in-flight 16]
 
-A service in a process of its own takes 50 ms for a page of 100. There is no campaign of exactly that name, so all pages
-are read. `find_campaign` is compared with reading one page after the other. The variants take turns.
+A service in a process of its own returns pages of 100 over a line of 50 ms with TLS (`benchmarks/line.py`). There is no
+campaign of exactly that name, so all pages are read. `find_campaign` is compared with reading one page after the other.
+The variants take turns.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from airflow_provider_mail.api import ClientConfig, GetCampaigns, MailClient, find_campaign  # noqa: E402
+from benchmarks.line import reached  # noqa: E402
 from benchmarks.support import print_conditions, served  # noqa: E402
 
 LATENCY = 50
@@ -45,12 +48,19 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=16, help="max_in_flight of the connection")
     options = parser.parse_args()
     variants: dict[str, Callable[[MailClient], None]] = {"page by page": page_by_page, "find_campaign": ours}
-    print(f"{'':16}{'campaigns':>10}{'seconds':>9}{'CPU s':>8}{'requests x latency / in flight':>32}")
+    print(f"{'':16}{'campaigns':>10}{'seconds':>9}{'CPU s':>8}{'requests x round trip / in flight':>35}")
     for campaigns in options.campaigns:
         results: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
-        with served("benchmarks.waiting.service", campaigns, LATENCY, "never") as service:
+        with (
+            served("benchmarks.waiting.service", campaigns, "never") as service,
+            tempfile.TemporaryDirectory() as folder,
+            reached(service.port, LATENCY, Path(folder), tls=True) as address,
+        ):
             config = ClientConfig(
-                base_url=f"http://127.0.0.1:{service.port}", api_key="benchmark", max_in_flight=options.in_flight
+                base_url=address.url,
+                api_key="benchmark",
+                max_in_flight=options.in_flight,
+                ca_bundle=address.ca_bundle and str(address.ca_bundle),
             )
             for _ in range(options.rounds):
                 for name, run in variants.items():
@@ -62,8 +72,8 @@ def main() -> None:
             seconds, cpu = (statistics.median(measurements) for measurements in zip(*runs, strict=True))
             in_flight = options.in_flight if name == "find_campaign" else 1
             least = campaigns / 100 * LATENCY / 1000 / in_flight
-            print(f"{name:16}{campaigns:10,}{seconds:9.2f}{cpu:8.2f}{least:32.2f}")
-    print_conditions(f"\nA response takes {LATENCY} ms", options.rounds)
+            print(f"{name:16}{campaigns:10,}{seconds:9.2f}{cpu:8.2f}{least:35.2f}")
+    print_conditions(f"\nA round trip takes {LATENCY} ms", options.rounds)
 
 
 if __name__ == "__main__":

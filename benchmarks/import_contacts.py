@@ -2,9 +2,10 @@
 
     python benchmarks/import_contacts.py [--rows 1000000] [--rounds 3]
 
-SQLite and a real Postgres hold the contacts; a sink in a process of its own takes them, answering at once or after 50
-ms. Every measurement is a fresh process that has done its imports; the variants take turns, so that a busy moment of
-the machine hits all of them. Only the ratios carry over to another machine, those to the lower bound best.
+SQLite and a real Postgres hold the contacts; a sink in a process of its own takes them, on loopback or over a line of
+50 ms (`benchmarks/line.py`), with TLS and without. Every measurement is a fresh process that has done its imports; the
+variants take turns, so that a busy moment of the machine hits all of them. Only the ratios carry over to another
+machine, those to the lower bound best.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.contact_import import sink as sinks  # noqa: E402
 from benchmarks.contact_import.tables import TABLES, databases, valid_contacts  # noqa: E402
 from benchmarks.contact_import.variants import CHUNK, IN_FLIGHT  # noqa: E402
+from benchmarks.line import Address, line_name, reached  # noqa: E402
 from benchmarks.support import (  # noqa: E402
     RATIO_HEADER,
     Result,
@@ -36,7 +38,8 @@ from benchmarks.support import (  # noqa: E402
     together,
 )
 
-LATENCIES = (0, 50)
+LINES = ((0, False), (50, False), (50, True))
+"""Milliseconds of a round trip, and whether with TLS."""
 LABELS = {
     "no_http": "  read + check + encode, no HTTP",
     "http_hook": "HttpHook + get_records + json=",
@@ -44,8 +47,8 @@ LABELS = {
     "floor": "  read + encode, raw sockets",
 }
 CLEAN, SOME_INVALID = TABLES
-FLOOR_AIM = 1.5
-LOOP_AIMS = {("Postgres", 0): ">= 1.5", ("Postgres", 50): ">= 10", ("SQLite", 50): ">= 10"}
+FLOOR_AIM = 1.6
+LOOP_AIMS = {("Postgres", 0): ">= 1.5", ("Postgres", 50): ">= 8", ("SQLite", 0): ">= 2", ("SQLite", 50): ">= 8"}
 """Goals: times as fast as the HttpHook loop."""
 INVALID_AIM = 1.15
 TASKS, TASKS_AIM = 4, 1.6
@@ -56,8 +59,9 @@ SMALL_PART = 10
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a variant, the database and the table it reads, and the latency of the sink in milliseconds.
+    """What is measured: a variant, the database and the table it reads, and the line to the sink.
 
+    :param latency: milliseconds of a round trip; ``None`` without a sink.
     :param tasks: how many processes share the rows.
     """
 
@@ -66,18 +70,19 @@ class Case:
     variant: str
     table: str = CLEAN
     tasks: int = 1
+    tls: bool = False
 
 
 def cases(sources: Iterable[str]) -> Iterator[Case]:
     """Yield all measurements of a round."""
     for source in sources:
         yield Case(source, None, "no_http")
-        for latency in LATENCIES:
+        for latency, tls in LINES:
             for variant in ("http_hook", "ours", "floor"):
-                yield Case(source, latency, variant)
-            yield Case(source, latency, "ours", SOME_INVALID)
+                yield Case(source, latency, variant, tls=tls)
+            yield Case(source, latency, "ours", SOME_INVALID, tls=tls)
             for variant in ("ours", "floor"):
-                yield Case(source, latency, variant, tasks=TASKS)
+                yield Case(source, latency, variant, tasks=TASKS, tls=tls)
 
 
 def measure(case: Case, connection: str, rows: int, home: Path) -> Result:
@@ -88,18 +93,19 @@ def measure(case: Case, connection: str, rows: int, home: Path) -> Result:
     :raises RuntimeError: it failed, or the sink did not get every valid contact.
     """
     command = [sys.executable, "-m", "benchmarks.contact_import.variants", case.variant]
-    with nullcontext() if case.latency is None else sinks.running(case.latency) as sink:
-        port = sink.port if sink else 9
+    with (
+        nullcontext() if case.latency is None else sinks.running() as sink,
+        reached(sink.port, case.latency or 0, home, tls=case.tls) if sink else nullcontext(Address(9)) as address,
+    ):
 
         def run(part: int) -> tuple[Result, int]:
             sql = f"SELECT email, name, phone FROM {case.table}"
             if case.tasks > 1:
                 sql += f" WHERE number >= {part * rows // case.tasks} AND number < {(part + 1) * rows // case.tasks}"
             environment = {"AIRFLOW_CONN_CONTACTS_DB": connection, "BENCHMARK_SQL": sql}
-            address = f"http://127.0.0.1:{port}"
             if case.tasks > 1:
                 environment |= {"BENCHMARK_TASKS": str(case.tasks), "BENCHMARK_BARRIER": barrier}
-            return measured(case, command, home=home, port=port, BENCHMARK_SINK=address, **environment)
+            return measured(case, command, home=home, address=address, **environment)
 
         with tempfile.TemporaryDirectory() as barrier, ThreadPoolExecutor(case.tasks) as pool:
             parts = list(pool.map(run, range(case.tasks)))
@@ -130,14 +136,14 @@ class Report:
 
     def print_figures(self) -> None:
         """Print the medians."""
-        print(f"\n{'':58}{'latency':>8}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
+        print(f"\n{'':58}{'line':>12}{'contacts/s':>12}{'seconds':>9}{'CPU s':>8}{'MiB over imports':>18}")
         for case, results in self._results.items():
             seconds, cpu, memory = medians(results)
-            latency = "" if case.latency is None else f"{case.latency} ms"
+            line = "" if case.latency is None else line_name(case.latency, case.tls)
             label = LABELS[case.variant] + ("" if case.table == CLEAN else ", 0.5 % invalid")
             label += f", {case.tasks} tasks" if case.tasks > 1 else ""
             print(
-                f"{case.source:10}{label:48}{latency:>8}{self.rows / seconds:12,.0f}"
+                f"{case.source:10}{label:48}{line:>12}{self.rows / seconds:12,.0f}"
                 f"{seconds:9.2f}{cpu:8.2f}{memory:18.0f}"
             )
 
@@ -145,23 +151,23 @@ class Report:
         """Print the median, minimum and maximum of the ratios of all rounds."""
         print(f"\n{RATIO_HEADER}")
         for source in dict.fromkeys(case.source for case in self._results):
-            for latency in LATENCIES:
-                ours = self._seconds(Case(source, latency, "ours"))
-                prefix = f"{source}, {latency} ms:"
+            for latency, tls in LINES:
+                ours = self._seconds(Case(source, latency, "ours", tls=tls))
+                prefix = f"{source}, {line_name(latency, tls)}:"
 
                 def ratio(
                     title: str, above: list[float], below: list[float], aim: object, prefix: str = prefix
                 ) -> None:
                     print_ratio(f"{prefix} {title}", above, below, str(aim))
 
-                floor = self._seconds(Case(source, latency, "floor"))
+                floor = self._seconds(Case(source, latency, "floor", tls=tls))
                 ratio("time over the lower bound", ours, floor, f"<= {FLOOR_AIM}")
-                loop = self._seconds(Case(source, latency, "http_hook"))
+                loop = self._seconds(Case(source, latency, "http_hook", tls=tls))
                 ratio("as fast as the HttpHook loop", loop, ours, LOOP_AIMS.get((source, latency), ""))
-                invalid = self._seconds(Case(source, latency, "ours", SOME_INVALID))
+                invalid = self._seconds(Case(source, latency, "ours", SOME_INVALID, tls=tls))
                 ratio("0.5 % invalid, time over none", invalid, ours, f"<= {INVALID_AIM}")
                 tasks, floors = (
-                    self._seconds(Case(source, latency, variant, tasks=TASKS)) for variant in ("ours", "floor")
+                    self._seconds(Case(source, latency, variant, tasks=TASKS, tls=tls)) for variant in ("ours", "floor")
                 )
                 ratio(f"{TASKS} tasks, as fast as one", ours, tasks, f">= {TASKS_AIM}")
                 ratio(f"  the lower bound in {TASKS}, as fast as in one", floor, floors, "")
@@ -194,7 +200,7 @@ def main() -> None:
         home = Path(folder)
         with databases(home / "few", few.rows) as connections:
             for source in connections:
-                few.measure(Case(source, LATENCIES[-1], "ours"), connections, home)
+                few.measure(Case(source, LINES[-1][0], "ours", tls=LINES[-1][1]), connections, home)
         with databases(home / "all", all_of_them.rows) as connections:
             for _ in range(arguments.rounds):
                 for case in cases(connections):

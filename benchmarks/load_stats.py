@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.line import Address  # noqa: E402
 from benchmarks.support import (  # noqa: E402
     RATIO_HEADER,
     Result,
@@ -114,8 +115,8 @@ def measure(case: Case, place: Place, port: int, records: int, folder: Path) -> 
     :raises RuntimeError: it failed, or the table does not hold every record.
     """
     command = [sys.executable, "-m", "benchmarks.stats_load.variants", case.variant]
-    environment = {"AIRFLOW_CONN_WAREHOUSE": place.connection, "BENCHMARK_SERVICE": f"http://127.0.0.1:{port}"}
-    result, moved = measured(case, command, home=folder, port=port, **environment)
+    environment = {"AIRFLOW_CONN_WAREHOUSE": place.connection}
+    result, moved = measured(case, command, home=folder, address=Address(port), **environment)
     if moved != records or (stored := rows_in(place)) != records:
         raise RuntimeError(f"{case}: {records} records, {moved} came and {stored} are there")
     return result

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import sqlite3
+import ssl
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from benchmarks.line import Address
     from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,25 +113,25 @@ def _memory_mib(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
-def measured(variant: object, command: Sequence[str], *, home: Path, port: int, **more: str) -> tuple[Result, int]:
+def measured(
+    variant: object, command: Sequence[str], *, home: Path, address: Address, **more: str
+) -> tuple[Result, int]:
     """Run a variant in a new process with an Airflow of its own; return the result and the number of records.
 
     :param variant: the variant, for errors.
     :param command: the command, which prints what :func:`measure` prints.
     :param home: Airflow's folder.
-    :param port: port of the service on loopback.
+    :param address: of the service.
     :param more: further environment.
     :raises RuntimeError: the process failed.
     """
     env = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
     env = {name: value for name, value in env.items() if not name.startswith("AIRFLOW")}
-    address = {"host": "127.0.0.1", "port": port, "schema": "http"}
     env |= {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
-        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "password": "benchmark", **address}),
-        "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **address}),
         "PYTHONPATH": str(ROOT),
+        **service_environment(address),
         **more,
     }
     process = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -137,6 +139,28 @@ def measured(variant: object, command: Sequence[str], *, home: Path, port: int, 
         raise RuntimeError(f"{variant} failed:\n{process.stdout}\n{process.stderr}")
     result = json.loads(process.stdout.splitlines()[-1])
     return Result(result["seconds"], result["cpu"], result["memory"]), result["records"]
+
+
+def service_environment(address: Address) -> dict[str, str]:
+    """Return Airflow's connections to the service, and the certificates that `requests` trusts."""
+    fields = {"host": address.host, "port": address.port, "schema": address.scheme}
+    extra = {"ca_bundle": str(address.ca_bundle)} if address.ca_bundle else {}
+    bundle = str(address.ca_bundle or "")
+    return {
+        "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(
+            {"conn_type": "mail", "password": "benchmark", "extra": extra, **fields}
+        ),
+        "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **fields}),
+        "BENCHMARK_SERVICE": address.url,
+        "BENCHMARK_CA_BUNDLE": bundle,
+        "REQUESTS_CA_BUNDLE": bundle,
+    }
+
+
+def tls_context() -> ssl.SSLContext | None:
+    """Return what a lower bound needs for TLS, in the environment of :func:`service_environment`, if any."""
+    bundle = os.environ["BENCHMARK_CA_BUNDLE"]
+    return ssl.create_default_context(cafile=bundle) if bundle else None
 
 
 @dataclass

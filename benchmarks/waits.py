@@ -2,16 +2,15 @@
 
     python benchmarks/waits.py [--waits 1000] [--interval 5] [--seconds 40] [--variants ours sleeping]
 
-A real Postgres, a real `airflow triggerer`, and a service in a process of its own that takes 50 ms for a response. CPU
-is that of the process that runs the triggers, as a share of one core; Airflow's supervisor costs as much with every
-variant and is not counted. `sleeping`, a trigger that looks for a file, is the lower bound; `http_hook` is what users
-write.
+A real Postgres, a real `airflow triggerer`, and a service in a process of its own, behind a line of 50 ms with TLS
+(`benchmarks/line.py`). CPU is that of the process that runs the triggers, as a share of one core; Airflow's supervisor
+costs as much with every variant and is not counted. `sleeping`, a trigger that looks for a file, is the lower bound;
+`http_hook` is what users write.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -25,7 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.support import postgres, print_conditions, served  # noqa: E402
+from benchmarks.line import Address, reached  # noqa: E402
+from benchmarks.support import postgres, print_conditions, served, service_environment  # noqa: E402
 from benchmarks.waiting.service import FINISHED  # noqa: E402
 from tests.support import env  # noqa: E402
 from tests.support.postgres import Database, PostgresServer  # noqa: E402
@@ -54,22 +54,20 @@ class Cost:
     requests: dict[str, int]
 
 
-def environment(home: Path, database: Database, port: int, waits: int, fired: Path) -> dict[str, str]:
+def environment(home: Path, database: Database, address: Address, waits: int, fired: Path) -> dict[str, str]:
     """Return the environment of the triggerer.
 
     :param home: Airflow's folder.
     :param database: Airflow's own.
-    :param port: of the service.
+    :param address: of the service.
     :param waits: number of triggers.
     :param fired: file for the times of the events.
     """
-    address = {"host": "127.0.0.1", "port": port, "schema": "http"}
     return (
         env.clean_environment()
         | env.settings(home, database.sqlalchemy_url, home)
+        | service_environment(address)
         | {
-            "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "password": "benchmark", **address}),
-            "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", **address}),
             "AIRFLOW__TRIGGERER__CAPACITY": str(2 * waits),
             "AIRFLOW__TRIGGERER__MAX_TRIGGER_TO_SELECT_PER_LOOP": str(waits),
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
@@ -130,8 +128,12 @@ def measure(variant: str, waits: int, interval: float, seconds: float, server: P
     home.mkdir()
     sent, fired, log = home / "sent", home / "fired", home / "triggerer.log"
     fired.touch()
-    with server.database() as database, served("benchmarks.waiting.service", waits, LATENCY, sent) as service:
-        environ = environment(home, database, service.port, waits, fired)
+    with (
+        server.database() as database,
+        served("benchmarks.waiting.service", waits, sent) as service,
+        reached(service.port, LATENCY, home, tls=True) as address,
+    ):
+        environ = environment(home, database, address, waits, fired)
         trigger = f"benchmarks.waiting.triggers.{VARIANTS[variant]}"
         for command in (
             ["airflow", "db", "migrate"],
@@ -188,7 +190,7 @@ def main() -> None:
                     f"{half:9.1f} s{last:8.1f} s{cost.stored:7.1f} s  {cost.requests}",
                     flush=True,
                 )
-    print_conditions(f"\nA poll every {options.interval:g} s; a response takes {LATENCY} ms", 1)
+    print_conditions(f"\nA poll every {options.interval:g} s; a round trip takes {LATENCY} ms", 1)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ class StoredImportCheckpoint:
         self._without_digest: dict[int, tuple[int, CheckedRows]] = {}
         self._skipped_rows = 0
         self._resume_logged = self._changed = False
+        self._may_be_stored = True
         self._next_write = 0.0
 
     def load(self, plan: ImportPlan, config: ClientConfig) -> None:
@@ -94,6 +95,7 @@ class StoredImportCheckpoint:
         self._next_write = time.monotonic() + WRITE_INTERVAL
         try:
             stored = self._store.get(KEY, None)
+            self._may_be_stored = stored is not None
             record = None if stored is None else AcceptedChunks.model_validate(stored)
         except ValidationError:
             reason = "the record of an earlier try was not written by this version of airflow-provider-mail"
@@ -159,10 +161,15 @@ class StoredImportCheckpoint:
         if time.monotonic() >= self._next_write:
             self.save()
 
-    def save(self) -> None:
-        """Write the record, if it has changed."""
-        if not self._changed:
+    def save(self, *, complete: bool = False) -> None:
+        """Write the record, if it has changed.
+
+        :param complete: all rows are accepted. A record is then written only if there is one: without one, the import
+            was so short that sending everything again takes no longer than two requests to the store.
+        """
+        if not self._changed or (complete and not self._may_be_stored):
             return
+        self._may_be_stored = True
         record = AcceptedChunks(
             version=1,
             written=int(time.time()),
@@ -180,7 +187,9 @@ class StoredImportCheckpoint:
         self._next_write = now + max(WRITE_INTERVAL, SHARE * (now - started))
 
     def clear(self) -> None:
-        """Delete the record: the next try imports everything."""
+        """Delete the record, if there may be one: the next try imports everything."""
+        if not self._may_be_stored:
+            return
         try:
             self._store.delete(KEY)
         except Exception as error:

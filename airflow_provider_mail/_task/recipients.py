@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from airflow_provider_mail.api._core.addresses import address_key
@@ -115,9 +116,13 @@ class Spellings:
 
     def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the lists of rows unchanged."""
-        number = 1
+        number, address_of = 1, itemgetter(place)
         for batch in batches:
-            self._note([row[place] if len(row) > place else None for row in batch], number)
+            try:
+                addresses = list(map(address_of, batch))
+            except IndexError:
+                addresses = [row[place] if len(row) > place else None for row in batch]
+            self._note(addresses, number)
             number += len(batch)
             yield batch
 

@@ -50,6 +50,10 @@ T = TypeVar("T")
 Http = TypeVar("Http", bound=httpx.Client | httpx.AsyncClient)
 Item = TypeVar("Item")
 
+_READ = httpx.ByteStream(b"")
+"""Takes the place of a response's stream once it is read: the two refer to each other, so that the body of the request
+would stay in memory until the garbage collector finds them."""
+
 
 class _Client(Generic[Http]):
     """What both clients share.
@@ -182,7 +186,7 @@ class MailClient(_Client[httpx.Client]):
     def _fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
             interrupted_by.check()
-        transmission = Transmission(call.operation, self._exchange.max_seconds, fresh=not call.reads)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect)
         try:
             with (
                 redact_http_logs(),
@@ -199,6 +203,7 @@ class MailClient(_Client[httpx.Client]):
                 body = BodyReader(call.operation, self.config.max_answer_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
                     body.feed(chunk)
+                response.stream = _READ
                 return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
@@ -301,7 +306,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         return response
 
     async def _fetch(self, call: Call) -> HttpResponse:
-        transmission = Transmission(call.operation, self._exchange.max_seconds, fresh=not call.reads)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect)
         try:
             with redact_http_logs(), transmission:
                 async with self._http.stream(
@@ -317,6 +322,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                     )
                     async for chunk in response.aiter_raw():
                         body.feed(chunk)
+                    response.stream = _READ
                     return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None

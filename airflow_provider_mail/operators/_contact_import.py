@@ -250,9 +250,11 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 interrupt=self.new_interrupt(),
             )
 
+        complete = False
         try:
             audience.import_rows(rows, plan, send, spool.add)
             self._warn_of_spellings(spellings)
+            complete = not progress.rejected
         except BaseException:
             self.log.error(
                 "Import ended early: %s rows read, %s accepted, %s rejected. The next try %s.",
@@ -264,8 +266,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             spellings.close()
             import_progress.close(progress)
             if checkpoint is not None:
-                # Also when all rows are accepted: the rest of the task may fail.
-                checkpoint.save()
+                # Also when all rows are sent: storing rejected rows may fail.
+                checkpoint.save(complete=complete)
 
     def _warn_of_spellings(self, spellings: Spellings) -> None:
         """Warn that a person may have become two contacts, and may be mailed twice."""

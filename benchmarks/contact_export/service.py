@@ -1,6 +1,6 @@
-"""The service of the benchmark: pages of a list of contacts, each made at once and sent after a delay.
+"""The service of the benchmark: pages of a list of contacts.
 
-    python -m benchmarks.contact_export.service CONTACTS LATENCY_MS
+    python -m benchmarks.contact_export.service CONTACTS
 
 Prints its port and serves on loopback until its standard input ends; then it prints what was requested, as JSON.
 It must never be the bottleneck, so a page is one text with other numbers in it.
@@ -60,35 +60,33 @@ def body(index: int, contacts: int) -> bytes:
 
 @dataclass
 class Asked:
-    """What a service received: pages, and the maximum number of concurrent requests."""
+    """What a service received: pages, and the maximum number of open connections."""
 
     pages: int = 0
-    most_in_flight: int = 0
+    most_connections: int = 0
 
 
-async def _serve(contacts: int, latency: float) -> None:
-    asked, in_flight = Asked(), 0
+async def _serve(contacts: int) -> None:
+    asked, connections = Asked(), 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal in_flight
+        nonlocal connections
+        connections += 1
+        asked.most_connections = max(asked.most_connections, connections)
         while head := await _head(reader):
             request = await reader.readexactly(content_length(head))
-            in_flight += 1
             if b"/lists/get " in head:
-                in_flight -= 1
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(_LISTS), _LISTS))
                 continue
             asked.pages += 1
-            asked.most_in_flight = max(asked.most_in_flight, in_flight)
             index = re.search(rb'"pageIndex":\s*(\d+)', request)
             answer = body(int(index[1]) if index else 1, contacts)
-            await asyncio.sleep(latency)
-            in_flight -= 1
             writer.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
             )
             writer.write(answer)
             await writer.drain()
+        connections -= 1
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -105,4 +103,4 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2]) / 1000))
+    asyncio.run(_serve(int(sys.argv[1])))

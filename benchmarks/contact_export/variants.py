@@ -17,9 +17,10 @@ from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.contact_export.service import LIST, PAGE
-from benchmarks.support import Run, imported, measure
+from benchmarks.support import Run, imported, measure, tls_context
 
 PATH = "/v5/contacts/list/get"
 TABLE = "mail_contacts"
@@ -110,12 +111,17 @@ def floor() -> Run:
 
     database = json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"])
     contacts, in_flight = int(os.environ["BENCHMARK_CONTACTS"]), int(os.environ["BENCHMARK_IN_FLIGHT"])
-    port = json.loads(os.environ["AIRFLOW_CONN_MAIL_DEFAULT"])["port"]
+    address, tls = urlsplit(os.environ["BENCHMARK_SERVICE"]), tls_context()
+    assert address.hostname is not None
     opened = threading.local()
 
     def read(index: int) -> bytes:
         if not hasattr(opened, "connection"):
-            opened.connection = http.client.HTTPConnection("127.0.0.1", port)
+            opened.connection = (
+                http.client.HTTPSConnection(address.hostname, address.port, context=tls)
+                if tls
+                else http.client.HTTPConnection(address.hostname, address.port)
+            )
         opened.connection.request("POST", PATH, json.dumps({"listName": LIST, "pageSize": PAGE, "pageIndex": index}))
         return bytes(opened.connection.getresponse().read())
 

@@ -1,6 +1,6 @@
-"""The service of the benchmark: reads and discards contact imports, and accepts them after a delay.
+"""The service of the benchmark: reads and discards contact imports, and accepts them.
 
-    python -m benchmarks.contact_import.sink LATENCY_MS
+    python -m benchmarks.contact_import.sink
 
 Prints its port and serves on loopback until its standard input ends; then it prints what it got, as JSON.
 It must never be the bottleneck, so bodies are only counted: every contact of the benchmark has exactly one ``@``.
@@ -35,8 +35,7 @@ class Received:
 
 
 class _Counters:
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
+    def __init__(self) -> None:
         self.received = Received()
         self.in_flight = 0
 
@@ -79,18 +78,12 @@ class _Connection(asyncio.BufferedProtocol):
         self._body_left -= nbytes - start
         if not self._body_left:
             received.requests += 1
-            if self._counters.latency:
-                asyncio.get_running_loop().call_later(self._counters.latency, self._answer)
-            else:
-                self._answer()
-
-    def _answer(self) -> None:
-        self._counters.in_flight -= 1
-        self._transport.write(ANSWER)
+            self._counters.in_flight -= 1
+            self._transport.write(ANSWER)
 
 
-async def _serve(latency: float) -> None:
-    counters = _Counters(latency)
+async def _serve() -> None:
+    counters = _Counters()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(counters), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -110,16 +103,13 @@ class Sink:
 
 
 @contextmanager
-def running(latency_ms: int) -> Iterator[Sink]:
-    """Start a sink in a new process.
-
-    :param latency_ms: milliseconds from the request to the response.
-    """
-    with served("benchmarks.contact_import.sink", latency_ms) as service:
+def running() -> Iterator[Sink]:
+    """Start a sink in a new process."""
+    with served("benchmarks.contact_import.sink") as service:
         sink = Sink(service.port)
         yield sink
     sink.received = Received(**(service.counts or {}))
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]) / 1000))
+    asyncio.run(_serve())

@@ -24,7 +24,7 @@ from queue import Queue
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from benchmarks.support import Run, TaskStateStore, imported, measure
+from benchmarks.support import Run, TaskStateStore, imported, measure, tls_context
 
 # The operator's defaults, and what its lower bound does.
 CHUNK = 5000
@@ -72,8 +72,9 @@ def http_hook() -> Run:
 def ours() -> Run:
     """Run the operator as a task does: with its defaults, and a task state store for its checkpoint."""
     from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+    from airflow_provider_mail.warehouse.dialects import dialect_of
 
-    imported("contacts_db", *LAZILY_IMPORTED)
+    dialect_of(imported("contacts_db", *LAZILY_IMPORTED))
     store = TaskStateStore(Path(os.environ["AIRFLOW_HOME"], f"state-{os.getpid()}.db"))
 
     def run() -> int:
@@ -85,7 +86,9 @@ def ours() -> Run:
             max_reject_fraction=1,
             **json.loads(os.environ.get("BENCHMARK_ARGUMENTS", "{}")),
         )
-        task_instance = SimpleNamespace(dag_id="benchmark", task_id="import_contacts", run_id="1", map_index=-1)
+        task_instance = SimpleNamespace(
+            dag_id="benchmark", task_id="import_contacts", run_id="1", map_index=-1, try_number=1
+        )
         result = operator.execute({"ti": task_instance, "task_state_store": store})  # type: ignore[typeddict-item]
         return int(result["accepted"])
 
@@ -116,13 +119,18 @@ def floor() -> Run:
     import msgspec
 
     import_module("psycopg")
-    address = urlsplit(os.environ["BENCHMARK_SINK"])
+    address = urlsplit(os.environ["BENCHMARK_SERVICE"])
     settings = {"contactDataMapping": MAPPING, "updateMode": 1}
     bodies: Queue[bytes | None] = Queue(2)
+    tls = tls_context()
+
+    def connect() -> socket.socket:
+        connection = socket.create_connection((address.hostname, address.port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return tls.wrap_socket(connection, server_hostname=address.hostname) if tls else connection
 
     def send() -> None:
-        with socket.create_connection((address.hostname, address.port)) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connect() as connection:
             while (body := bodies.get()) is not None:
                 head = f"POST {PATH} HTTP/1.1\r\nHost: sink\r\nContent-Length: {len(body)}\r\n\r\n"
                 connection.sendall(head.encode())

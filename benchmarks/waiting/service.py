@@ -1,6 +1,6 @@
 """The service of the benchmark: campaigns that are being sent until a file appears, then a thousand of them are sent.
 
-    python -m benchmarks.waiting.service CAMPAIGNS LATENCY_MS SENT_FILE
+    python -m benchmarks.waiting.service CAMPAIGNS SENT_FILE
 
 Prints its port and serves on loopback until its standard input ends; then it prints what was requested, as JSON. It
 must never be the bottleneck, so the pages are kept. A campaign's content has 500 characters.
@@ -55,7 +55,7 @@ def _body(records: list[str], total: int) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-async def _serve(count: int, latency: float, sent_file: Path) -> None:
+async def _serve(count: int, sent_file: Path) -> None:
     asked = {"pages": 0, "names": 0}
 
     @cache
@@ -83,7 +83,6 @@ async def _serve(count: int, latency: float, sent_file: Path) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 response = answer(await reader.readexactly(content_length(head)))
-                await asyncio.sleep(latency)
                 writer.write(response)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -96,4 +95,4 @@ async def _serve(count: int, latency: float, sent_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2]) / 1000, Path(sys.argv[3])))
+    asyncio.run(_serve(int(sys.argv[1]), Path(sys.argv[2])))

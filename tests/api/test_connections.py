@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +31,7 @@ READ = api.GetLists()
 SEND = api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email="ada@example.com"))
 CHANGES = [one.request for one in EXAMPLES.values() if one.request.effect is not Effect.READ]
 """Every operation that changes something."""
+UPSERTS = [api.UpsertContact(email=f"contact-{number}@example.com", name=str(number)) for number in range(60)]
 GOOD = http(close=False)
 
 
@@ -109,6 +112,84 @@ def test_a_read_takes_nothing_that_came_before_it(wire: Wire, connect: Callable[
     assert client.send(READ).total_records is None
     wire.answer = http(b'{"code": 200, "totalRecords": 7}')
     assert client.send(READ).total_records == 7
+
+
+class Once:
+    """Sends a response, and a second one when it is told to, to a client that has read the first."""
+
+    def __init__(self, *, together: bool) -> None:
+        self.together = together
+        self._may_go_on, self._sent = threading.Event(), threading.Event()
+
+    def __call__(self, connection: socket.socket) -> None:
+        connection.sendall(GOOD * (2 if self.together else 1))
+        if not self.together:
+            assert self._may_go_on.wait(60)
+            connection.sendall(GOOD)
+        self._sent.set()
+        connection.recv(65_536)
+
+    def finish(self) -> None:
+        self._may_go_on.set()
+        assert self._sent.wait(60)
+
+
+@pairwise(
+    request_=[change for change in CHANGES if change.effect is Effect.REPEATABLE],
+    together=[True, False],
+    secure=[True, False],
+    connect=KINDS,
+    indirect=["connect"],
+)
+def test_no_repetition_takes_the_response_of_the_request_before(
+    request_: MailRequest[Any], together: bool, secure: bool, tmp_path: Path, connect: Callable[..., Driver]
+) -> None:
+    """Requests that may share a connection: the second response is seen before the next one is sent, or after."""
+    authority = Authority(tmp_path) if secure else None
+    with Wire(certificate=authority and authority.issue()) as wire:
+        client = connect(wire.base_url, ca_bundle=authority and authority.bundle)
+        wire.answer = twice = Once(together=together)
+        client.send(request_)
+        twice.finish()
+        wire.answer = http(b'{"code": 400, "message": "no"}')
+        with pytest.raises(api.MailRejectedError):
+            client.send(request_)
+    assert [request.split(b" ")[1].decode() for request in wire.requests] == [request_.path] * 2
+
+
+def test_a_connection_that_the_service_has_closed_is_not_used(wire: Wire, connect: Callable[..., Driver]) -> None:
+    wire.answer = GOOD
+    client = connect(wire.base_url, retry=ONCE)
+    for _ in range(3):
+        client.send(UPSERTS[0])
+        wire.join()
+    assert len(wire.requests) == 3
+
+
+IMPORT = next(one.request for one in EXAMPLES.values() if isinstance(one.request, api.ImportContacts))
+
+
+@pytest.mark.parametrize("connect", ["sync"], indirect=True)
+@pytest.mark.parametrize(
+    ("before", "between", "shared"),
+    [("upsert", None, True), ("import", None, True), ("send", None, False), ("upsert", "read", False),
+     ("upsert", "import", False), ("upsert", "failure", False)],
+)  # fmt: skip
+def test_what_may_be_repeated_shares_a_connection_with_its_like(
+    before: str, between: str | None, shared: bool, emulator: Emulator, connect: Callable[..., Driver]
+) -> None:
+    requests = {"upsert": UPSERTS[0], "import": IMPORT, "send": SEND, "read": READ, "failure": UPSERTS[0]}
+    client = connect(emulator.base_url, retry=ONCE)
+    client.send(requests[before])
+    if between == "failure":
+        emulator.faults.add(kind="http_error_before", status=503)
+        with pytest.raises(api.MailError):
+            client.send(requests[before])
+    elif between:
+        client.send(requests[between])
+    client.send(requests[before])
+    first, *_, last = (entry["connection"] for entry in emulator.journal.entries())
+    assert (first == last) is shared
 
 
 def test_reads_share_a_connection_and_changes_have_their_own(emulator: Emulator, client: Driver) -> None:
@@ -206,7 +287,6 @@ def test_an_invalid_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, co
 
 # Concurrency, threads and tasks, and how clients end.
 
-UPSERTS = [api.UpsertContact(email=f"contact-{number}@example.com", name=str(number)) for number in range(60)]
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -243,11 +323,12 @@ def test_no_more_requests_in_flight_than_allowed(kind: str, most: int) -> None:
 
 
 @both_kinds
-def test_each_request_arrives_once_on_its_own_connection(kind: str, emulator: Emulator) -> None:
+def test_each_request_arrives_once(kind: str, emulator: Emulator) -> None:
     send_all(kind, config(emulator.base_url))
     expected = {request.email: request.name for request in UPSERTS}
     assert {contact["email"]: contact["name"] for contact in emulator.contacts()} == expected
-    assert len({entry["connection"] for entry in emulator.journal.entries()}) == 60
+    connections = len({entry["connection"] for entry in emulator.journal.entries()})
+    assert connections == 60 if kind == "async" else connections <= 16, "threads share what has only upserted"
 
 
 def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
@@ -260,3 +341,18 @@ def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
             await client.send(api.GetLists())
 
     asyncio.run(cancel_and_continue())
+
+
+@pytest.mark.parametrize("connect", KINDS, indirect=True)
+def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], emulator: Emulator) -> None:
+    """Not even until the garbage collector runs: the body of an import has 350 kB."""
+    client = connect(emulator.base_url)
+    client.send(READ)
+    gc.collect()
+    gc.disable()
+    try:
+        for request in (READ, UPSERTS[0]):
+            client.send(request)
+        assert [kept for kept in gc.get_objects() if type(kept) in (httpx.Request, httpx.Response)] == []
+    finally:
+        gc.enable()

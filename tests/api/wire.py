@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 
 Script = Callable[[socket.socket], None]
@@ -18,15 +20,21 @@ class Wire:
     """Reads one request of each connection, then plays a script; keeps the requests.
 
     ``answer`` is bytes, or a function that is given the connection. ``reads`` is how much of a request is read at most.
+
+    :param certificate: serves over TLS, with this certificate.
     """
 
-    def __init__(self, answer: bytes | Script = b"") -> None:
+    def __init__(self, answer: bytes | Script = b"", *, certificate: Path | None = None) -> None:
         self.answer = answer
         self.reads: int | None = None
         self.requests: list[bytes] = []
         self._serving = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.base_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._tls: ssl.SSLContext | None = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(certificate)
+        self.base_url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> Self:
@@ -50,6 +58,8 @@ class Wire:
             except OSError:
                 return
             connection.settimeout(60)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
             with self._serving, connection, contextlib.suppress(OSError):
                 self.requests.append(read_request(connection, self.reads))
                 if callable(self.answer):

@@ -163,3 +163,16 @@ def test_the_record_shows_no_row_and_its_digests_need_the_key(clock: Clock) -> N
         records.append((record["digests"], record["settings"]))
     assert records[0] == records[1]
     assert not set(records[0]) & set(records[2])
+
+
+@pytest.mark.parametrize(("seconds", "writes"), [(0.5, 0), (3, 2)])
+def test_a_short_complete_import_needs_no_record(store: Store, clock: Clock, seconds: float, writes: int) -> None:
+    checkpoint = begin(store)
+    look_up(checkpoint, 2)
+    for number in range(2):
+        clock.sleep(seconds)
+        checkpoint.accepted(number, [])
+    checkpoint.save(complete=True)
+    assert store.writes == writes
+    checkpoint.clear()
+    assert store.kept == {}

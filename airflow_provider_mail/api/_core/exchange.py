@@ -48,7 +48,7 @@ TOTAL_TIMEOUT_FACTOR = 4
 class Call:
     """A step of an exchange: one HTTP request. Its `HttpResponse` is sent back in, or a `MailError` is thrown.
 
-    :param reads: the request changes nothing, so it may use a connection that has served other requests.
+    :param effect: determines whether it may use a connection that has served other requests.
     """
 
     operation: str
@@ -57,7 +57,7 @@ class Call:
     headers: Mapping[str, str] = field(repr=False)
     content: bytes | None = field(repr=False)
     params: Mapping[str, str] | None = field(repr=False)
-    reads: bool = True
+    effect: Effect = Effect.READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +254,12 @@ class Exchange:
 
     def _call(self, request: MailRequest[Any]) -> Call:
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
-        reads = request.effect is Effect.READ
         if request.authenticated:
             headers |= self.config.credentials()
         if request.method == "GET":
-            return Call(request.path, "GET", request.path, headers, None, request.query(), reads)
+            return Call(request.path, "GET", request.path, headers, None, request.query(), request.effect)
         headers["Content-Type"] = "application/json"
-        return Call(request.path, "POST", request.path, headers, request.payload(), None, reads)
+        return Call(request.path, "POST", request.path, headers, request.payload(), None, request.effect)
 
     def _took_effect(self, request: MailRequest[Any], error: MailError) -> Flow[bool]:
         """Return whether an earlier attempt, whose response was lost, carried out a deletion that is now rejected."""

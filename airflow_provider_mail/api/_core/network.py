@@ -20,6 +20,7 @@ from typing import Any, Self
 import httpcore
 
 from airflow_provider_mail.api._core import interrupt
+from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAnswerLostError, MailConfigError
 
@@ -35,16 +36,16 @@ class Transmission:
     """One attempt to send a request and to receive its response; use it in a ``with`` statement.
 
     :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
-    :param fresh: use a connection that no other request has used. On a used one, a second response to an earlier
-        request looks like the response to this request. Required for writes, which would count as done.
+    :param effect: determines which connections the request may use. On a used one, a second response to an earlier
+        request looks like the response to this request, which would count as done.
     """
 
-    def __init__(self, operation: str, seconds: float, *, fresh: bool) -> None:
+    def __init__(self, operation: str, seconds: float, effect: Effect) -> None:
         self._operation = operation
         self.seconds = seconds
-        self._fresh = fresh
+        self._effect = effect
         self._deadline: float | None = None
-        self._connection: object = None
+        self._connection: _ConnectionUse | None = None
         self._received = self._truncated = False
         self._token: Token[Transmission | None] | None = None
 
@@ -70,10 +71,20 @@ class Transmission:
         """
         self._received = False
         if self._connection is not connection:
-            if self._fresh and connection.used:
+            if not self._may_use(connection):
                 raise httpcore.ConnectionNotAvailable
-            connection.used = True
+            connection.operations.add(self._operation)
             self._connection = connection
+
+    def _may_use(self, connection: _ConnectionUse) -> bool:
+        if self._effect is Effect.READ or not connection.operations:
+            return True
+        return (
+            self._effect is Effect.REPEATABLE
+            and connection.operations == {self._operation}
+            and not connection.failed
+            and not connection.has_unread_data()
+        )
 
     def write_failed(self) -> None:
         """Record that the request was not sent completely. httpcore still reads the response."""
@@ -89,6 +100,8 @@ class Transmission:
         :raises MailAnswerLostError: the response arrived before the request was sent, or reports success for a request
             that was not sent completely.
         """
+        if self._connection is not None and status >= 400:
+            self._connection.failed = True
         if not self._received or (self._truncated and status < 400):
             raise MailAnswerLostError(
                 f"{self._operation}: the response belongs to another request, so the response to this one was lost",
@@ -138,16 +151,29 @@ class Trust:
 class _ConnectionUse:
     """What the streams of both backends record about their connection."""
 
-    used = False
-
     def __init__(self, stream: Any, trust: Trust) -> None:
         self._stream = stream
         self._trust = trust
+        self.operations: set[str] = set()
+        """The operations that were sent on it."""
+        self.failed = False
+        """Whether a response had an error status. A proxy that gave up on a request may still forward its response."""
+        self._awaits_response = False
+
+    def has_unread_data(self) -> bool:
+        """Return whether something has arrived after the last response, or may have."""
+        # An event loop and TLS within TLS read ahead, so their sockets do not show it.
+        return True
 
     def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+        value = self._stream.get_extra_info(info)
+        # The pool closes an idle connection that is readable. Another thread may have sent a request since the pool saw
+        # that it was idle, so that the data is the response. Look at the flag last: it is set before the request is
+        # sent.
+        return value and not self._awaits_response if info == "is_readable" else value
 
     def _begin_write(self) -> None:
+        self._awaits_response = True
         if (transmission := _current.get()) is not None:
             transmission.begin_write(self)
 
@@ -161,12 +187,19 @@ class _ConnectionUse:
             raise
 
     def _record_read(self, data: bytes) -> bytes:
+        self._awaits_response = False
         if (transmission := _current.get()) is not None:
             transmission.data_read(data)
         return data
 
 
 class _Stream(_ConnectionUse, httpcore.NetworkStream):
+    def has_unread_data(self) -> bool:
+        tls = self._stream.get_extra_info("ssl_object")
+        if isinstance(tls, ssl.SSLObject):
+            return super().has_unread_data()
+        return bool((tls is not None and tls.pending()) or self._stream.get_extra_info("is_readable"))
+
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with self._interruptible(httpcore.ReadError):
             return self._record_read(self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout)))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, time
 from decimal import Decimal
+from functools import cached_property
 from itertools import compress, count
 from operator import is_
 from typing import Annotated, Any, TypeAlias
@@ -86,9 +87,15 @@ class RowChecker:
         # With any limit on the length, pydantic searches for lone surrogates, which UTF-8 cannot encode. That takes
         # time; on the hot path, the encoder finds them anyway.
         self._quick = self._chunk_validator()
-        self._careful = self._chunk_validator(min_length=0)
-        self._single: TypeAdapter[Row] = TypeAdapter(self._row_type(min_length=0), config=_CONFIG)
         self._convert_first = False
+
+    @cached_property
+    def _careful(self) -> TypeAdapter[list[Row]]:
+        return self._chunk_validator(min_length=0)
+
+    @cached_property
+    def _single(self) -> TypeAdapter[Row]:
+        return TypeAdapter(self._row_type(min_length=0), config=_CONFIG)
 
     def check(self, rows: Sequence[Row], first_number: int) -> CheckedRows:
         """Validate rows."""

@@ -22,6 +22,7 @@ from airflow_provider_mail.api.campaigns import (
     GetCampaignStats,
     MailStats,
     MailStatus,
+    campaigns_page,
 )
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Streak, WaitStatus, format_utc
@@ -82,13 +83,7 @@ class _GetCampaignStates(GetCampaigns):
     """The same operation. Records of the documented form are decoded in one step, all others by the model."""
 
     def decode(self, body: bytes | bytearray) -> CampaignsPage | None:
-        try:
-            page = _decode_page(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        if page.code != 200:
-            return None
-        return CampaignsPage.model_construct(mail_list=page.mail_list, total_records=page.total_records)  # type: ignore[arg-type]
+        return campaigns_page(_decode_page, body)
 
 
 def get_campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
