@@ -49,9 +49,7 @@ REJECTS = Table(
     key=("import_id", "row_number", "field"),
     columns=(
         Column("import_id", text(250), "The import, the same in every try of a task"),
-        Column(
-            "row_number", BIGINT, "Line of the file in which the row begins, or number of the row; from 1"
-        ),
+        Column("row_number", BIGINT, "Line of the file in which the row begins, or number of the row; from 1"),
         Column("field", text(250), "Invalid property; empty when the service rejected the row"),
         Column("reason", TEXT, "Why the row was rejected, without its values"),
         Column("row_json", JSON, "The values of the row, as they were read"),
