@@ -68,6 +68,7 @@ def environment(home: Path, database: Database, address: Address, waits: int, fi
         | env.settings(home, database.sqlalchemy_url, home)
         | service_environment(address)
         | {
+            "SSL_CERT_FILE": str(address.ca_bundle),  # for aiohttp
             "AIRFLOW__TRIGGERER__CAPACITY": str(2 * waits),
             "AIRFLOW__TRIGGERER__MAX_TRIGGER_TO_SELECT_PER_LOOP": str(waits),
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
