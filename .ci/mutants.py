@@ -72,7 +72,7 @@ GROUPS = {
         ("machines/test_importing.py", "tasks/test_rejected_rows.py"),
     ),
     "statistics": Group(
-        ("api/flows/statistics.py",),
+        ("api/_core/compact.py", "api/flows/statistics.py"),
         ("api/test_stats.py", "api/test_compact_stats.py"),
         ("api/test_settling.py", "faults/test_any_faults.py"),
     ),
