@@ -358,6 +358,6 @@ def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], em
         before = kept()  # of other tests
         for request in (READ, UPSERTS[0]):
             client.send(request)
-        assert kept() == before
+        assert kept() <= before
     finally:
         gc.enable()
