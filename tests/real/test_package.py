@@ -51,9 +51,7 @@ def files(*folders: str) -> set[str]:
 
 
 def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile.Path) -> None:
-    pages = {
-        f"airflow_provider_mail/{path}" for path in files("docs") if not re.match(r"docs/(site/|.*\.py$)", path)
-    }
+    pages = {f"airflow_provider_mail/{path}" for path in files("docs") if not re.match(r"docs/(site/|.*\.py$)", path)}
     names = {path for path in wheel.root.namelist() if not path.endswith("/")}
     assert {path for path in names if ".dist-info/" not in path} == pages | files("airflow_provider_mail")
     assert {"airflow_provider_mail/py.typed", "airflow_provider_mail/docs/sql/freshness.sql"} <= names
