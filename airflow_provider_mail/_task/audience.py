@@ -151,7 +151,7 @@ class Audience:
                 self.brake("max_rows", f"there are more than {most:,} rows")
 
     def brake(self, argument: str, numbers: str) -> None:
-        """Fail the task, unless whoever triggered the run lets it pass.
+        """Fail the task, unless the run was triggered to let it pass.
 
         :raises AirflowFailException: with the numbers, and what to do.
         """

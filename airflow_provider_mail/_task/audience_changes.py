@@ -56,8 +56,8 @@ CLAIM_SECONDS = 24 * 3600
 class TrackedAudience(RunAudience):
     """An audience with a state.
 
-    The people of an exact audience are on a list that lasts until everybody is sent again; whoever leaves it is on an
-    exclusion list. When somebody comes back, the exclusion list is made anew.
+    The people of an exact audience are on a list that lasts until everybody is sent again. People who left the source
+    are on an exclusion list, which is created again, under another name, when one of them comes back.
     """
 
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:
@@ -278,8 +278,8 @@ class TrackedAudience(RunAudience):
             self._check_brakes()
             if self.task.is_dry_run:
                 self._log_dry_run(spool)
-            elif everybody or (self._mapped and self._exact and self._somebody_moved()):
-                self._reason = self._reason or "somebody left or came back, in this range of the key"
+            elif everybody or (self._mapped and self._exact and self._people_moved()):
+                self._reason = self._reason or "people left or came back in this range of the key"
                 self._send_everybody(spool, send)  # type: ignore[arg-type]
             else:
                 self._send_changes(spool, send)
@@ -327,7 +327,7 @@ class TrackedAudience(RunAudience):
         self.task.log.warning("The source is empty: nobody is removed from the audience.")
         self._new_list = self._exact
 
-    def _somebody_moved(self) -> bool:
+    def _people_moved(self) -> bool:
         return bool(self._operations[RETURNED]) or any(True for _ in self._index.absent(MEMBER, LEAVING))
 
     def _check_brakes(self) -> None:
@@ -467,7 +467,7 @@ class TrackedAudience(RunAudience):
         if returned or not self._header.repel_list_name:
             repelled = str(replace(self.new_list, role="excluded"))
             self._send_excluded(index.all_excluded(), repelled)
-            # Before the state says that somebody is back: the list before excludes them.
+            # Before the state says that they are back: the earlier list excludes them.
             self._header = self._store.update(self._header, repel_list_name=repelled)
             self._new_exclusion = True
         else:
@@ -476,7 +476,7 @@ class TrackedAudience(RunAudience):
     def _send_excluded(self, members: Iterable[Member], list_name: str) -> None:
         """Add people to an exclusion list.
 
-        :raises AirflowException: when the service does not accept somebody.
+        :raises AirflowException: the service rejects one of them.
         """
         from airflow_provider_mail.api.flows.create_once import create
         from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
@@ -552,5 +552,5 @@ def _has_ended(header: Header) -> bool:
     try:
         return was_ended(SimpleNamespace(dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index))
     except Exception:
-        # Outside of a task of Airflow.
+        # Airflow cannot be asked, for example outside of a task: a run may still be going on while its claim is young.
         return time.time() - header.updated_at >= CLAIM_SECONDS

@@ -1,7 +1,7 @@
 """The key of a deployment, with which the state of an audience hides who is in it.
 
 The state has a keyed digest of each person and of the values that were accepted, and the values that take a person off
-the audience, encrypted. So whoever reads the state without the key learns nobody's address, and cannot try addresses.
+the audience, encrypted. So the state shows no address without the key, and nobody can test whether an address is in it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Identity:
 
 
 class Suppressed:
-    """The people who must be left out, whoever the source returns.
+    """The people who are left out of what the source returns.
 
     Python's hash of a key differs in every process, so nothing here identifies a person.
 

@@ -329,7 +329,7 @@ class CampaignStats(OpenResource):
 
 def no_counts(record: type[MailStats | CampaignStats] = MailStats) -> dict[str, int]:
     """Return the counts of a campaign that was not sent."""
-    return dict.fromkeys((name for name, field in record.model_fields.items() if field.description), 0)
+    return {name: 0 for name in record.model_fields if name not in ("mail_name", "mail_send_date")}
 
 
 class CampaignStatsResponse(MailResponse):

@@ -125,7 +125,7 @@ def links_to_imports(import_ids: Iterable[str], request: Request) -> Mapping[acc
 
 @route("/", "overview.html")
 def show_overview(request: Request) -> Mapping[str, Any]:
-    """Show what is going on, what needs somebody, the last thirty days, and how lists grow."""
+    """Show what is going on, what needs attention, the last thirty days, and how lists grow."""
     reader, zone = Reader.of_page(PageSettings.from_airflow()), render.zone_of(request)
     waits = access.waits(request.state.mail_user)
     current, current_count = overview.current(reader)

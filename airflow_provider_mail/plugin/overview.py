@@ -1,4 +1,4 @@
-"""The page that opens first: what is going on, what needs somebody, the last thirty days, and how lists grow."""
+"""The page that opens first: what is going on, what needs attention, the last thirty days, and how lists grow."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class StagedSend(NamedTuple):
 
     :param group: the task group that has all of them.
     :param audiences: the tasks that import the people, by stage.
-    :param check: the task after them, which fails if somebody would be left out.
+    :param check: the task after them, which fails if a person would be left out.
     :param sends: the tasks that create the campaigns and wait for them, by stage.
     :param gates: the gates, by the stage whose counts they judge.
     """
@@ -47,7 +47,7 @@ def staged_send(
 ) -> StagedSend:
     """Make the tasks that send a campaign in stages, inside a DAG.
 
-    All audiences are imported before anybody is mailed, and ``check`` fails if somebody would be left out. Then each
+    All audiences are imported before a mail is sent, and ``check`` fails if a person would be left out. Then each
     stage is sent and waited for, and its gate lets the next one go out. A stage excludes the lists of those before it,
     in addition to the division, which puts nobody into two stages.
 

@@ -1,6 +1,6 @@
 """The contact lists of audiences: their names, and the deletion of those that nobody needs any more.
 
-The specification has no operation that takes a contact off a list. So an audience gets new lists when somebody must no
+The specification has no operation that takes a contact off a list. So an audience gets new lists when a person must no
 longer be on one, and the lists of earlier runs are deleted.
 """
 

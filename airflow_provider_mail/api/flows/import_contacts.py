@@ -77,7 +77,7 @@ class ImportCheckpoint(Protocol):
 
 
 class SelectedRows(list[Row]):
-    """Some of the rows of a source. Whoever selects them counts the rows that were read.
+    """Some of the rows of a source. Their selection counts the rows that were read.
 
     :param numbers: the numbers of these rows in the source, from 1.
     :param lines: the lines of the file in which they begin, from 1; empty if it is not from a file with lines.

@@ -28,7 +28,7 @@
     }
   });
 
-  // An address without the fields that are empty is easier to read and to send to somebody.
+  // An address without the fields that are empty is easier to read and to share.
   addEventListener("submit", (event) => {
     const fields = [...event.target.elements].filter((field) => field.name && field.value === "");
     fields.forEach((field) => { field.disabled = true; });

@@ -10,7 +10,7 @@ AUDIENCES = Table(
     columns=(
         Column("audience_id", text(32), "Digest of the task that imports the audience"),
         Column("audience", TEXT, "The task, for people to read"),
-        Column("version", BIGINT, "Number of changes of this row: whoever changes it has read it"),
+        Column("version", BIGINT, "Number of changes of this row; an update must name the number that it has read"),
         Column("settings", TEXT, "Keyed digest of account, mapping and mode; with others, everybody is sent"),
         Column("generation", text(32), "The members that are the current ones"),
         Column("send_list_name", TEXT, "List that campaigns are sent to"),
