@@ -116,14 +116,15 @@ class Spellings:
 
     def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the lists of rows unchanged."""
-        number, address_of = 1, itemgetter(place)
+        first, address_of = 1, itemgetter(place)
         for batch in batches:
             try:
                 addresses = list(map(address_of, batch))
             except IndexError:
                 addresses = [row[place] if len(row) > place else None for row in batch]
-            self._note(addresses, number)
-            number += len(batch)
+            # Selected rows know their numbers in the source.
+            self._note(addresses, getattr(batch, "numbers", None) or range(first, first + len(batch)))
+            first += len(batch)
             yield batch
 
     def several(self) -> list[int]:
@@ -138,12 +139,12 @@ class Spellings:
         """Remove the file."""
         self._usual.close()
 
-    def _note(self, addresses: list[Any], number: int) -> None:
+    def _note(self, addresses: list[Any], numbers: Sequence[int]) -> None:
         if _all_usual(addresses):
             self._usual.write(array("q", map(hash, addresses)).tobytes())
             return
         usual = array("q")
-        for row, address in enumerate(addresses, number):
+        for row, address in zip(numbers, addresses, strict=True):
             if not isinstance(address, str):
                 continue
             spelling, key = address.strip(), address_key(address)

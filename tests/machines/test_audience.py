@@ -266,7 +266,7 @@ def make(emulator: Emulator, clock: Clock, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
     monkeypatch.setattr("airflow_provider_mail._task.audience_changes._has_ended", lambda header: True)
     death = Death(emulator)
-    for name in ("read", "create", "update", "write", "drop", "counts"):
+    for name in ("read", "create", "update", "write", "drop", "parts"):
         monkeypatch.setattr(SqlStateStore, name, death.guard(getattr(SqlStateStore, name)))
     return lambda: Audiences(emulator, clock, tmp_path, death)
 

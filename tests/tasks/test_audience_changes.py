@@ -112,21 +112,23 @@ def lose(database: SqlDatabase) -> None:
     database.execute("DROP TABLE mail_audiences")
 
 
-def damage(database: SqlDatabase) -> None:
-    database.execute(
-        "DELETE FROM mail_audiences_members WHERE person = (SELECT max(person) FROM mail_audiences_members)"
-    )
+def damaged(change: str) -> Callable[..., None]:
+    return lambda database, service, patch: database.execute(f"{change}".format(table="mail_audiences_members"))
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda database, service, patch: lose(database), "there is no state yet"),
-        (lambda database, service, patch: damage(database), "the state is damaged: it has 2 of 3 members"),
+        (damaged("DELETE FROM {table}"), "the state is damaged: it has 0 of 3 rows"),
+        (damaged("UPDATE {table} SET part = 1"), "the state is damaged: a part is missing"),
+        (damaged("UPDATE {table} SET sealed = substr(sealed, 9)"), "the state is damaged: a part is not what"),
+        (damaged("UPDATE {table} SET membership = 'left'"), "the state is damaged: a part is not what"),
+        (damaged("UPDATE {table} SET sealed = 'nothing'"), "the state is damaged"),
         (lambda database, service, patch: patch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "other"), "or key"),
         (lambda database, service, patch: service.delete_list(), "is on list"),
     ],
-    ids=["lost", "damaged", "other key", "no list"],
+    ids=["lost", "missing", "not in order", "cut", "moved", "text", "other key", "no list"],
 )
 def test_a_state_that_is_not_trusted(
     emulator: Emulator,

@@ -1,0 +1,221 @@
+"""Rows as lines of JSON, and the comparison of a source with the lines of a state.
+
+Most rows of a source did not change, and come in the order in which they came before. So they are compared as long
+texts, not one by one: an unchanged row costs a fraction of the time in which it was read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from airflow_provider_mail._task.audience_members import MEMBER, Members, Position
+
+if TYPE_CHECKING:
+    from airflow_provider_mail._task.audience_rows import Identity
+
+_ENCODER = msgspec.json.Encoder()
+_OTHER_SPACES = "\t\r\x0b\x0c\x1c\x1d\x1e\x1f"
+"""White space of ASCII but the space and the line break."""
+
+_NEAR = 1 << 16
+"""Bytes in which a line is looked for whenever it is not at its place."""
+_BLOCK = 1 << 18
+_FIRST_FAR = 1024
+"""Lines in a row without a match before a line is looked for in all parts."""
+
+
+def encoded(rows: Iterable[Sequence[Any]]) -> bytes:
+    """Return rows as lines, which are the same for the same values."""
+    try:
+        return _ENCODER.encode_lines(rows)
+    except (TypeError, ValueError, OverflowError):
+        return b"".join(encoded_row(row) for row in rows)
+
+
+def encoded_row(row: Sequence[Any]) -> bytes:
+    """Return one row as a line."""
+    try:
+        return _ENCODER.encode(row) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        # Such values are rejected by the import, or converted to the same text.
+        texts = [value if value is None else str(value).encode("utf-8", "replace").decode() for value in row]
+        return _ENCODER.encode(texts) + b"\n"
+
+
+def decoded(line: bytes) -> list[Any]:
+    """Return the values of a line, as JSON has them."""
+    row: list[Any] = msgspec.json.decode(line)
+    return row
+
+
+def checksum(key: str | None) -> int:
+    """Return a number that is the same for the same person; now and then also for others."""
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) if key else 0
+
+
+def checksums(rows: Sequence[Sequence[Any]], identity: Identity) -> array[int]:
+    """Return the checksums of the people of rows."""
+    if identity.email is not None:
+        try:
+            addresses = list(map(itemgetter(identity.email), rows))
+            text = "\n".join(addresses)
+        except (TypeError, IndexError):
+            pass
+        else:
+            # An address in its usual spelling is its key.
+            usual = text.isascii() and " " not in text and text == text.lower() and all(addresses)
+            if usual and not any(space in text for space in _OTHER_SPACES):
+                found = array("I", map(zlib.crc32, text.encode().split(b"\n")))
+                if len(found) == len(rows):
+                    return found
+    return array("I", [checksum(identity.key(row)) for row in rows])
+
+
+class Matcher:
+    """Finds the lines of a source among the lines of `MEMBER` parts, in the order of both.
+
+    A line that is not where its neighbors are is not found here, even if it is elsewhere: both sides report it, and the
+    caller compares them.
+
+    :param on_unmatched: called with part, place and line for each line of the state that was not found in the source.
+    """
+
+    def __init__(self, members: Members, on_unmatched: Callable[[int, int, bytes], object]) -> None:
+        self._members = members
+        self._numbers = members.numbers(MEMBER)
+        self._position = Position(members, self._numbers)
+        self._on_unmatched = on_unmatched
+        self._next = 0
+        """Index of the first part that is not in the window yet."""
+        self._window, self._at = b"", 0
+        self._line = 0
+        """Position of the line at which the window is read."""
+        self._misses = 0
+
+    def unmatched(self, lines: bytes, rows: int) -> list[int]:
+        """Return the places of the source's next lines that were not found.
+
+        :param rows: the number of lines.
+        """
+        at = row = 0
+        places: list[int] = []
+        while at < len(lines):
+            if not self._filled():
+                places.extend(range(row, rows))
+                break
+            if same := self._equal_lines(lines, at):
+                count = lines.count(b"\n", at, at + same)
+                places.extend(row + offset for offset in self._void_among(count))
+                at, row = at + same, row + count
+                self._advance(same, count)
+                self._misses = 0
+                continue
+            end = lines.find(b"\n", at) + 1
+            if not self._moved_to(lines, at, end):
+                places.append(row)
+                at, row = end, row + 1
+        return places
+
+    def rest(self) -> None:
+        """Report the lines of the state after the end of the source."""
+        while self._filled():
+            self._skip(len(self._window) - self._at)
+
+    def _filled(self) -> bool:
+        """Have enough lines in the window, if there are; return whether there is one."""
+        while len(self._window) - self._at < _NEAR and self._next < len(self._numbers):
+            blocks = [self._window[self._at :]]
+            size = 0
+            while size < _BLOCK and self._next < len(self._numbers):
+                blocks.append(self._members.lines(self._numbers[self._next]))
+                size += len(blocks[-1])
+                self._next += 1
+            self._window, self._at = b"".join(blocks), 0
+        return self._at < len(self._window)
+
+    def _equal_lines(self, lines: bytes, at: int) -> int:
+        """Return how many bytes of whole lines are equal."""
+        window, start = self._window, self._at
+        most = min(len(lines) - at, len(window) - start)
+        same, step = 0, 1024
+        while same < most:
+            step = min(step, most - same)
+            if lines[at + same : at + same + step] != window[start + same : start + same + step]:
+                break
+            same += step
+            step *= 2
+        else:
+            return same
+        # The first difference is in the next `step` bytes.
+        while step > 1:
+            half = step // 2
+            if lines[at + same : at + same + half] == window[start + same : start + same + half]:
+                same, step = same + half, step - half
+            else:
+                step = half
+        return max(lines.rfind(b"\n", at, at + same) + 1 - at, 0)
+
+    def _moved_to(self, lines: bytes, at: int, end: int) -> bool:
+        """Skip to where the source's line is, if it is further on in the state; or skip the line that it replaces."""
+        line, window = lines[at:end], self._window
+        following = lines[end : lines.find(b"\n", end) + 1] if end < len(lines) else b""
+        after = window.find(b"\n", self._at) + 1
+        if window.startswith(line, after):
+            self._skip(after - self._at)
+            return True
+        if following and window.startswith(following, after):
+            self._skip(after - self._at)
+            return False
+        if following and window.startswith(following, self._at):
+            return False
+        self._misses += 1
+        if self._misses <= 8 or self._misses % 64 == 0:
+            place = window.find(b"\n" + line, self._at, self._at + _NEAR) + 1
+            if place:
+                self._skip(place - self._at)
+                return True
+        is_power = self._misses & (self._misses - 1) == 0
+        if self._misses >= _FIRST_FAR and is_power and following:
+            return self._skip_far(line + following)
+        return False
+
+    def _skip_far(self, text: bytes) -> bool:
+        """Skip to where lines are in a later part, if they are; for example, when the oldest people left."""
+        for index in range(self._next, len(self._numbers)):
+            if b"\n" + text in b"\n" + self._members.lines(self._numbers[index]):
+                while self._next <= index:
+                    self._skip(len(self._window) - self._at)
+                    self._filled()
+                place = (b"\n" + self._window).find(b"\n" + text, self._at)
+                self._skip(place - self._at)
+                self._misses = 0
+                return True
+        return False
+
+    def _skip(self, size: int) -> None:
+        """Report the next lines of the state."""
+        skipped = self._window[self._at : self._at + size].splitlines(keepends=True)
+        void = set(self._void_among(len(skipped)))
+        for offset, line in enumerate(skipped):
+            if offset not in void:
+                self._on_unmatched(*self._position.of(self._line + offset), line)
+        self._advance(size, len(skipped))
+
+    def _advance(self, size: int, count: int) -> None:
+        self._at += size
+        self._line += count
+
+    def _void_among(self, count: int) -> Iterator[int]:
+        """Yield which of the next lines no longer count."""
+        void = self._position.void
+        index = bisect_left(void, self._line)
+        while index < len(void) and void[index] < self._line + count:
+            yield void[index] - self._line
+            index += 1
