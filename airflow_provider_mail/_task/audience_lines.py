@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from airflow_provider_mail._task.audience_members import MEMBER, Members, Position
+from airflow_provider_mail._task.audience_members import MEMBER, Members, Positions
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.audience_rows import Identity
@@ -27,8 +27,8 @@ _OTHER_SPACES = "\t\r\x0b\x0c\x1c\x1d\x1e\x1f"
 _NEAR = 1 << 16
 """Bytes in which a line is looked for whenever it is not at its place."""
 _BLOCK = 1 << 18
-_FIRST_FAR = 1024
-"""Lines in a row without a match before a line is looked for in all parts."""
+_FIRST_FAR = 256
+"""Lines in a row without a match, after which a line is looked for in all parts."""
 
 
 def encoded(rows: Iterable[Sequence[Any]]) -> bytes:
@@ -81,22 +81,27 @@ def checksums(rows: Sequence[Sequence[Any]], identity: Identity) -> array[int]:
 class Matcher:
     """Finds the lines of a source among the lines of `MEMBER` parts, in the order of both.
 
-    A line that is not where its neighbors are is not found here, even if it is elsewhere: both sides report it, and the
-    caller compares them.
+    A block of lines may be anywhere: a database may begin to read a table where another reader is. A single line that
+    is not where its neighbors are is not found here, even if it is elsewhere: both sides report it, and the caller
+    compares them.
 
     :param on_unmatched: called with part, place and line for each line of the state that was not found in the source.
     """
 
     def __init__(self, members: Members, on_unmatched: Callable[[int, int, bytes], object]) -> None:
         self._members = members
-        self._numbers = members.numbers(MEMBER)
-        self._position = Position(members, self._numbers)
+        self._positions = Positions(members, members.numbers(MEMBER))
         self._on_unmatched = on_unmatched
-        self._next = 0
-        """Index of the first part that is not in the window yet."""
         self._window, self._at = b"", 0
+        """Lines of the state, and how many bytes of them were compared."""
         self._line = 0
-        """Position of the line at which the window is read."""
+        """Position of the next line in the window."""
+        self._loaded = 0
+        """Position of the line after the window."""
+        self._end = self._positions.end
+        """Position of the line at which the lines end that are compared one after the other."""
+        self._spans: list[tuple[int, int]] = []
+        """First position, and that after the last one, of other lines that were not compared, in order."""
         self._misses = 0
 
     def unmatched(self, lines: bytes, rows: int) -> list[int]:
@@ -124,21 +129,37 @@ class Matcher:
         return places
 
     def rest(self) -> None:
-        """Report the lines of the state after the end of the source."""
+        """Report the lines of the state that were not compared with any of the source."""
         while self._filled():
             self._skip(len(self._window) - self._at)
 
     def _filled(self) -> bool:
         """Have enough lines in the window, if there are; return whether there is one."""
-        while len(self._window) - self._at < _NEAR and self._next < len(self._numbers):
+        if len(self._window) - self._at < _NEAR and self._loaded < self._end:
             blocks = [self._window[self._at :]]
             size = 0
-            while size < _BLOCK and self._next < len(self._numbers):
-                blocks.append(self._members.lines(self._numbers[self._next]))
+            while size < _BLOCK and self._loaded < self._end:
+                blocks.append(self._lines(self._loaded, self._end))
                 size += len(blocks[-1])
-                self._next += 1
             self._window, self._at = b"".join(blocks), 0
+        if self._at == len(self._window) and self._spans:
+            # The next ones, or from the beginning again.
+            index = next((index for index, (first, _) in enumerate(self._spans) if first >= self._line), 0)
+            self._go_to(*self._spans.pop(index))
+            return self._filled()
         return self._at < len(self._window)
+
+    def _go_to(self, first: int, end: int) -> None:
+        self._window, self._at, self._line, self._loaded, self._end = b"", 0, first, first, end
+
+    def _lines(self, first: int, end: int) -> bytes:
+        """Load the rest of the part in which a position is."""
+        number, place, part_end = self._positions.of(first)
+        self._loaded = min(part_end, end)
+        lines = self._members.lines(number)
+        if place or end < part_end:
+            lines = b"".join(lines.splitlines(keepends=True)[place : place + self._loaded - first])
+        return lines
 
     def _equal_lines(self, lines: bytes, at: int) -> int:
         """Return how many bytes of whole lines are equal."""
@@ -163,7 +184,7 @@ class Matcher:
         return max(lines.rfind(b"\n", at, at + same) + 1 - at, 0)
 
     def _moved_to(self, lines: bytes, at: int, end: int) -> bool:
-        """Skip to where the source's line is, if it is further on in the state; or skip the line that it replaces."""
+        """Go to where the source's line is, if it is further on in the state; or skip the line that it replaces."""
         line, window = lines[at:end], self._window
         following = lines[end : lines.find(b"\n", end) + 1] if end < len(lines) else b""
         after = window.find(b"\n", self._at) + 1
@@ -182,21 +203,24 @@ class Matcher:
                 self._skip(place - self._at)
                 return True
         is_power = self._misses & (self._misses - 1) == 0
-        if self._misses >= _FIRST_FAR and is_power and following:
-            return self._skip_far(line + following)
-        return False
+        return bool(following) and is_power and self._misses >= _FIRST_FAR and self._jumped(line + following)
 
-    def _skip_far(self, text: bytes) -> bool:
-        """Skip to where lines are in a later part, if they are; for example, when the oldest people left."""
-        for index in range(self._next, len(self._numbers)):
-            if b"\n" + text in b"\n" + self._members.lines(self._numbers[index]):
-                while self._next <= index:
-                    self._skip(len(self._window) - self._at)
-                    self._filled()
-                place = (b"\n" + self._window).find(b"\n" + text, self._at)
-                self._skip(place - self._at)
-                self._misses = 0
-                return True
+    def _jumped(self, text: bytes) -> bool:
+        """Go to where lines are, if they are anywhere among those that were not compared; the others come later."""
+        spans = sorted([(self._line, self._end), *self._spans])
+        for first, end in spans:
+            position = first
+            while position < end:
+                lines = b"\n" + self._lines(position, end)
+                if (place := lines.find(b"\n" + text)) >= 0:
+                    found = position + lines.count(b"\n", 0, place + 1) - 1
+                    spans.remove((first, end))
+                    self._spans = sorted(spans + ([(first, found)] if found > first else []))
+                    self._go_to(found, end)
+                    self._misses = 0
+                    return True
+                position = self._loaded
+        self._loaded = self._line + self._window.count(b"\n", self._at)
         return False
 
     def _skip(self, size: int) -> None:
@@ -205,7 +229,7 @@ class Matcher:
         void = set(self._void_among(len(skipped)))
         for offset, line in enumerate(skipped):
             if offset not in void:
-                self._on_unmatched(*self._position.of(self._line + offset), line)
+                self._on_unmatched(*self._positions.of(self._line + offset)[:2], line)
         self._advance(size, len(skipped))
 
     def _advance(self, size: int, count: int) -> None:
@@ -214,7 +238,7 @@ class Matcher:
 
     def _void_among(self, count: int) -> Iterator[int]:
         """Yield which of the next lines no longer count."""
-        void = self._position.void
+        void = self._positions.void
         index = bisect_left(void, self._line)
         while index < len(void) and void[index] < self._line + count:
             yield void[index] - self._line

@@ -193,8 +193,8 @@ class Members:
         return self._file.read(part.size)
 
 
-class Position:
-    """Converts positions among the lines of several parts to part and place.
+class Positions:
+    """Counts the lines of several parts from 0, whether they count or not.
 
     :param numbers: the parts.
     """
@@ -202,11 +202,14 @@ class Position:
     def __init__(self, members: Members, numbers: list[int]) -> None:
         self._numbers = numbers
         self._starts = [0, *accumulate(map(members.rows, numbers))]
+        self.end = self._starts[-1]
+        """The number of lines."""
         self.void = array("Q")
         """The positions of lines that no longer count, in order."""
         for start, number in zip(self._starts, numbers, strict=False):
             self.void.extend(start + place for place in members.void_places(number))
 
-    def of(self, position: int) -> tuple[int, int]:
+    def of(self, position: int) -> tuple[int, int, int]:
+        """Return the part in which a line is, its place there, and the position of the line after that part."""
         index = bisect_right(self._starts, position) - 1
-        return self._numbers[index], position - self._starts[index]
+        return self._numbers[index], position - self._starts[index], self._starts[index + 1]
