@@ -39,7 +39,7 @@ from airflow_provider_mail._task.audience_members import (
     parts_of,
 )
 from airflow_provider_mail._task.audience_new import Everybody
-from airflow_provider_mail._task.audience_rows import MAX_EXAMPLES, Identity, Rows, RowSpool, masked
+from airflow_provider_mail._task.audience_rows import MAX_EXAMPLES, Identity, Rows, RowSpool, masked, picked_rows
 from airflow_provider_mail._task.audience_state import NO_MEMBERS, Header, StateChangedError, StateStore
 from airflow_provider_mail.version_compat import AirflowException
 
@@ -342,13 +342,15 @@ class TrackedAudience(RunAudience):
         for batch in rows:
             places = matcher.unmatched(encoded(batch), len(batch))
             note()
-            keys, texts, operations = ([""] * len(batch), [b""] * len(batch), [UNCHANGED] * len(batch))
-            for place in places:
-                keys[place], texts[place] = identity.key(batch[place]) or "", encoded([batch[place]])
-                operations[place] = UNRESOLVED
+            picked = [batch[place] for place in places]
+            keys, texts = [identity.key(row) or "" for row in picked], [encoded([row]) for row in picked]
             index.see(keys)
-            compared = AudienceRows(batch, batch.numbers, batch.lines, keys, texts, operations)
-            yield compared if keeps_all else compared.pick(places)
+            operations = [UNRESOLVED] * len(places)
+            if keeps_all:
+                yield AudienceRows.among(batch, places, keys, texts, operations)
+            else:
+                chosen = picked_rows(batch, places, batch.numbers, batch.lines)
+                yield AudienceRows(chosen, chosen.numbers, chosen.lines, keys, texts, operations)
         matcher.rest()
         note()
 
@@ -425,10 +427,8 @@ class TrackedAudience(RunAudience):
         self._replace_state(everybody)
 
     def _replace_state(self, everybody: Everybody, *, doubtful: bool = False) -> None:
-        if doubtful:
-            everybody.add_doubtful()
         self._members.close()
-        self._members = everybody.members
+        self._members = everybody.complete()
         if self._writes and self.progress.requests:
             self._write_generation(
                 send_list_name=self.list_name or "", repel_list_name="", full_at=int(time.time()), doubtful=doubtful

@@ -46,6 +46,21 @@ class AudienceRows(SelectedRows):
         self.texts = texts
         self.operations = operations
 
+    @classmethod
+    def among(
+        cls,
+        batch: SelectedRows,
+        places: Sequence[int],
+        keys: Sequence[str],
+        texts: Sequence[bytes],
+        operations: Sequence[str],
+    ) -> AudienceRows:
+        """Return all rows of a batch, of which only those at some places need anything; the others are unchanged."""
+        rows = cls(batch, batch.numbers, batch.lines, [""] * len(batch), [b""] * len(batch), [UNCHANGED] * len(batch))
+        for place, key, text, operation in zip(places, keys, texts, operations, strict=True):
+            rows.keys[place], rows.texts[place], rows.operations[place] = key, text, operation  # type: ignore[index]
+        return rows
+
     def pick(self, places: Sequence[int]) -> AudienceRows:
         """Return the rows at some places."""
         lines = [self.lines[place] for place in places] if self.lines else ()

@@ -168,7 +168,7 @@ class Matcher:
         same, step = 0, 1024
         while same < most:
             step = min(step, most - same)
-            if lines[at + same : at + same + step] != window[start + same : start + same + step]:
+            if not window.startswith(lines[at + same : at + same + step], start + same):
                 break
             same += step
             step *= 2
@@ -177,7 +177,7 @@ class Matcher:
         # The first difference is in the next `step` bytes.
         while step > 1:
             half = step // 2
-            if lines[at + same : at + same + half] == window[start + same : start + same + half]:
+            if window.startswith(lines[at + same : at + same + half], start + same):
                 same, step = same + half, step - half
             else:
                 step = half

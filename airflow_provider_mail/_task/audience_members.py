@@ -11,8 +11,9 @@ import tempfile
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import NamedTuple
 
 MEMBER, DOUBTFUL, LEAVING, LEFT = "member", "doubtful", "leaving", "left"
@@ -128,6 +129,13 @@ class Members:
         for place in range(part.rows) if places is None else places:
             part.void[place] = 1
         part.active = part.void.count(0)
+
+    def sort(self, keys: Sequence[int]) -> None:
+        """Sort the parts, none of which says that others no longer count.
+
+        :param keys: one for each part.
+        """
+        self._parts = [part for _, part in sorted(zip(keys, self._parts, strict=True), key=itemgetter(0))]
 
     def count(self, *memberships: str) -> int:
         """Return the number of lines that count. Default: of all memberships."""

@@ -50,6 +50,8 @@ class Everybody:
         self._identity = identity
         self._index = index
         self._open: dict[int, _Chunk] = {}
+        self._chunks: list[int] = []
+        """Of each part, the chunk."""
         self._logged: dict[int, tuple[list[str], list[str]]] = {}
 
     def sending(self, batches: Iterable[SelectedRows]) -> Iterator[SelectedRows]:
@@ -84,7 +86,7 @@ class Everybody:
     def _complete(self, number: int) -> None:
         chunk = self._open.pop(number)
         for part in chunk.kept(MEMBER):
-            self.members.add(part)
+            self._add(part, number)
         if self._index is not None:
             keys, operations = self._logged.pop(number)
             for row in chunk.rejected:
@@ -92,9 +94,15 @@ class Everybody:
             changed = [place for place, operation in enumerate(operations) if operation]
             self._index.log([keys[place] for place in changed], [operations[place] for place in changed])
 
-    def add_doubtful(self) -> None:
-        """Add the rows without a known outcome as such."""
-        for chunk in self._open.values():
+    def _add(self, part: Part, chunk: int) -> None:
+        self.members.add(part)
+        self._chunks.append(chunk)
+
+    def complete(self) -> Members:
+        """Return the members in the order of the source: rows that were accepted, and those without a known outcome."""
+        for number, chunk in self._open.items():
             chunk.parts = []
             for part in chunk.kept(DOUBTFUL):
-                self.members.add(part)
+                self._add(part, number)
+        self.members.sort(self._chunks)
+        return self.members
