@@ -463,7 +463,7 @@ ARGUMENTS: dict[str, Rule] = {
         "keep_lists", "limit", "max_recipients", "max_rows", "max_seeds", "rows_per_file",
     ), COUNT),
     **dict.fromkeys((
-        "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
+        "max_bounce", "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
         "max_unsubscribe", "tolerance_fraction",
     ), FRACTION),
     "confidence": number(0.5, 0.999_999),
@@ -502,6 +502,7 @@ ARGUMENTS: dict[str, Rule] = {
     "on_removed": choice("exclude", "ignore", "delete_contact"),
     "on_unfilled_tag": choice("fail", "warn"),
     "on_unstorable": choice("fail", "reject"),
+    "source": choice("statistics", "events"),
     "suppress": choice("events"),
     "trans_callback_url_extra_update_mode": choice("save", "replace"),
     "type": choice("MailList", "ABTest"),
