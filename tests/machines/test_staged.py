@@ -1,4 +1,4 @@
-"""A campaign in stages under faults at any request, a hold at any request, and gates that fail.
+"""A campaign in stages, and an A/B test, under faults at any request, a hold at any request, and gates that fail.
 
 Whatever happens, nobody is mailed twice, no stage follows one that did not end well, and when all tasks succeed
 everybody is mailed.
@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.stages import Stage
-from airflow_provider_mail.utils.staged_send import staged_send
+from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from mail_emulator import Emulator
 from tests.support.changes import at_request
+from tests.support.dags import RunResult
 from tests.support.sampling import examples
 from tests.support.task_runner import run_tasks
 
@@ -46,16 +47,27 @@ FAULTS = st.lists(
 names = itertools.count()
 
 
-def staged() -> DAG:
-    def audience(stage: Stage) -> MailImportContactsOperator:
-        return MailImportContactsOperator(
-            task_id=f"people_{stage.name}", contacts=[{"email": person} for person in PEOPLE],
-            list_name=f"all {stage.name}", audience="exact", **AT_ONCE,
-        )  # fmt: skip
+def audience(stage: Stage) -> MailImportContactsOperator:
+    return MailImportContactsOperator(
+        task_id=f"people_{stage.name}", contacts=[{"email": person} for person in PEOPLE],
+        list_name=f"all {stage.name}", audience="exact", **AT_ONCE,
+    )  # fmt: skip
 
+
+def staged() -> DAG:
     gate = {"max_hard_bounce": 0.6, "max_age": 60, "poke_interval": 30} | AT_ONCE
     with DAG(f"staged_{next(names)}", schedule=None) as dag:
         staged_send(stages=STAGES, audience=audience, mail_name="spring", campaign=CAMPAIGN, gate=gate)
+    return dag
+
+
+def ab_test() -> DAG:
+    wait = {"max_age": 60, "poke_interval": 30} | AT_ONCE
+    with DAG(f"staged_{next(names)}", schedule=None) as dag:
+        ab_send(
+            test_fraction=0.5, audience=audience, mail_name="spring", campaign=CAMPAIGN, a={}, b={"subject": "Hello"},
+            wait=wait, compare={"min_sent": 1, "confidence": 0.6, "on_no_difference": "leader"},
+        )  # fmt: skip
     return dag
 
 
@@ -64,11 +76,7 @@ def mailed(emulator: Emulator) -> Counter[str]:
     return Counter(person for name in sent for person in emulator.campaign_recipients(name))
 
 
-@settings(max_examples=examples(25), suppress_health_check=[*HealthCheck])
-@given(faults=FAULTS, hold=st.none() | st.integers(1, 4), bounces=st.sampled_from([0.0, 0.0, 0.9]))
-def test_nobody_twice_and_nobody_left_out(
-    faults: list[Any], hold: int | None, bounces: float, emulator: Emulator
-) -> None:
+def run_with_faults(emulator: Emulator, dag: DAG, faults: list[Any], hold: int | None, bounces: float) -> RunResult:
     emulator.reset()
     emulator.add_sender("news@example.com")
     emulator.change_settings(hard_bounce_rate=bounces, soft_bounce_rate=0)
@@ -81,14 +89,40 @@ def test_nobody_twice_and_nobody_left_out(
             patch.setenv("AIRFLOW_VAR_MAIL_HOLD", "x")
 
         with at_request(emulator, "campaign/mail/get", hold or 99, set_hold):
-            result = run_tasks(staged())
-
+            result = run_tasks(dag)
     counts = mailed(emulator)
     assert set(counts.values()) <= {1}
     if result.state == "success":
         assert counts == Counter(PEOPLE)
-    states = {task_id.partition(".")[2]: task.state for (task_id, _), task in result.tasks.items()}
-    sent = {found["mailName"].removeprefix("spring ") for found in emulator.campaigns()}
+    return result
+
+
+def created(emulator: Emulator) -> set[str]:
+    return {campaign["mailName"].removeprefix("spring ") for campaign in emulator.campaigns()}
+
+
+def not_successful(result: RunResult) -> set[str]:
+    return {task_id.partition(".")[2] for (task_id, _), task in result.tasks.items() if task.state != "success"}
+
+
+HOLDS = st.none() | st.integers(1, 4)
+
+
+@settings(max_examples=examples(25), suppress_health_check=[*HealthCheck])
+@given(faults=FAULTS, hold=HOLDS, bounces=st.sampled_from([0.0, 0.0, 0.9]))
+def test_nobody_twice_and_nobody_left_out(
+    faults: list[Any], hold: int | None, bounces: float, emulator: Emulator
+) -> None:
+    ended_badly = not_successful(run_with_faults(emulator, staged(), faults, hold, bounces))
     for stage, following in itertools.pairwise(STAGES):
-        if {states[f"send_{stage}"], states[f"gate_{stage}"]} != {"success"}:
-            assert following not in sent
+        if {f"send_{stage}", f"gate_{stage}"} & ended_badly:
+            assert following not in created(emulator)
+
+
+@settings(max_examples=examples(15), suppress_health_check=[*HealthCheck])
+@given(faults=FAULTS, hold=HOLDS)
+def test_an_ab_test_mails_nobody_twice(faults: list[Any], hold: int | None, emulator: Emulator) -> None:
+    ended_badly = not_successful(run_with_faults(emulator, ab_test(), faults, hold, 0.0))
+    assert {"send_rest_a", "send_rest_b"} & ended_badly
+    if {"send_a", "send_b", "compare", "choose"} & ended_badly:
+        assert "rest" not in created(emulator)
