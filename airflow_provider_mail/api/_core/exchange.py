@@ -29,6 +29,7 @@ from airflow_provider_mail.api.errors import (
     MailConfigError,
     MailConnectError,
     MailError,
+    MailHeldError,
     MailInterruptedError,
     MailRateLimitError,
     MailRejectedError,
@@ -89,7 +90,11 @@ class RequestAttempt(NamedTuple):
 
 
 OnRequest: TypeAlias = Callable[[RequestAttempt], None]
-"""Called before each HTTP request; must not block. A `MailError` that it raises prevents the request."""
+"""Called before each HTTP request; must not block."""
+
+BeforeWrite: TypeAlias = Callable[[str], None]
+"""Called with the path of the operation right before the first byte of each HTTP request. A `MailError` that it raises
+prevents the request."""
 
 Steps: TypeAlias = Generator[Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any], Any, R]
 
@@ -163,7 +168,7 @@ class Exchange:
                 # Only for a success: a failure may be the response of a proxy, with the proxy's time.
                 self.service_clock.observe(http_response.headers, sent, time.time())
                 return response
-            except MailInterruptedError:
+            except (MailHeldError, MailInterruptedError):
                 raise
             except MailError as failure:
                 error = failure
