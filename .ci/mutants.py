@@ -106,6 +106,7 @@ GROUPS = {
         ("warehouse/test_load.py", "warehouse/test_gone.py", "warehouse/test_coverage.py"),
         (
             "machines/test_loading.py",
+            "warehouse/test_confirmed.py",
             "warehouse/test_existing.py",
             "warehouse/test_future.py",
             "warehouse/test_history.py",
