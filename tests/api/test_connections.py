@@ -52,6 +52,8 @@ def test_only_what_happens_before_a_byte_was_sent_is_harmless() -> None:
         "InvalidURL",
     }  # fmt: skip
     assert all(isinstance(error, api.MailConnectError | api.MailConfigError) for error in harmless.values())
+    reasons = {error.reason for error in harmless.values() if isinstance(error, api.MailConnectError)}
+    assert reasons == {f"{kind}: boom" for kind in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")}
     assert len(errors) > len(harmless) + 5
 
 
