@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS, _LAST_MS = 0, 253_370_764_800_000
 """From 1970 to 9999, at whose end Python's times end."""

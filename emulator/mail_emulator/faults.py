@@ -255,14 +255,7 @@ class Faults:
         self._last_id = 0
 
     def add(
-        self,
-        kind: str,
-        operation: str = "*",
-        *,
-        count: int | None = 1,
-        skip: int = 0,
-        where: Mapping[str, Any] | None = None,
-        params: Params | None = None,
+        self, kind: str, operation: str, count: int | None, skip: int, where: Mapping[str, Any], params: Params
     ) -> int:
         """Add a fault and return its id; see ``FaultControl.add``.
 
@@ -270,19 +263,19 @@ class Faults:
         """
         if kind not in FAULT_KINDS:
             raise ValueError(f"unknown kind of fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
-        chosen, defaults = dict(params or {}), FAULT_KINDS[kind].parameters
-        if unknown := chosen.keys() - defaults.keys():
+        defaults = FAULT_KINDS[kind].parameters
+        if unknown := params.keys() - defaults.keys():
             raise ValueError(
                 f"fault {kind} has no parameter {', '.join(sorted(unknown))}; it has: {', '.join(defaults)}"
             )
-        for name, value in chosen.items():
+        for name, value in params.items():
             _check(name, value, defaults[name])
         if operation != "*":
             operation = operation_path(operation)
             if operation not in self._operations:
                 raise ValueError(f"unknown operation {operation!r}; known are: {', '.join(self._operations)}")
         self._last_id += 1
-        self.added.append(Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**defaults, **chosen}))
+        self.added.append(Fault(self._last_id, kind, operation, count, skip, dict(where), {**defaults, **params}))
         return self._last_id
 
     def needs_body(self, operation: str) -> bool:
