@@ -206,10 +206,7 @@ def _delete(context: Context, body: Body) -> None:
 
 
 def period(context: Context, body: Body) -> tuple[int, int]:
-    """Return the start of startDate and the end of endDate in milliseconds.
-
-    :raises ServiceError: startDate is after endDate.
-    """
+    """Return the start of startDate and the end of endDate in milliseconds; ServiceError in the wrong order."""
     first, last = parse_date(body["startDate"]), parse_date(body["endDate"])
     assert first is not None
     assert last is not None

@@ -124,10 +124,7 @@ def _as_text(row: list[Any], settings: EmulatorSettings) -> tuple[list[Any], str
 def save(
     context: Context, contacts: Sequence[Incoming], mode: int, list_id: int | None, *, with_properties: bool = False
 ) -> None:
-    """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins.
-
-    :raises ServiceError: 403, there would be more contacts than ``contact_quota``.
-    """
+    """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins."""
     store, now = context.store, context.now
     newest = store.value("SELECT max(id) FROM contacts") or 0
     values = f"?, ?, ?, ?, {now}, {now}, {context.settings.user_id}"

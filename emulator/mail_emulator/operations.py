@@ -25,10 +25,7 @@ ATTACHMENT = Field(
 
 
 def attachment_bytes(attachment: Body | None) -> int | None:
-    """Return the size of an attachment; None without one.
-
-    :raises ValueError: it is not Base64.
-    """
+    """Return the size of an attachment, None without one; ValueError if it is not Base64."""
     return None if attachment is None else len(base64.b64decode(attachment["fileData"], validate=True))
 
 
@@ -82,10 +79,7 @@ class Context:
         return f"instr(lower({column}), lower(?))" if self.settings.contains_ignores_case else f"instr({column}, ?)"
 
     def not_found(self, what: str) -> None:
-        """Raise the error for a missing object, unless ``not_found_code`` is 200.
-
-        :raises ServiceError: with ``not_found_code``.
-        """
+        """Raise the error for a missing object, unless ``not_found_code`` is 200."""
         if self.settings.not_found_code != 200:
             raise ServiceError(self.settings.not_found_code, f"{what} does not exist")
 

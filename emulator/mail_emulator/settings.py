@@ -177,10 +177,7 @@ class EmulatorSettings:
         }
 
     def update(self, values: Mapping[str, object]) -> None:
-        """Assign settings: all of them, or none if one is unknown or invalid.
-
-        :raises ValueError: naming the setting.
-        """
+        """Assign all of these settings, or none if one is unknown or invalid; ValueError names it."""
         values = {name: checked(name, value) for name, value in values.items()}
         for name, value in values.items():
             setattr(self, name, value)
@@ -192,10 +189,7 @@ def _types() -> dict[str, Any]:
 
 
 def checked(name: str, value: object) -> object:
-    """Validate the value of a setting; lists become tuples.
-
-    :raises ValueError: there is no such setting, or its type is another one.
-    """
+    """Return the valid value of a setting, with tuples for lists; ValueError names the setting."""
     if name not in _types():
         raise ValueError(f"there is no emulator setting {name!r}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -207,10 +201,7 @@ def checked(name: str, value: object) -> object:
 
 
 def from_text(assignment: str) -> tuple[str, object]:
-    """Parse ``name=value``.
-
-    :raises ValueError: it has another form, or the setting is unknown or invalid.
-    """
+    """Parse ``name=value``; ValueError says what is wrong."""
     name, equals, text = assignment.partition("=")
     if not equals:
         raise ValueError(f"--setting {assignment!r} is not name=value")

@@ -21,10 +21,7 @@ def find(context: Context, name: str) -> Row | None:
 
 
 def add(context: Context, body: Body) -> None:
-    """Add a template (``template/add``).
-
-    :raises ServiceError: one of that name exists.
-    """
+    """Add a template (``template/add``); ServiceError if one of that name exists."""
     name = body["templateName"]
     if find(context, name):
         raise ServiceError(context.settings.duplicate_code, f"template {name} exists already")
