@@ -25,8 +25,8 @@ __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
 class MailCampaignTrigger(BaseWaitTrigger):
     """Fire when a campaign is sent, when it fails, or when the wait times out.
 
-    The event contains ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``mail_name``,
-    ``message`` and ``mail_stats`` (the counts of a sent campaign).
+    The event contains ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``name`` (the
+    campaign), ``message`` and ``result`` (the counts of a sent campaign).
 
     .. seealso::
         For more information on how to use this trigger, see the guide
