@@ -183,9 +183,9 @@ def waits(user: Any) -> Sequence[Wait]:
     )
     with create_session() as session:
         rows: list[Any] = list(session.execute(query))
-        found = [(str(row[0]), _wait(*row)) for row in rows]
-    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {dag_id for dag_id, _ in found}}
-    return [wait for dag_id, wait in found if readable[dag_id]]
+        waiting = [(str(row[0]), _wait(*row)) for row in rows]
+    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {dag_id for dag_id, _ in waiting}}
+    return [wait for dag_id, wait in waiting if readable[dag_id]]
 
 
 def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) -> Wait:
@@ -204,7 +204,7 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
     )
 
 
-def waits_table(found: Sequence[Wait]) -> Grid:
+def waits_table(waits: Sequence[Wait]) -> Grid:
     """Return the tasks that wait."""
     columns = [
         Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
@@ -215,6 +215,6 @@ def waits_table(found: Sequence[Wait]) -> Grid:
             Cell(wait.task, href=wait.address, is_outside=True), wait.until, wait.mail_name, wait.since, wait.deadline,
             Cell("past its time", state="failed") if wait.is_late else Cell("waits"),
         )
-        for wait in found
+        for wait in waits
     ]  # fmt: skip
     return Grid("waits", "Tasks that wait", columns, rows)
