@@ -83,7 +83,8 @@ def links_to(tasks: Collection[Task], user: Any) -> Mapping[Task, str]:
     """Return the addresses of those task instances that Airflow has and whose DAG the user may read."""
     try:
         readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks}}
-        return {task: task_address(*task) for task in _existing([task for task in tasks if readable[task[0]]])}
+        shown = _existing([task for task in tasks if readable[task[0]]])
+        return {task: task_address(*task) for task in shown}
     except Exception as error:  # the page is shown without links
         _log.debug("No links to tasks: %s", type(error).__name__)
         return {}

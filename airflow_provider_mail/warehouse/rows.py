@@ -249,10 +249,13 @@ class Encoder:
                 return False
             if type_name == "json" and self._json_depth and not all(map(self._is_flat, values, converted)):
                 return False
+            # One long text is checked faster than many short ones.
             joined = "".join(converted)
-            return (joined.isascii() or _encodes(joined)) and (
-                self._nul or ("\x00" not in joined and (type_name == "text" or "\\u0000" not in joined))
-            )
+            if not joined.isascii() and not _encodes(joined):
+                return False
+            # In JSON, a NUL is escaped.
+            has_nul = "\x00" in joined or (type_name == "json" and "\\u0000" in joined)
+            return self._nul or not has_nul
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
