@@ -76,7 +76,9 @@ class Rule:
             return None if value in self.choices else f"{_shown(value)} is none of {', '.join(self.choices)}"
         if problem := self.check(name, value):
             return problem
-        return _beyond_limit(self.limit, value) if self.limit and not (value == "" and self.empty_is_valid) else None
+        if self.limit is None or (value == "" and self.empty_is_valid):
+            return None
+        return _beyond_limit(self.limit, value)
 
 
 def not_text(name: str, value: Any) -> str:
@@ -172,7 +174,9 @@ def read_container(text: str) -> Any:
 def _read_result(text: str) -> Any:
     """Parse a dictionary, or a list of texts or dictionaries; ``[20260131]`` may be meant as text."""
     value = read_container(text)
-    return value if value and all(isinstance(item, str | Mapping) for item in value) else None
+    # The items of a dictionary are its keys.
+    is_result = bool(value) and all(isinstance(item, str | Mapping) for item in value)
+    return value if is_result else None
 
 
 def _read_flag(text: str) -> bool | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated
-from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
 from airflow_provider_mail.operators._contact_import import (
     AUDIENCE_FIELDS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
-from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.operators._contact_import import (
     AUDIENCE_FIELDS,

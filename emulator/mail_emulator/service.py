@@ -15,10 +15,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from mail_emulator import campaign_life, campaigns, contacts, lists, oauth, senders, templates, transactional, webhooks
+from mail_emulator.check import Body, read
 from mail_emulator.clock import VirtualClock
 from mail_emulator.faults import Faults, Plan, too_many_requests
 from mail_emulator.journal import Entry, Journal
-from mail_emulator.operations import Body, Context, Operation, read
+from mail_emulator.operations import Context, Operation
 from mail_emulator.responses import Response, ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Store

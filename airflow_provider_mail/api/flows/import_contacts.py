@@ -216,8 +216,9 @@ class _Import:
         """Process finished chunks; while more than ``limit`` are in flight, wait for one."""
         in_flight = self.in_flight
         while in_flight:
-            must_wait = len(in_flight) > limit
-            done = workers.first_done(in_flight) if must_wait else [future for future in in_flight if future.done()]
+            done = [future for future in in_flight if future.done()]
+            if not done and len(in_flight) > limit:
+                done = list(workers.first_done(in_flight))
             if not done:
                 return
             for future in done:

@@ -120,12 +120,12 @@ def _verify(
     :param responses: to the cancellations, by name.
     :param before: the ``mailStatus`` of each campaign before it was cancelled.
     """
+    accepted = [name for name, response in responses.items() if not isinstance(response, MailError)]
+    # Confirmed is what now has another status, unless that is the one of a campaign that is being sent.
     confirmed = {
         name
-        for name, response in responses.items()
-        if not isinstance(response, MailError)
-        and name in campaigns
-        and campaigns[name].mail_status not in (before[name], MailStatus.SENDING)
+        for name in accepted
+        if name in campaigns and campaigns[name].mail_status not in (before[name], MailStatus.SENDING)
     }
     # A cancelled campaign may look like a scheduled one; then only the service knows whether it would cancel it.
     listed = [name for name in _scheduled(campaigns, clock) if name not in confirmed]

@@ -168,9 +168,12 @@ class RowChecker:
         address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN)]
         number = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=PHONE_PATTERN)]
         number_or_nothing = Annotated[str, StringConstraints(strict=True, pattern=OPTIONAL_PHONE_PATTERN)] | None
+        # A contact is identified by either of them: a row may lack the one that is not required.
+        needs_email = required == "email" or self._phone is None
+        needs_number = required == "phoneNumber" or self._email is None
         types: dict[str, Any] = {
-            "email": address if required == "email" or self._phone is None else address | None,
-            "phoneNumber": number if required == "phoneNumber" or self._email is None else number_or_nothing,
+            "email": address if needs_email else address | None,
+            "phoneNumber": number if needs_number else number_or_nothing,
         }
         return tuple[tuple(types.get(name, text | None) for name in self._properties)]  # type: ignore[misc]
 

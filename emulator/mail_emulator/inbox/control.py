@@ -14,7 +14,6 @@ from mail_emulator.inbox.mails import (
     Mails,
     Place,
     SearchIndex,
-    Wanted,
     words,
 )
 from mail_emulator.markup import to_text
@@ -130,7 +129,7 @@ class InboxControl(Group):
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
         context, index = self.service.context(), self._index
         index.update(index_seconds)
-        mails = Mails(context, Wanted(words(text), kind, status, mail_name))
+        mails = Mails(context, words(text), kind, status, mail_name)
         places = mails.newest(limit, self._place(after) if after else None)
         return {"mails": mail.summaries(context, places), "total": mails.count(), "unindexed": index.missing()}
 
