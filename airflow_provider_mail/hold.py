@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_mail.api.flows.stop_campaigns import StopResult
     from airflow_provider_mail.hooks.mail import MailHook
 
 __all__ = ["Hold", "MailHeldError", "current_hold", "release_hold", "set_hold", "stop"]
@@ -168,6 +168,8 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
         that tasks were about to create are cancelled as well. Default: none was set.
     :raises MailError: the campaigns could not be listed.
     """
+    from airflow_provider_mail.api.flows.stop_campaigns import stop_campaigns
+
     client = hook.get_conn()
     if hold is not None:
         time.sleep(SETTLE_SECONDS)
