@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sqlite3
+import struct
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -140,7 +141,7 @@ class Spellings:
 
     def _note(self, addresses: list[Any], number: int) -> None:
         if _all_usual(addresses):
-            self._usual.write(array("q", map(hash, addresses)).tobytes())
+            self._usual.write(struct.pack(f"{len(addresses)}q", *map(hash, addresses)))
             return
         usual = array("q")
         for row, address in enumerate(addresses, number):
