@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.errors import MailError, MailHeldError
-from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_mail.api.flows.stop_campaigns import StopResult
     from airflow_provider_mail.hooks.mail import MailHook
 
 __all__ = ["Hold", "current_hold", "release_hold", "set_hold", "stop"]
@@ -165,6 +165,8 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
         well, after :data:`SETTLE_SECONDS`. Default: none was set.
     :raises MailError: the campaigns could not be listed.
     """
+    from airflow_provider_mail.api.flows.stop_campaigns import stop_campaigns
+
     client = hook.get_conn()
     settle_seconds = 0.0 if hold is None else SETTLE_SECONDS
     return client.run(stop_campaigns(prefix, clock=client.service_clock, settle_seconds=settle_seconds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sqlite3
+import struct
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,9 @@ MAX_NAMED = 10
 
 MAX_UNUSUAL = 50_000
 """Maximum number of addresses in an unusual spelling that an import compares, so that memory use is bounded."""
+
+_PART = 50
+"""Addresses that are compared one by one if one of them is in an unusual spelling."""
 
 
 class Recipients:
@@ -141,7 +145,12 @@ class Spellings:
 
     def _note(self, addresses: list[Any], numbers: Sequence[int]) -> None:
         if _all_usual(addresses):
-            self._usual.write(array("q", map(hash, addresses)).tobytes())
+            self._usual.write(struct.pack(f"{len(addresses)}q", *map(hash, addresses)))
+            return
+        if len(addresses) > _PART:
+            # One unusual address should not take the time of a thousand usual ones.
+            for begin in range(0, len(addresses), _PART):
+                self._note(addresses[begin : begin + _PART], number + begin)
             return
         usual = array("q")
         for row, address in zip(numbers, addresses, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,6 +210,13 @@ def test_the_file_of_a_variable_is_named(make_hook: MakeHook, monkeypatch: pytes
         monkeypatch.setenv("SSL_CERT_FILE", file)
         with pytest.raises(MailConfigError, match=f"SSL_CERT_FILE: {file} {complaint}"):
             make_hook(host="https://api.example.com", password=API_KEY).get_conn()
+
+
+def test_only_tls_reads_certificates(make_hook: MakeHook) -> None:
+    for scheme, reads in (("http", False), ("https", True)):
+        config = make_hook(host=f"{scheme}://api.example.com", password=API_KEY).config
+        assert bool(config.ssl_context().get_ca_certs()) is reads
+        assert config.ssl_context().verify_mode is ssl.CERT_REQUIRED
 
 
 def test_extra_that_is_not_an_object() -> None:

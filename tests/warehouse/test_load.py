@@ -124,7 +124,7 @@ def test_a_row_of_the_wrong_length(way: Warehouse) -> None:
         way.load(THINGS, [thing(THINGS, 1), ("a", 2, "x")])
 
 
-@pytest.mark.parametrize(("threshold", "most"), [(700, 10_000), (0, 0), (50_000, 50_000)])
+@pytest.mark.parametrize(("threshold", "most"), [(700, 20_000), (0, 0), (50_000, 50_000)])
 def test_garbage_is_collected_less_often_during_a_load(
     make_warehouse: Callable[..., Warehouse], threshold: int, most: int
 ) -> None:

@@ -111,17 +111,19 @@ class RowChecker:
         # The validator returns a valid row as a new tuple, and any other row unchanged.
         suspects = list(compress(count(), map(is_, checked, candidates)))
         rejects: list[Reject] = []
+        rejected: list[int] = []
         for index in suspects:
             row = _values(rows[index])
             checked[index], problem = self._validate(row)
             if problem is not None:
+                rejected.append(index)
                 rejects.append(Reject(row_number=numbers[index], field=problem[0], reason=problem[1], row=row))
         # A column of numbers or dates has them in every chunk.
         self._convert_first = self._convert_first or len(suspects) > len(rows) // 2
         if rejects:
-            rejected = {reject.row_number for reject in rejects}
-            checked = [row for number, row in zip(numbers, checked, strict=True) if number not in rejected]
-            numbers = [number for number in numbers if number not in rejected]
+            numbers = list(numbers)
+            for index in reversed(rejected):
+                del checked[index], numbers[index]
         return CheckedRows(self._encode(checked), numbers, rejects)
 
     def _validate(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
