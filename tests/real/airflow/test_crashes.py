@@ -1,4 +1,4 @@
-"""Tasks are killed with SIGKILL in a real Airflow, while the service holds a request; what the service holds is counted.
+"""Tasks are killed with SIGKILL in a real Airflow, while the service holds a request of theirs.
 
 In `tests/machines` a worker ends before and after every request and every write, without Airflow.
 """
@@ -82,14 +82,14 @@ def mails(service: Emulator, case: str) -> Counter[str]:
 def test_campaigns_are_created_once_and_an_import_loses_nobody(airflow: RunningAirflow, service: Emulator) -> None:
     # Of an import, two at once, six a second: what a try that is killed has done is stored every two seconds.
     service.change_settings(latency_seconds=0.3)
-    importing = kill(airflow, service, "crash_import", "imported", IMPORTS, 25, "delay")
+    importing = kill(airflow, service, "crash_import", "imported", IMPORTS, 25)
     service.change_settings(latency_seconds=0.0)
     # Two faults at once: the response is lost, then the process.
     service.faults.add("close_after", CREATES, where={"mailName": "lost"})
     campaigns = {
         # Held until the next try has looked for the campaign in vain; then the request of the dead one is processed.
-        "held": kill(airflow, service, "crash_campaign", "held", CREATES, 0, "delay"),
-        "lost": kill(airflow, service, "crash_campaign", "lost", LOOKS, 1, "delay"),
+        "held": kill(airflow, service, "crash_campaign", "held", CREATES, 0),
+        "lost": kill(airflow, service, "crash_campaign", "lost", LOOKS, 1),
     }
     for case, run_id in campaigns.items():
         assert returned(airflow, "crash_campaign", run_id)
