@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
 
 from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
-from tests.support.browser import browser, chromium
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
-
-__all__ = ["browser", "chromium"]
-
 
 DAGS = ["callback", "backend", "triggerer"]
 DAGS += ["decision"] if AIRFLOW_VERSION >= (3, 1) else []
@@ -50,9 +45,7 @@ def only_message(emulator: Emulator, recipient: str) -> dict[str, Any]:
 
 
 @pytest.mark.ci
-def test_a_task_and_its_run_fail(
-    airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator, browser: Browser
-) -> None:
+def test_a_task_and_its_run_fail(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
     run_id = runs["callback"]
     assert airflow.wait_for_run("callback", run_id) == "failed"
     message = only_message(emulator, "task")
@@ -60,15 +53,9 @@ def test_a_task_and_its_run_fail(
     assert only_message(emulator, "run")["subject"] == "Run failed: callback"
     assert "task@example.com" not in airflow.wait_for_log("callback", run_id, "fail", "ValueError")
 
-    page = browser.new_page(viewport={"width": 390, "height": 844})
-    page.set_content(message["content"])
-    shown = page.inner_text("body")
-    assert "ValueError: table <orders> is missing, tell ***@example.com" in shown
-    assert run_id in shown
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    link = page.get_by_role("link", name="Open the log").get_attribute("href") or ""
-    assert link.startswith(f"{airflow.base_url}/dags/callback/runs/")
-    page.close()
+    assert "ValueError: table &lt;orders&gt; is missing, tell ***@example.com" in message["content"]
+    assert run_id in message["content"]
+    assert f'href="{airflow.base_url}/dags/callback/runs/' in message["content"]
 
 
 def test_a_task_fails_in_the_triggerer(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
