@@ -6,13 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mail_emulator import EmulatorSettings
-from mail_emulator.recipient_behavior import (
-    count_at,
-    end_ms,
-    expected_reactions,
-    random_values,
-    time_of_reaction,
-)
+from mail_emulator.recipient_behavior import count_at, end_ms, expected_reactions, random_values, time_of_reaction
 
 RATES = ("hard_bounce_rate", "soft_bounce_rate", "open_rate", "click_rate", "unsubscribe_rate", "spam_rate")
 settings = st.builds(

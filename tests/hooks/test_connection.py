@@ -67,13 +67,7 @@ def as_text_only_uri(extra: dict[str, Any], **fields: Any) -> str:
 def test_every_field_reaches_the_client(
     make_hook: MakeHook, every_field: Any, written: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {
-        "conn_type": "redis",
-        "host": "redis.example.com",
-        "port": 6380,
-        "login": "me",
-        "password": "se/cret",
-    }
+    limits = {"conn_type": "redis", "host": "redis.example.com", "port": 6380, "login": "me", "password": "se/cret"}
     monkeypatch.setenv("AIRFLOW_CONN_LIMITS", json.dumps({**limits, "extra": {"ssl": True, "db": 2}}))
     assert every_field.keys() == FIELDS.keys()
     hook = make_hook(written(extra=every_field, host="https://api.example.com/mail", port=8443, password=API_KEY))

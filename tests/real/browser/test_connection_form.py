@@ -15,14 +15,10 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 
 pytestmark = [
-    pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="the form of 3.0 has our fields only with the FAB provider"),
+    pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="the form of 3.0 has our fields only with the FAB provider")
 ]
 
-SECRETS = {
-    "password": "typed-api-key",
-    "access_token": "typed-access-token",
-    "client_secret": "typed-client-secret",
-}
+SECRETS = {"password": "typed-api-key", "access_token": "typed-access-token", "client_secret": "typed-client-secret"}
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["browser", "chromium"]
 
 pytestmark = [
-    pytest.mark.timeout(600),  # the first test builds the site, and may install what that needs
+    pytest.mark.timeout(600)  # the first test builds the site, and may install what that needs
 ]
 
 OLD = "0.0"
