@@ -54,7 +54,7 @@ def connections(airflow: RunningAirflow, postgres_server: PostgresServer, servic
 
 
 def kill(
-    airflow: RunningAirflow, service: Emulator, dag_id: str, case: str, operation: str, skip: int, how: str
+    airflow: RunningAirflow, service: Emulator, dag_id: str, case: str, operation: str, skip: int, how: str = "delay"
 ) -> str:
     """Start a run, kill its task while the service holds a request, and return the id of the run."""
     number = service.faults.add(how, operation, skip=skip, where={NAMED_BY[dag_id]: case}, seconds=60)
