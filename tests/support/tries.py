@@ -224,12 +224,7 @@ class Tries:
     def _context(self, operator: BaseOperator) -> Any:
         ti = self._ti
         dag_run = SimpleNamespace(
-            run_after=DAY,
-            start_date=DAY,
-            clear_number=0,
-            run_type="manual",
-            run_id=ti.run_id,
-            dag_id=ti.dag_id,
+            run_after=DAY, start_date=DAY, clear_number=0, run_type="manual", run_id=ti.run_id, dag_id=ti.dag_id
         )
         context = {"ti": ti, "task_instance": ti, "task": operator, "run_id": ti.run_id, "dag_run": dag_run}
         context |= {"params": self._params, "data_interval_start": DAY - timedelta(days=1), "data_interval_end": DAY}
