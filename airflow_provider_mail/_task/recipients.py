@@ -150,7 +150,7 @@ class Spellings:
         if len(addresses) > _PART:
             # One unusual address should not take the time of a thousand usual ones.
             for begin in range(0, len(addresses), _PART):
-                self._note(addresses[begin : begin + _PART], number + begin)
+                self._note(addresses[begin : begin + _PART], numbers[begin : begin + _PART])
             return
         usual = array("q")
         for row, address in zip(numbers, addresses, strict=True):
