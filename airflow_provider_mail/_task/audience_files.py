@@ -10,13 +10,14 @@ import gzip
 import json
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.audience_index import GONE, LEAVING, LEFT, MEMBER, AudienceIndex
-from airflow_provider_mail._task.audience_state import Header, StateChangedError
+from airflow_provider_mail._task.audience_state import DamagedStateError, Header, StateChangedError
 from airflow_provider_mail._task.files import OBJECT_STORES, put, remove, storage_path
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ class FileStateStore:
 
     def __init__(self, path: str, audience_id: str) -> None:
         self._folder = storage_path(path, None, "state_path") / audience_id
+        self._audience_id = audience_id
         self.name = f"folder {self._folder}"
+        self._version = self._files_written = 0
 
     def read(self) -> Header | None:
         path = self._folder / _HEADER
@@ -48,10 +51,12 @@ class FileStateStore:
         except FileNotFoundError:
             return None
         try:
-            return Header(**json.loads(content))
+            header = Header(**json.loads(content))
         except (ValueError, TypeError):
             # Everybody is sent: it has no generation.
-            return Header.new("")
+            header = Header(audience_id=self._audience_id, audience="")
+        self._version = header.version
+        return header
 
     def create(self, header: Header) -> None:
         if self.read() is None:
@@ -63,13 +68,17 @@ class FileStateStore:
             raise StateChangedError
         values |= {"version": header.version + 1, "updated_at": int(time.time())}
         self._put(replace(stored, **values))
+        self._version = header.version + 1
         return replace(header, **values)
 
     def members(self, generation: str) -> Iterator[Sequence[Member]]:
         for path in self._files(generation):
-            with path.open("rb") as file, gzip.open(file, "rt", encoding="ascii") as lines:
-                while batch := [tuple(json.loads(line)) for line in islice(lines, _BATCH_ROWS)]:
-                    yield batch
+            try:
+                with path.open("rb") as file, gzip.open(file, "rt", encoding="ascii") as lines:
+                    while batch := [_member(*json.loads(line)) for line in islice(lines, _BATCH_ROWS)]:
+                        yield batch
+            except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, TypeError) as error:
+                raise DamagedStateError(f"file {path.name}: {type(error).__name__}") from None
 
     def counts(self, generation: str) -> dict[str, int]:
         index = AudienceIndex()
@@ -81,8 +90,10 @@ class FileStateStore:
             index.close()
 
     def write(self, generation: str, members: Iterable[Member]) -> None:
-        # The names sort by the time of writing; one run writes at a time.
-        name = f"{generation}-{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl.gz"
+        # The names sort by the order of writing, whatever the clocks of workers say: a later run has a higher version.
+        self._files_written += 1
+        order = f"{self._version:010}-{self._files_written:06}"
+        name = f"{generation}-{order}-{uuid.uuid4().hex[:8]}.jsonl.gz"
         target, folder = self._folder / name, self._folder
         folder.fs.makedirs(folder.path, exist_ok=True)
         atomic = folder.protocol in OBJECT_STORES
@@ -120,6 +131,10 @@ def audiences_in(path: str) -> list[Header]:
     names = [str(name).rstrip("/").rpartition("/")[2] for name in folder.fs.ls(folder.path, detail=False)]
     headers = (FileStateStore(path, name).read() for name in sorted(names))
     return [header for header in headers if header is not None]
+
+
+def _member(person: str, content: str, sealed: str, membership: str) -> Member:
+    return person, content, sealed, membership
 
 
 def _write(file: IO[bytes], members: Iterable[Member]) -> None:

@@ -44,6 +44,10 @@ class StateChangedError(Exception):
     """Another run has changed the state of the audience since it was read."""
 
 
+class DamagedStateError(Exception):
+    """The members cannot be read, and another try would not read them either."""
+
+
 class StateStore(Protocol):
     """Where the state of an audience is."""
 
@@ -66,7 +70,10 @@ class StateStore(Protocol):
         """
 
     def members(self, generation: str) -> Iterator[Sequence[Member]]:
-        """Yield the members. Of several with the same person, the last one counts."""
+        """Yield the members. Of several with the same person, the last one counts.
+
+        :raises DamagedStateError: when they cannot be read.
+        """
 
     def counts(self, generation: str) -> dict[str, int]:
         """Return the number of members of each kind."""
