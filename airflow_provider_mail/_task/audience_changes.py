@@ -32,8 +32,14 @@ from airflow_provider_mail._task.audience_index import (
 )
 from airflow_provider_mail._task.audience_key import AudienceKey
 from airflow_provider_mail._task.audience_rows import MAX_EXAMPLES, Identity, Rows, RowSpool, masked
-from airflow_provider_mail._task.audience_state import NO_MEMBERS, Header, StateChangedError, StateStore
-from airflow_provider_mail.version_compat import AirflowException
+from airflow_provider_mail._task.audience_state import (
+    NO_MEMBERS,
+    DamagedStateError,
+    Header,
+    StateChangedError,
+    StateStore,
+)
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,10 +66,18 @@ class TrackedAudience(RunAudience):
     are on an exclusion list, which is created again, under another name, when one of them comes back.
     """
 
+    lists_last = True
+
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:
         super().__init__(task, context, progress)
         self._exact = task.audience == "exact"
+        self._deletes = task.on_removed == "delete_contact"
         self._mapped = self.new_list.part is not None
+        if self._mapped and self._deletes:
+            raise AirflowFailException(
+                "on_removed: not 'delete_contact' in a mapped task: whoever moves to the rows of another one would be "
+                "deleted. Nothing was sent"
+            )
         self._writes = not (task.is_dry_run or self.sandbox)
         ti = context["ti"]
         part = "" if self.new_list.part is None else f"/{self.new_list.part}"
@@ -113,6 +127,10 @@ class TrackedAudience(RunAudience):
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
         self._identity, self._plan = Identity(plan.properties), plan
         properties = plan.properties
+        if self._deletes and "email" not in properties:
+            raise AirflowFailException(
+                "columns: on_removed='delete_contact' needs email, by which contacts are deleted"
+            )
         # With the name: an import without one would reset it.
         self._identifying = [properties.index(name) for name in ("email", "phoneNumber", "name") if name in properties]
         mode = f"{self.task.audience}/{self.task.on_removed}/{self.task.list_name}"
@@ -167,9 +185,11 @@ class TrackedAudience(RunAudience):
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
             )
-        self._header, self._members = header, header.members
+        audience, self._header, self._members = self._header.audience, header, header.members
         if self._writes:
-            self._header = self._store.update(header, claimed_by=self._claimant, members=NO_MEMBERS)
+            # With the name, which a damaged row does not have.
+            values = {"audience": audience, "claimed_by": self._claimant, "members": NO_MEMBERS}
+            self._header = self._store.update(header, **values)
 
     def _decide(self) -> None:
         """Decide whether everybody must be sent."""
@@ -189,36 +209,44 @@ class TrackedAudience(RunAudience):
             return _NONE
         if header.settings != self._settings:
             return "the state is that of another list, account, mapping or key"
-        self._index.load(self._store.members(header.generation), distinct=self._store.distinct)
+        try:
+            self._index.load(self._store.members(header.generation), distinct=self._store.distinct)
+        except DamagedStateError as error:
+            return f"the state is damaged: {error}"
         stored = self._index.stored
         if self._members not in (NO_MEMBERS, stored):
             return f"the state is damaged: it has {stored:,} of {self._members:,} members"
-        if self._exact and (reason := self._list_differs(header.send_list_name)):
+        if reason := self._lists_differ(header):
             return reason
         if self._index.count(LEFT, LEAVING) > self._index.count(MEMBER):
             return f"{_DUE}: more people have left than are there"
+        if not header.full_at:
+            return f"{_DUE}: a run that sent everybody did not end"
         every = self.task.full_every
         if every is not None and time.time() - header.full_at >= every:
             return f"{_DUE} (full_every)"
         return ""
 
-    def _list_differs(self, list_name: str) -> str:
-        """Return why the list at the service is not that of the state; empty if it may be."""
+    def _lists_differ(self, header: Header) -> str:
+        """Return why the lists at the service are not those of the state; empty if they may be."""
         from airflow_provider_mail.api.contacts import GetListContacts
         from airflow_provider_mail.api.errors import MailRejectedError
 
-        try:
-            page = self.task.hook.send(GetListContacts(list_name=list_name, page_size=1))
-        except MailRejectedError as error:
-            return f"list {list_name!r} cannot be read: {error}"
-        total = page.total_records
-        if total is None:
-            return ""
-        if not total and self._index.count(MEMBER):
-            return f"nobody is on list {list_name!r} any more"
-        # Before a row is sent, the state has its person: it never has fewer than the list.
-        known = self._index.count(MEMBER, LEAVING, LEFT)
-        return f"list {list_name!r} has {total:,} contacts, and the state {known:,}" if total > known else ""
+        index = self._index
+        lists = {header.send_list_name: (MEMBER, LEAVING, LEFT), header.repel_list_name: (LEAVING, LEFT)}
+        for list_name, memberships in lists.items():
+            if not list_name:
+                continue
+            try:
+                total = self.task.hook.send(GetListContacts(list_name=list_name, page_size=1)).total_records
+            except MailRejectedError as error:
+                return f"list {list_name!r} cannot be read: {error}"
+            if total == 0 and list_name == header.send_list_name and index.count(MEMBER):
+                return f"nobody is on list {list_name!r} any more"
+            # Before a row is sent, the state has its person: it never has fewer than a list of its own.
+            if total is not None and self._exact and total > (known := index.count(*memberships)):
+                return f"list {list_name!r} has {total:,} contacts, and the state {known:,}"
+        return ""
 
     def _release(self) -> None:
         """Let other runs import the audience, unless one has taken it already."""
@@ -265,8 +293,8 @@ class TrackedAudience(RunAudience):
         suppressed: list[str] = []
         selected = self.selected(rows, self._plan, on_suppressed=lambda key: suppressed.append(self._key.person(key)))
         compared = self._compared(selected, suppressed, keep_all=everybody or (self._exact and self._mapped))
-        if everybody and not self._index.stored and self.task.max_rows is None and not self.task.is_dry_run:
-            # There is nothing to compare with, so rows are sent as they are read.
+        if everybody and not self._header.generation and self.task.max_rows is None and not self.task.is_dry_run:
+            # There is no state to compare with or to give up, so rows are sent as they are read.
             self._send_everybody(compared, send)
             return
         spool = RowSpool()
@@ -328,7 +356,8 @@ class TrackedAudience(RunAudience):
         self._new_list = self._exact
 
     def _people_moved(self) -> bool:
-        return bool(self._operations[RETURNED]) or any(True for _ in self._index.absent(MEMBER, LEAVING))
+        # Also when somebody was excluded for a row that was rejected: another range may have them now.
+        return bool(self._operations[RETURNED]) or any(True for _ in self._index.absent(MEMBER, LEAVING, LEFT))
 
     def _check_brakes(self) -> None:
         """Compare the changes with the size of the audience before, if there was one."""
@@ -368,6 +397,10 @@ class TrackedAudience(RunAudience):
         index = self._index
         self._new_list = self._exact
         plan = replace(self._plan, list_name=self.list_name)
+        if self._writes and self._header.generation:
+            # Until the state is replaced, the values at the service are not those that it has.
+            unusable: dict[str, Any] = {"full_at": 0} if index.stored else {"settings": ""}
+            self._header = self._store.update(self._header, **unusable)
         self._unfinished = True
         send(index.sending(packed(_everybody(rows), plan.chunk_size)), plan, index)
         self._unfinished = False
@@ -377,17 +410,23 @@ class TrackedAudience(RunAudience):
         if not self._index.stored:
             self.counts["joined"] = self.progress.accepted
         self._replace_state()
+        if self._writes and self._deletes:
+            self._delete_contacts()
+            index.remove(index.absent(MEMBER, LEAVING, suppressed=False), GONE)
+            self._store.write(self._header.generation, index.removed())
 
     def _replace_state(self, *, doubtful: bool = False) -> None:
         from secrets import token_hex
 
-        if not (self._writes and self.progress.requests):
+        # The list exists if a row was accepted.
+        if not (self._writes and (self.progress.accepted if doubtful else self.progress.requests)):
             return
         index, store, old = self._index, self._store, self._header.generation
         index.finish_sending()
         generation = token_hex(8)
-        members = index.accepted_members()
-        store.write(generation, _chained(index.doubtful_members(), members) if doubtful else members)
+        doubts = index.doubtful_members() if doubtful else ()
+        # Those who are still to be deleted stay in the state.
+        store.write(generation, _chained(self._leavers(), doubts, index.accepted_members()))
         self._header = store.update(
             self._header,
             settings=self._settings,
@@ -451,10 +490,13 @@ class TrackedAudience(RunAudience):
 
     def _remove(self) -> None:
         """Exclude those who left, delete them, or forget them, as ``on_removed`` says."""
-        index, deletes = self._index, self.task.on_removed == "delete_contact"
-        if deletes:
+        index = self._index
+        if self._deletes:
+            if any(True for _ in self._leavers()):
+                # Before the first one is deleted: whoever comes back then is sent.
+                self._store.write(self._header.generation, self._leavers())
             self._delete_contacts()
-        if deletes or not self._exact:
+        if self._deletes or not self._exact:
             index.remove(index.absent(MEMBER, LEAVING, suppressed=not self._exact), GONE)
         if not self._exact:
             return
@@ -511,15 +553,22 @@ class TrackedAudience(RunAudience):
         self._header = self._store.update(self._header, settings="")
         return AirflowException(f"{reason}. The next try sends everybody, to a new list")
 
+    def _leavers(self) -> Iterator[Member]:
+        """Yield those whose contacts are to be deleted; not people whose rows are left out."""
+        members = self._index.absent(MEMBER, LEAVING, suppressed=False) if self._deletes else ()
+        yield from ((person, content, sealed, LEAVING) for person, content, sealed, _ in members)
+
     def _delete_contacts(self) -> None:
-        """Delete the contacts of people whom the source no longer returns, not those whose rows are left out."""
         from airflow_provider_mail.api.contacts import DeleteContact
         from airflow_provider_mail.api.flows.create_once import delete
 
-        assert self._plan.properties[self._identifying[0]] == "email"
         deleted = 0
-        for member in self._index.absent(MEMBER, LEAVING, suppressed=False):
-            if email := self._key.unseal(member[2])[0]:
+        for member in self._leavers():
+            try:
+                email = self._key.unseal(member[2])[0]
+            except ValueError as error:
+                raise self._give_up(f"the state is damaged: {error}") from None
+            if email:
                 self.task.hook.run(delete(DeleteContact(email=email)))
                 deleted += 1
         if deleted:
@@ -546,11 +595,13 @@ def _prefix() -> str:
 
 def _has_ended(header: Header) -> bool:
     """Return whether the task instance that imports an audience has ended without saying so."""
-    from airflow_provider_mail._task.on_kill import was_ended
+    from airflow_provider_mail._task.on_kill import ENDED, task_state
 
     dag_id, task_id, run_id, map_index = json.loads(header.claimed_by)
     try:
-        return was_ended(SimpleNamespace(dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index))
+        state = task_state(SimpleNamespace(dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index))
     except Exception:
-        # Airflow cannot be asked, for example outside of a task: a run may still be going on while its claim is young.
-        return time.time() - header.updated_at >= CLAIM_SECONDS
+        # Airflow cannot be asked, for example outside of a task.
+        state = None
+    # A run that Airflow does not know may still be going on while its claim is young.
+    return state in ENDED or (state is None and time.time() - header.updated_at >= CLAIM_SECONDS)
