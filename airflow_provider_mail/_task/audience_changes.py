@@ -361,9 +361,8 @@ class TrackedAudience(RunAudience):
 
     def _check_brakes(self) -> None:
         """Compare the changes with the size of the audience before, if there was one."""
-        size = self._index.count(MEMBER)
+        size, operations = self._index.count(MEMBER), self._operations
         removed = sum(1 for _ in self._index.absent(MEMBER))
-        operations = self._operations
         self.counts = {
             "joined": operations[JOINED] + operations[RETURNED],
             "changed": operations[CHANGED],
@@ -372,6 +371,8 @@ class TrackedAudience(RunAudience):
         if size < MIN_MEMBERS_TO_COMPARE:
             return
         changed = sum(self.counts.values())
+        # Those who were left out before, and are deleted now.
+        removed += sum(1 for member in self._leavers() if member[3] != MEMBER)
         for argument, count, what in (
             ("max_removed_fraction", removed, "would leave the audience"),
             ("max_change_fraction", changed, "would change"),
@@ -412,7 +413,7 @@ class TrackedAudience(RunAudience):
         self._replace_state()
         if self._writes and self._deletes:
             self._delete_contacts()
-            index.remove(index.absent(MEMBER, LEAVING, suppressed=False), GONE)
+            index.remove(self._leavers(), GONE)
             self._store.write(self._header.generation, index.removed())
 
     def _replace_state(self, *, doubtful: bool = False) -> None:
@@ -426,7 +427,7 @@ class TrackedAudience(RunAudience):
         generation = token_hex(8)
         doubts = index.doubtful_members() if doubtful else ()
         # Those who are still to be deleted stay in the state.
-        store.write(generation, _chained(self._leavers(), doubts, index.accepted_members()))
+        store.write(generation, _chained(self._leaving(), doubts, index.accepted_members()))
         self._header = store.update(
             self._header,
             settings=self._settings,
@@ -494,11 +495,11 @@ class TrackedAudience(RunAudience):
         if self._deletes:
             if any(True for _ in self._leavers()):
                 # Before the first one is deleted: whoever comes back then is sent.
-                self._store.write(self._header.generation, self._leavers())
+                self._store.write(self._header.generation, self._leaving())
             self._delete_contacts()
-        if self._deletes or not self._exact:
-            index.remove(index.absent(MEMBER, LEAVING, suppressed=not self._exact), GONE)
+            index.remove(self._leavers(), GONE)
         if not self._exact:
+            index.remove(index.absent(MEMBER, LEAVING), GONE)
             return
         index.remove(index.absent(MEMBER, LEAVING), LEFT)
         index.remove(index.rejected_members(MEMBER, LEAVING), LEFT)
@@ -555,8 +556,11 @@ class TrackedAudience(RunAudience):
 
     def _leavers(self) -> Iterator[Member]:
         """Yield those whose contacts are to be deleted; not people whose rows are left out."""
-        members = self._index.absent(MEMBER, LEAVING, suppressed=False) if self._deletes else ()
-        yield from ((person, content, sealed, LEAVING) for person, content, sealed, _ in members)
+        members = self._index.absent(MEMBER, LEAVING, LEFT, suppressed=False) if self._deletes else ()
+        yield from members
+
+    def _leaving(self) -> Iterator[Member]:
+        yield from ((*member[:3], LEAVING) for member in self._leavers())
 
     def _delete_contacts(self) -> None:
         from airflow_provider_mail.api.contacts import DeleteContact
