@@ -187,6 +187,9 @@ class RunAudience(Audience):
     returns, and a request that was lost may still be carried out.
     """
 
+    lists_last = False
+    """Whether later runs use the same lists."""
+
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:
         super().__init__(task, context, progress)
         self.new_list = audience_list(task, context)
@@ -215,9 +218,15 @@ class RunAudience(Audience):
         from airflow_provider_mail.api.errors import MailError
 
         task = self.task
-        clock = task.hook.get_conn().service_clock
+        flow = delete_old_lists(
+            self.new_list,
+            needed=needed,
+            keep=task.keep_lists,
+            clock=task.hook.get_conn().service_clock,
+            own_part=self.lists_last,
+        )
         try:
-            deleted = task.hook.run(delete_old_lists(self.new_list, needed=needed, keep=task.keep_lists, clock=clock))
+            deleted = task.hook.run(flow)
         except MailError as error:
             task.log.warning("Lists of earlier runs could not be deleted; the next run tries again: %s", error)
             return

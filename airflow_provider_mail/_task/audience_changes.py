@@ -41,7 +41,7 @@ from airflow_provider_mail._task.audience_members import (
 from airflow_provider_mail._task.audience_new import Everybody
 from airflow_provider_mail._task.audience_rows import MAX_EXAMPLES, Identity, Rows, RowSpool, masked, picked_rows
 from airflow_provider_mail._task.audience_state import NO_MEMBERS, Header, StateChangedError, StateStore
-from airflow_provider_mail.version_compat import AirflowException
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,6 +60,9 @@ _NONE, _DUE = "there is no state yet", "everybody is due"
 UNRESOLVED = "unresolved"
 """The operation of a row that is not yet compared with all members."""
 
+GONE = ""
+"""Where people are who are on no list any more."""
+
 _LISTED = (MEMBER, DOUBTFUL, LEAVING)
 """The memberships of people who may be on the list and not excluded."""
 
@@ -77,10 +80,18 @@ class TrackedAudience(RunAudience):
     are on an exclusion list, which is created again, under another name, when one of them comes back.
     """
 
+    lists_last = True
+
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:
         super().__init__(task, context, progress)
         self._exact = task.audience == "exact"
+        self._deletes = task.on_removed == "delete_contact"
         self._mapped = self.new_list.part is not None
+        if self._mapped and self._deletes:
+            raise AirflowFailException(
+                "on_removed: not 'delete_contact' in a mapped task: whoever moves to the rows of another one would be "
+                "deleted. Nothing was sent"
+            )
         self._writes = not (task.is_dry_run or self.sandbox)
         ti = context["ti"]
         part = "" if self.new_list.part is None else f"/{self.new_list.part}"
@@ -133,6 +144,10 @@ class TrackedAudience(RunAudience):
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
         self._identity, self._plan = Identity(plan.properties), plan
         properties = plan.properties
+        if self._deletes and "email" not in properties:
+            raise AirflowFailException(
+                "columns: on_removed='delete_contact' needs email, by which contacts are deleted"
+            )
         # With the name: an import without one would reset it.
         self._identifying = [properties.index(name) for name in ("email", "phoneNumber", "name") if name in properties]
         mode = f"{self.task.audience}/{self.task.on_removed}/{self.task.list_name}"
@@ -187,9 +202,11 @@ class TrackedAudience(RunAudience):
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
             )
-        self._header, self._expected = header, header.members
+        audience, self._header, self._expected = self._header.audience, header, header.members
         if self._writes:
-            self._header = self._store.update(header, claimed_by=self._claimant, members=NO_MEMBERS)
+            # With the name, which a damaged row does not have.
+            values = {"audience": audience, "claimed_by": self._claimant, "members": NO_MEMBERS}
+            self._header = self._store.update(header, **values)
 
     def _decide(self) -> None:
         """Decide whether everybody must be sent."""
@@ -211,15 +228,17 @@ class TrackedAudience(RunAudience):
             return "the state is that of another list, account, mapping or key"
         try:
             self._load(header.generation)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             return f"the state is damaged: {error}"
         members = self._members
         if self._expected not in (NO_MEMBERS, members.count()):
             return f"the state is damaged: it has {members.count():,} of {self._expected:,} rows"
-        if self._exact and (reason := self._list_differs(header.send_list_name)):
+        if reason := self._lists_differ(header):
             return reason
         if members.count(LEFT, LEAVING) > members.count(MEMBER, DOUBTFUL):
             return f"{_DUE}: more people have left than are there"
+        if not header.full_at:
+            return f"{_DUE}: a run that sent everybody did not end"
         every = self.task.full_every
         if every is not None and time.time() - header.full_at >= every:
             return f"{_DUE} (full_every)"
@@ -234,25 +253,28 @@ class TrackedAudience(RunAudience):
             if number != len(self._members):
                 raise ValueError("a part is missing")
             content = self._key.unseal(sealed, _place(generation, number, membership, rows, voids))
-            self._members.add(Part(membership, rows, voids, content))
+            self._members.add(Part(membership, int(rows), voids, content))
 
-    def _list_differs(self, list_name: str) -> str:
-        """Return why the list at the service is not that of the state; empty if it may be."""
+    def _lists_differ(self, header: Header) -> str:
+        """Return why the lists at the service are not those of the state; empty if they may be."""
         from airflow_provider_mail.api.contacts import GetListContacts
         from airflow_provider_mail.api.errors import MailRejectedError
 
-        try:
-            page = self.task.hook.send(GetListContacts(list_name=list_name, page_size=1))
-        except MailRejectedError as error:
-            return f"list {list_name!r} cannot be read: {error}"
-        total = page.total_records
-        if total is None:
-            return ""
-        if not total and self._members.count(MEMBER):
-            return f"nobody is on list {list_name!r} any more"
-        # Before a row is sent, the state has its person: it never has fewer than the list.
-        known = self._members.count()
-        return f"list {list_name!r} has {total:,} contacts, and the state {known:,}" if total > known else ""
+        members = self._members
+        lists = {header.send_list_name: (), header.repel_list_name: (LEAVING, LEFT)}
+        for list_name, memberships in lists.items():
+            if not list_name:
+                continue
+            try:
+                total = self.task.hook.send(GetListContacts(list_name=list_name, page_size=1)).total_records
+            except MailRejectedError as error:
+                return f"list {list_name!r} cannot be read: {error}"
+            if total == 0 and list_name == header.send_list_name and members.count(MEMBER):
+                return f"nobody is on list {list_name!r} any more"
+            # Before a row is sent, the state has its person: it never has fewer than a list of its own.
+            if total is not None and self._exact and total > (known := members.count(*memberships)):
+                return f"list {list_name!r} has {total:,} contacts, and the state {known:,}"
+        return ""
 
     def _release(self) -> None:
         """Let other runs import the audience, unless one has taken it already."""
@@ -298,8 +320,8 @@ class TrackedAudience(RunAudience):
     def _import(self, rows: Rows, send: Send) -> None:
         everybody = bool(self._reason)
         selected = self.selected(rows, self._plan, on_suppressed=lambda key: self._index.suppress([key]))
-        if everybody and not len(self._members) and self.task.max_rows is None and not self.task.is_dry_run:
-            # There is nothing to compare with, so rows are sent as they are read.
+        if everybody and not self._header.generation and self.task.max_rows is None and not self.task.is_dry_run:
+            # There is no state to compare with or to give up, so rows are sent as they are read.
             self._send_everybody(selected, send)
             return
         compacts = self._members.share_void > MAX_SHARE_VOID
@@ -329,7 +351,8 @@ class TrackedAudience(RunAudience):
     def _compared(self, rows: Iterable[SelectedRows], *, keeps_all: bool) -> Iterator[AudienceRows]:
         """Yield the rows that are not lines of the state, or all; the operation of each is still unknown."""
         index, identity = self._index, self._identity
-        unmatched: list[tuple[int, int, bytes]] = list(self._members.active(DOUBTFUL, LEAVING))
+        uncertain = (DOUBTFUL, LEAVING, LEFT) if self._deletes else (DOUBTFUL, LEAVING)
+        unmatched: list[tuple[int, int, bytes]] = list(self._members.active(*uncertain))
 
         def note() -> None:
             index.add_known(
@@ -377,7 +400,9 @@ class TrackedAudience(RunAudience):
         self._new_list = self._exact
 
     def _people_moved(self) -> bool:
-        return bool(self._operations[RETURNED]) or any(True for _ in self._index.absent(MEMBER, DOUBTFUL, LEAVING))
+        # Also when somebody was excluded for a row that was rejected: another range may have them now.
+        returned, had_left = self._operations[RETURNED], self._members.count(LEFT)
+        return bool(returned or had_left) or any(True for _ in self._index.absent(*_LISTED))
 
     def _check_brakes(self) -> None:
         """Compare the changes with the size of the audience before, if there was one."""
@@ -392,6 +417,8 @@ class TrackedAudience(RunAudience):
         if size < MIN_MEMBERS_TO_COMPARE:
             return
         changed = sum(self.counts.values())
+        # Those who were left out before, and are deleted now.
+        removed += sum(1 for _ in self._leavers(LEAVING, LEFT))
         for argument, count, what in (
             ("max_removed_fraction", removed, "would leave the audience"),
             ("max_change_fraction", changed, "would change"),
@@ -416,6 +443,10 @@ class TrackedAudience(RunAudience):
         """Send everybody to a new list, and then replace the state."""
         self._new_list = self._exact
         plan = replace(self._plan, list_name=self.list_name)
+        if self._writes and self._header.generation:
+            # Until the state is replaced, the values at the service are not those that it has.
+            unusable: dict[str, Any] = {"full_at": 0} if len(self._members) else {"settings": ""}
+            self._header = self._store.update(self._header, **unusable)
         everybody = self._everybody = Everybody(self._identity, self._index if self.task.log_table else None)
         send(everybody.sending(rows), plan, everybody)
         self._everybody = None
@@ -425,14 +456,28 @@ class TrackedAudience(RunAudience):
         if not len(self._members):
             self.counts["joined"] = self.progress.accepted
         self._replace_state(everybody)
+        if self._writes and self._deletes:
+            self._index.remove(self._leavers(), GONE)
+            self._delete_contacts()
+            self._write([line[:2] for line in self._members.active(LEAVING)], ())
+            self._header = self._store.update(self._header, **self._counts())
 
     def _replace_state(self, everybody: Everybody, *, doubtful: bool = False) -> None:
         self._members.close()
         self._members = everybody.complete()
-        if self._writes and self.progress.requests:
+        # Those who are still to be deleted stay in the state.
+        for part in changes({}, self._summed((LEAVING, line) for _, line in self._leavers())):
+            self._members.add(part)
+        # The list exists if a row was accepted.
+        if self._writes and (self.progress.accepted if doubtful else self.progress.requests):
             self._write_generation(
                 send_list_name=self.list_name or "", repel_list_name="", full_at=int(time.time()), doubtful=doubtful
             )
+
+    def _summed(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes, int]]:
+        """Yield lines with the checksums of their people."""
+        key = self._identity.key
+        return ((membership, line, checksum(key(decoded(line)))) for membership, line in lines)
 
     def _write_generation(self, *, doubtful: bool = False, **values: Any) -> None:
         """Write all members, and let the row of the audience say that they are the current ones."""
@@ -468,9 +513,7 @@ class TrackedAudience(RunAudience):
             places.append(place)
         if since >= 0:
             ended |= dict.fromkeys(range(since, first))
-        key = self._identity.key
-        summed = ((membership, line, checksum(key(decoded(line)))) for membership, line in lines)
-        for part in changes(ended, summed):
+        for part in changes(ended, self._summed(lines)):
             self._members.add(part)
         if len(self._members) > first:
             self._store.write(self._header.generation, self._sealed(self._header.generation, first))
@@ -534,7 +577,7 @@ class TrackedAudience(RunAudience):
         if not self._exact:
             yield from ((DOUBTFUL, line) for _, line in index.rejected(MEMBER, DOUBTFUL))
         yield from ((LEFT, line) for _, line in index.rejected(LEFT))
-        yield from ((LEFT, line) for _, line in index.removed())
+        yield from ((LEFT, line) for _, line in index.removed(LEFT))
 
     def _compact(self, spool: RowSpool) -> None:
         """Write the state anew, in the order of the source, without what no longer counts."""
@@ -552,8 +595,7 @@ class TrackedAudience(RunAudience):
             for part in parts_of(MEMBER, encoded(rows), checksums(rows, self._identity)):
                 members.add(part)
         others = ((self._members.membership(number), line) for number, _, line in self._members.active(DOUBTFUL, LEFT))
-        key = self._identity.key
-        for part in changes({}, ((membership, line, checksum(key(decoded(line)))) for membership, line in others)):
+        for part in changes({}, self._summed(others)):
             members.add(part)
         self._members.close()
         self._members = members
@@ -561,17 +603,19 @@ class TrackedAudience(RunAudience):
 
     def _remove(self) -> None:
         """Exclude those who left, delete them, or forget them, as ``on_removed`` says."""
-        index, deletes = self._index, self.task.on_removed == "delete_contact"
-        if deletes:
+        index = self._index
+        if self._deletes:
+            index.remove(self._leavers(), GONE)
+            # Before the first one is deleted: whoever comes back then is sent.
+            self._write(index.ended_of("removed"), ((LEAVING, line) for _, line in index.removed(GONE)))
             self._delete_contacts()
-        if deletes or not self._exact:
-            index.remove(index.absent(*_LISTED, suppressed=not self._exact), "")
         if not self._exact:
+            index.remove(index.absent(*_LISTED), GONE)
             return
         index.remove(index.absent(*_LISTED), LEFT)
         index.remove(index.rejected(*_LISTED), LEFT)
         returned = bool(self._header.repel_list_name and index.has_returned())
-        removed = [(LEAVING, line) for _, line in index.removed()]
+        removed = [(LEAVING, line) for _, line in index.removed(LEFT)]
         if not returned and not removed:
             return
         self._write(index.ended_of("removed"), removed)
@@ -582,7 +626,7 @@ class TrackedAudience(RunAudience):
             self._header = self._store.update(self._header, repel_list_name=repelled)
             self._new_exclusion = True
         else:
-            self._send_excluded((line for _, line in index.removed()), self._header.repel_list_name)
+            self._send_excluded((line for _, line in index.removed(LEFT)), self._header.repel_list_name)
 
     def _all_excluded(self) -> Iterator[bytes]:
         """Yield the rows of people who left before and did not come back, and of those who leave now."""
@@ -590,7 +634,7 @@ class TrackedAudience(RunAudience):
             key = self._identity.key(decoded(line))
             if not self._index.was_accepted(key) and not self._index.is_removed(key):
                 yield line
-        yield from (line for _, line in self._index.removed())
+        yield from (line for _, line in self._index.removed(LEFT))
 
     def _send_excluded(self, lines: Iterable[bytes], list_name: str) -> None:
         """Add people to an exclusion list.
@@ -628,14 +672,20 @@ class TrackedAudience(RunAudience):
         self._header = self._store.update(self._header, settings="")
         return AirflowException(f"{reason}. The next try sends everybody, to a new list")
 
+    def _leavers(self, *memberships: str) -> Iterator[tuple[str, bytes]]:
+        """Yield those whose contacts are to be deleted; not people whose rows are left out.
+
+        :param memberships: where they were before. Default: anywhere.
+        """
+        if self._deletes:
+            yield from self._index.absent(*(memberships or (*_LISTED, LEFT)), suppressed=False)
+
     def _delete_contacts(self) -> None:
-        """Delete the contacts of people whom the source no longer returns, not those whose rows are left out."""
         from airflow_provider_mail.api.contacts import DeleteContact
         from airflow_provider_mail.api.flows.create_once import delete
 
-        assert self._plan.properties[self._identifying[0]] == "email"
         deleted = 0
-        for _, line in self._index.absent(*_LISTED, suppressed=False):
+        for _, line in self._index.removed(GONE):
             if email := decoded(line)[self._identifying[0]]:
                 self.task.hook.run(delete(DeleteContact(email=email)))
                 deleted += 1
@@ -656,11 +706,13 @@ def _prefix() -> str:
 
 def _has_ended(header: Header) -> bool:
     """Return whether the task instance that imports an audience has ended without saying so."""
-    from airflow_provider_mail._task.on_kill import was_ended
+    from airflow_provider_mail._task.on_kill import ENDED, task_state
 
     dag_id, task_id, run_id, map_index = json.loads(header.claimed_by)
     try:
-        return was_ended(SimpleNamespace(dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index))
+        state = task_state(SimpleNamespace(dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index))
     except Exception:
-        # Airflow cannot be asked, for example outside of a task: a run may still be going on while its claim is young.
-        return time.time() - header.updated_at >= CLAIM_SECONDS
+        # Airflow cannot be asked, for example outside of a task.
+        state = None
+    # A run that Airflow does not know may still be going on while its claim is young.
+    return state in ENDED or (state is None and time.time() - header.updated_at >= CLAIM_SECONDS)

@@ -34,6 +34,7 @@ class FileStateStore:
 
     def __init__(self, path: str, audience_id: str) -> None:
         self._folder = storage_path(path, None, "state_path") / audience_id
+        self._audience_id = audience_id
         self.name = f"folder {self._folder}"
 
     def read(self) -> Header | None:
@@ -46,7 +47,7 @@ class FileStateStore:
             return Header(**json.loads(content))
         except (ValueError, TypeError):
             # Everybody is sent: it has no generation.
-            return Header.new("")
+            return Header(audience_id=self._audience_id, audience="")
 
     def create(self, header: Header) -> None:
         if self.read() is None:

@@ -236,8 +236,15 @@ class AudienceIndex:
         )
 
     def ended(self) -> Iterator[tuple[int, int]]:
-        """Yield part and place of the lines that no longer count after this run."""
-        yield from self._select("SELECT part, place FROM known WHERE NOT present")
+        """Yield part and place of the lines that no longer count after this run.
+
+        Whoever had left stays excluded, unless their rows were sent or their contacts deleted.
+        """
+        yield from self._select(
+            "SELECT part, place FROM known WHERE NOT present AND (membership <> ? "
+            "OR key IN (SELECT key FROM sent) OR key IN (SELECT key FROM removed))",
+            (LEFT,),
+        )
 
     def ended_of(self, table: str) -> Iterator[tuple[int, int]]:
         """Yield part and place of the lines of people in a table.
@@ -332,9 +339,9 @@ class AudienceIndex:
             "INSERT OR IGNORE INTO removed VALUES (?, ?, ?)", ((*person, membership) for person in people)
         )
 
-    def removed(self) -> Iterator[tuple[str, bytes]]:
-        """Yield key and line of the people to exclude."""
-        yield from self._select("SELECT key, line FROM removed WHERE membership = ?", (LEFT,))
+    def removed(self, membership: str) -> Iterator[tuple[str, bytes]]:
+        """Yield key and line of the people to remove in one way."""
+        yield from self._select("SELECT key, line FROM removed WHERE membership = ?", (membership,))
 
     def is_removed(self, key: str | None) -> bool:
         """Return whether a person is to be removed."""

@@ -32,6 +32,11 @@ def was_ended(ti: TaskInstance) -> bool:
     Airflow also ends the process of a task when a worker is drained, and a trigger when another triggerer takes over or
     the task is cleared: another process then continues with the same campaign.
     """
+    return task_state(ti) in ENDED
+
+
+def task_state(ti: TaskInstance) -> str | None:
+    """Return the state of a task instance; ``None`` if it has none, or Airflow does not know it any more."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     mapped = ti.map_index is not None and ti.map_index >= 0
@@ -42,7 +47,8 @@ def was_ended(ti: TaskInstance) -> bool:
         map_index=ti.map_index if mapped else None,
     )
     key = f"{ti.task_id}_{ti.map_index}" if mapped else ti.task_id
-    return states.get(ti.run_id, {}).get(key) in ENDED
+    state: str | None = states.get(ti.run_id, {}).get(key)
+    return state
 
 
 async def cancel_if_ended(ti: TaskInstance | None, mail_conn_id: str, mail_name: str) -> str:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -81,6 +82,21 @@ def at_every_request(
         return response
 
     return around_requests(emulator, operation, around)
+
+
+def snapshot(emulator: Emulator) -> Callable[[], None]:
+    """Return a function that restores what the service holds now."""
+    service, copy = emulator.service, sqlite3.connect(":memory:", check_same_thread=False)
+    with service.lock:
+        service.store.connection.backup(copy)
+
+    def restore() -> None:
+        with service.lock:
+            copy.backup(service.store.connection)
+            service.store.members.clear_cache()
+            service.store.generation += 1
+
+    return restore
 
 
 def time_out_task() -> None:

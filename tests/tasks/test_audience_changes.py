@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,47 @@ def test_who_left_is_deleted_on_request(emulator: Emulator, state: dict[str, str
     assert mailed(emulator) == ["ada", "bob"]
 
 
+def test_who_was_deleted_and_comes_back_is_sent(emulator: Emulator, state: dict[str, str]) -> None:
+    """Also when the task fails between the deletion and the writing of the state."""
+    arguments = state | {"on_removed": "delete_contact", "max_removed_fraction": 1}
+    done(imported("ada", "bob", "eva", **arguments), "1")
+    emulator.faults.add("code_before", "contacts/delete", skip=1, code=401, http_status=401)
+    with pytest.raises((MailError, AirflowFailException)):
+        done(imported("ada", **arguments), "2")
+    done(created(done(imported("ada", "bob", "eva", **arguments), "3")))
+    assert mailed(emulator) == ["ada", "bob", "eva"]
+
+
+def test_who_left_is_deleted_when_everybody_is_sent(emulator: Emulator, state: dict[str, str], clock: Clock) -> None:
+    """Also by the next try, if the first one fails while it sends."""
+    arguments = state | {"on_removed": "delete_contact", "max_removed_fraction": 1, "full_every": timedelta(days=1)}
+    done(imported("ada", "bob", "eva", **arguments), "1")
+    clock.sleep(2 * 24 * 3600)
+    for operation in (IMPORTS, "contacts/delete"):
+        emulator.faults.add("code_before", operation, code=401, http_status=401)
+        with pytest.raises((MailError, AirflowFailException)):
+            done(imported("ada", **arguments), "2")
+    done(imported("ada", **arguments), "2")
+    assert [contact["email"] for contact in emulator.contacts()] == ["ada@example.com"]
+
+
+def test_nobody_is_deleted_for_moving_to_another_range(emulator: Emulator, state: dict[str, str]) -> None:
+    arguments = state | {"audience": "add", "on_removed": "delete_contact", "max_removed_fraction": 1}
+    with pytest.raises(AirflowFailException, match="on_removed: not 'delete_contact' in a mapped task"):
+        done(imported("ada", **arguments), map_index=0)
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+def test_a_shared_list_that_others_delete(emulator: Emulator, state: dict[str, str], how: str) -> None:
+    for number in ("1", "2"):
+        sent(emulator)
+        done(imported("ada", "bob", audience="add", **state), number)
+        emulator.service.store.run("DELETE FROM members")
+        if how == "deleted":
+            emulator.service.store.run("DELETE FROM lists")
+    assert sent(emulator) == ["ada", "bob"]
+
+
 def lose(database: SqlDatabase) -> None:
     database.execute("DROP TABLE mail_audiences")
 
@@ -200,6 +243,55 @@ def test_a_state_that_is_not_trusted(
     assert result["send_list_names"] != first["send_list_names"]
     done(created(result))
     assert mailed(emulator) == ["bob", "eva"]
+
+
+def cut_a_file(folder: Path) -> None:
+    file = next(folder.glob("*.jsonl"))
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+def cut_the_header(folder: Path) -> None:
+    (folder / "audience.json").write_text("{")
+
+
+@pytest.mark.parametrize("damage_files", [cut_a_file, cut_the_header])
+def test_files_that_are_damaged(emulator: Emulator, tmp_path: Path, damage_files: Callable[[Path], None]) -> None:
+    """Everybody is sent, and the state is whole again."""
+    state = {"state_path": f"file://{tmp_path}/state"}
+    done(imported("ada", "bob", **state))
+    (folder,) = (tmp_path / "state").iterdir()
+    damage_files(folder)
+    for number, expected in enumerate((["ada", "bob"], [])):
+        sent(emulator)
+        done(imported("ada", "bob", **state), f"after {number}")
+        assert sent(emulator) == expected
+    assert json.loads((folder / "audience.json").read_text())["audience"] == "dag/load"
+
+
+def test_files_are_in_the_order_of_runs(emulator: Emulator, tmp_path: Path, clock: Clock) -> None:
+    """Also when the clock of a worker is behind that of the one before."""
+    state = {"state_path": f"file://{tmp_path}/state"}
+    for number, name in enumerate(["N", "M", "N", "N"]):
+        sent(emulator)
+        done(imported(contacts=[{"email": "ada@example.com", "name": name}], **state), str(number))
+        clock.set_wall_clock(-30)
+    assert [sent(emulator), [contact["name"] for contact in emulator.contacts()]] == [[], ["N"]]
+
+
+@pytest.mark.parametrize("people", [["ada", "bob"], ["bob", "eva"], ["ada", "bob", "eva"]])
+def test_an_older_state_excludes_nobody_by_mistake(
+    emulator: Emulator, tmp_path: Path, people: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is restored from a backup: it does not know who left and came back since."""
+    state = {"state_path": f"file://{tmp_path}/state"}
+    done(imported("ada", "bob", "eva", **state), "1")
+    done(imported("ada", "bob", **state), "2")
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    done(imported("bob", **state), "3")
+    shutil.rmtree(tmp_path / "state")
+    shutil.move(tmp_path / "backup", tmp_path / "state")
+    done(created(done(imported(*people, **state), "4")))
+    assert mailed(emulator) == people
 
 
 def test_another_mapping_or_list_is_another_state(emulator: Emulator, state: dict[str, str]) -> None:
@@ -318,7 +410,7 @@ def test_a_retry_continues_on_the_new_list(emulator: Emulator, state: dict[str, 
 
 def test_two_runs_at_once(emulator: Emulator, state: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one waits for its next try, and the state stays that of the first one."""
-    monkeypatch.setattr("airflow_provider_mail._task.on_kill.was_ended", lambda ti: False)
+    monkeypatch.setattr("airflow_provider_mail._task.on_kill.task_state", lambda ti: "running")
     errors = []
 
     def second() -> Iterator[dict[str, str]]:
@@ -332,6 +424,22 @@ def test_two_runs_at_once(emulator: Emulator, state: dict[str, str], monkeypatch
     assert errors == ["run 'first' of task dag.load is importing this audience now: try again when it has ended"]
     done(created(done(imported("eva", **state), "second")))
     assert mailed(emulator) == ["eva"]
+
+
+@pytest.mark.parametrize(("task_state", "days", "passes"), [
+    ("running", 2, False), ("up_for_retry", 2, False), ("failed", 0, True), (None, 0, False), (None, 2, True),
+])  # fmt: skip
+def test_a_claim_ends_with_its_run(
+    emulator: Emulator, warehouse: SqlDatabase, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    task_state: str | None, days: int, passes: bool,
+) -> None:  # fmt: skip
+    """Also when Airflow does not know the run any more."""
+    monkeypatch.setattr("airflow_provider_mail._task.on_kill.task_state", lambda ti: task_state)
+    done(imported("ada", state_conn_id="warehouse"), "1")
+    warehouse.execute("""UPDATE mail_audiences SET claimed_by = '["dag", "load", "killed", -1]'""")
+    clock.sleep(days * 24 * 3600)
+    with nullcontext() if passes else pytest.raises(AirflowException, match="run 'killed' of task"):
+        done(imported("ada", state_conn_id="warehouse"), "2")
 
 
 def test_each_range_has_its_own_part_of_the_state(emulator: Emulator, state: dict[str, str]) -> None:
@@ -350,6 +458,30 @@ def test_each_range_has_its_own_part_of_the_state(emulator: Emulator, state: dic
         done(created(audience, str(number)), str(number))
         assert mailed(emulator, str(number)) == sorted({*parts[0], *parts[1]})
     assert requests[1] == 0
+
+
+def test_a_range_keeps_its_list_while_others_are_sent_anew(
+    emulator: Emulator, state: dict[str, str], clock: Clock
+) -> None:
+    for number in range(5):
+        parts = (["ada"], ["eva", f"p{number}"])
+        audience = [done(imported(*part, **state), str(number), map_index=index) for index, part in enumerate(parts)]
+        done(created(audience, str(number)), str(number))
+        assert mailed(emulator, str(number)) == ["ada", "eva", f"p{number}"]
+        clock.sleep(24 * 3600)
+
+
+def test_who_was_excluded_by_one_range_may_be_in_another(emulator: Emulator, state: dict[str, str]) -> None:
+    """The row of somebody is rejected, and then accepted in another range."""
+    arguments = state | {"max_reject_fraction": 1, "columns": {"email": "email", "phone": "phoneNumber"}}
+    ada, bob, eva = ({"email": f"{name}@example.com", "phone": "+4930123456"} for name in ("ada", "bob", "eva"))
+    runs = [([ada], [bob, eva]), ([ada], [bob | {"phone": "none"}, eva]), ([ada, bob], [eva])]
+    for number, parts in enumerate(runs):
+        audience = [
+            done(imported(contacts=part, **arguments), str(number), map_index=index) for index, part in enumerate(parts)
+        ]
+    done(created(audience))
+    assert mailed(emulator) == ["ada", "bob", "eva"]
 
 
 def test_the_state_shows_nobody(emulator: Emulator, warehouse: SqlDatabase, tmp_path: Path) -> None:

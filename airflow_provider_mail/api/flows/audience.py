@@ -101,7 +101,7 @@ def without_time(list_name: str) -> str:
 
 
 def delete_old_lists(
-    current: AudienceList, *, needed: Collection[str], keep: int, clock: ServiceClock
+    current: AudienceList, *, needed: Collection[str], keep: int, clock: ServiceClock, own_part: bool = False
 ) -> Flow[list[str]]:
     """Delete the lists of a task's earlier runs and tries, and return their names.
 
@@ -111,12 +111,17 @@ def delete_old_lists(
     :param needed: names of lists that campaigns are still to be sent to.
     :param keep: the number of runs whose lists stay, this one included; at least 1.
     :param clock: the service's clock.
+    :param own_part: whether the lists of other mapped tasks stay, each of which uses its own for many runs.
     """
     lists: list[AudienceList] = []
     pager = Pager(GetLists(search=current.title, page_size=100))
     while pager.next_request is not None:
         names = [AudienceList.parse(record.list_name) for record in (yield from next_page(pager))]
-        lists += [name for name in names if name is not None and name.owner == current.owner]
+        lists += [
+            name
+            for name in names
+            if name is not None and name.owner == current.owner and not (own_part and name.part != current.part)
+        ]
     old = [
         name
         for name in sorted(lists, key=str)

@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import signal
 import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import httpx
 import pytest
 
 from mail_emulator import Emulator
+from mail_emulator.responses import Response
+from tests.faults.trying import settle
+from tests.support.changes import around_requests, snapshot
+from tests.support.sampling import ALL_FAULTS
 from tests.tasks.test_audience import created, done
-from tests.tasks.test_audience_changes import imported
+from tests.tasks.test_audience_changes import IMPORTS, imported
 
-POINTS = 100
-TRACED = ("audience_changes.py", "audience_state.py", "import_contacts.py", "load.py")
+POINTS = 100 if ALL_FAULTS else 20
+"""How many lines of an import at which it is killed; further points are its requests."""
+TRACED = ("audience_changes.py", "audience_state.py", "audience_files.py", "files.py", "import_contacts.py", "load.py")
+
+BEFORE = dict.fromkeys(("ada", "bob", "cem", "dora", "eva"), "before")
+AWAY = {name: value for name, value in BEFORE.items() if name != "eva"}
+KILLED = {"ada": "changed", "bob": "before", "cem": "before", "eva": "before", "max": "new"}
+"""In the run that is killed, somebody changes, leaves, comes back and joins."""
+AFTER = (KILLED, BEFORE, {**AWAY, "max": "new"})
+DELETING = {"on_removed": "delete_contact", "max_removed_fraction": 1}
+
+
+@dataclass
+class Point:
+    """Where a process is killed: at a line, or when the service has performed a request and not responded.
+
+    :param line: counted from 1.
+    :param request: counted from 0.
+    """
+
+    line: int | None = None
+    request: int | None = None
 
 
 class Killer:
@@ -37,69 +67,109 @@ class Killer:
         return self.trace
 
 
-def run_in_child(at: int | None, people: dict[str, str]) -> tuple[bool, int]:
-    """Run the import in a process of its own; return whether it was killed, and how many lines it executed."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        killer = Killer(at)
+@dataclass
+class Audience:
+    """The runs of an audience whose state is in a table or a folder.
+
+    :param arguments: of the import.
+    """
+
+    emulator: Emulator
+    folder: Path
+    arguments: dict[str, Any]
+
+    def load(self, people: dict[str, str], run_id: str) -> dict[str, Any]:
+        rows = [{"email": f"{name}@example.com", "name": value} for name, value in people.items()]
+        return done(imported(contacts=rows, chunk_size=2, max_in_flight=1, **self.arguments), run_id)
+
+    def prepare(self) -> Callable[[], None]:
+        """Run twice; return a function that restores what state and service are then."""
+        self.load(BEFORE, "1")
+        self.load(AWAY, "2")
+        restore_service, copy = snapshot(self.emulator), self.folder.with_suffix(".copy")
+        shutil.copytree(self.folder, copy)
+
+        def restore() -> None:
+            restore_service()
+            # Also the journal of a database that the process has left.
+            shutil.rmtree(self.folder)
+            shutil.copytree(copy, self.folder)
+
+        return restore
+
+    def run_in_child(self, point: Point) -> tuple[bool, int, int]:
+        """Run the import in a process of its own.
+
+        :return: whether it was killed, how many lines it has executed, and how many requests it has sent.
+        """
+        numbers, forked, sent = itertools.count(), threading.Event(), 0
+
+        def around(perform: Callable[[], Response]) -> Response:
+            nonlocal sent
+            response, sent = perform(), sent + 1
+            if next(numbers) == point.request and forked.wait(60):
+                os.kill(child, signal.SIGKILL)
+            return response
+
+        with around_requests(self.emulator, IMPORTS, around), around_requests(self.emulator, "contacts/delete", around):
+            read, write = os.pipe()
+            child = os.fork()
+            if not child:
+                self._run_and_exit(Killer(point.line), write)
+            forked.set()
+            os.close(write)
+            _, status = os.waitpid(child, 0)
+            # The service may still perform what it was sent: it has read that when it has read a later request.
+            httpx.get(self.emulator.base_url)
+            settle(self.emulator)
+        with os.fdopen(read, "rb") as counted:
+            lines = int(counted.read() or 0)
+        return os.WIFSIGNALED(status), lines, sent
+
+    def _run_and_exit(self, killer: Killer, write: int) -> None:
         sys.settrace(killer.trace)
         try:
-            load(people, "killed")
+            self.load(KILLED, "killed")
         finally:
             sys.settrace(None)
             os.write(write, str(killer.count).encode())
             os._exit(0)
-    os.close(write)
-    _, status = os.waitpid(child, 0)
-    with os.fdopen(read, "rb") as counted:
-        lines = int(counted.read() or 0)
-    return os.WIFSIGNALED(status), lines
 
 
-def load(people: dict[str, str], run_id: str) -> dict[str, Any]:
-    rows = [{"email": f"{name}@example.com", "name": value} for name, value in people.items()]
-    return done(imported(contacts=rows, state_conn_id="state", chunk_size=2, max_in_flight=1), run_id)
-
-
-BEFORE = dict.fromkeys(("ada", "bob", "cem", "dora", "eva"), "before")
-AWAY = {name: value for name, value in BEFORE.items() if name != "eva"}
-KILLED = {"ada": "changed", "bob": "before", "cem": "before", "eva": "before", "max": "new"}
-"""In the run that is killed, somebody changes, leaves, comes back and joins."""
-AFTER = (KILLED, BEFORE, {**AWAY, "max": "new"})
-
-
-@pytest.fixture(autouse=True)
-def _connected(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[("table", {}), ("folder", {}), ("table", DELETING)], ids=["table", "folder", "deleting"])
+def audience(
+    request: pytest.FixtureRequest, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Audience:
     service = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
     monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(service))
-    monkeypatch.setenv("AIRFLOW_CONN_STATE", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "state.db")}))
+    store, arguments = request.param
+    folder = tmp_path / "state"
+    folder.mkdir()
+    monkeypatch.setenv("AIRFLOW_CONN_STATE", json.dumps({"conn_type": "sqlite", "host": str(folder / "state.db")}))
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
     monkeypatch.setattr("airflow_provider_mail._task.audience_changes._has_ended", lambda header: True)
+    state = {"state_conn_id": "state"} if store == "table" else {"state_path": f"file://{folder}"}
+    return Audience(emulator, folder, state | arguments)
 
 
-def test_a_hundred_kills(emulator: Emulator, tmp_path: Path) -> None:
-    def prepare() -> None:
-        (tmp_path / "state.db").unlink(missing_ok=True)
-        emulator.reset()
-        emulator.add_sender("news@example.com")
-        load(BEFORE, "1")
-        load(AWAY, "2")
-
-    prepare()
-    was_killed, lines = run_in_child(None, KILLED)
+def test_a_hundred_kills(audience: Audience, emulator: Emulator) -> None:
+    """No change is lost, none is recorded that was not accepted, and nobody is mailed who has left."""
+    restore = audience.prepare()
+    was_killed, lines, requests = audience.run_in_child(Point())
     assert not was_killed
     assert lines > POINTS
+    points = [Point(line=1 + number * lines // POINTS) for number in range(POINTS)]
+    points += [Point(request=number) for number in range(requests)] * len(AFTER)
     kills = 0
-    for point in range(POINTS):
-        prepare()
-        at = 1 + point * lines // POINTS
-        was_killed, _ = run_in_child(at, KILLED)
-        kills += was_killed
-        people = AFTER[point % len(AFTER)]
-        done(created(load(people, "next"), "next"), "next")
-        assert emulator.campaign_recipients("next") == sorted(f"{name}@example.com" for name in people), at
+    for number, point in enumerate(points):
+        restore()
+        kills += audience.run_in_child(point)[0]
+        people = AFTER[number % len(AFTER)]
+        done(created(audience.load(people, "next"), "next"), "next")
+        assert emulator.campaign_recipients("next") == sorted(f"{name}@example.com" for name in people), point
         held = {contact["email"]: contact["name"] for contact in emulator.contacts()}
-        assert {f"{name}@example.com": value for name, value in people.items()}.items() <= held.items(), at
+        expected = {f"{name}@example.com": value for name, value in people.items()}
+        assert expected.items() <= held.items(), point
+        assert "on_removed" not in audience.arguments or held == expected, point
     # How often the import looks for responses differs, so a run may be over before its last lines.
-    assert kills > 0.9 * POINTS
+    assert kills > 0.9 * len(points)
