@@ -33,6 +33,7 @@ from airflow_provider_mail._task.audience_members import (
     LEAVING,
     LEFT,
     MEMBER,
+    Line,
     Members,
     Part,
     changes,
@@ -466,18 +467,13 @@ class TrackedAudience(RunAudience):
         self._members.close()
         self._members = everybody.complete()
         # Those who are still to be deleted stay in the state.
-        for part in changes({}, self._summed((LEAVING, line) for _, line in self._leavers())):
+        for part in changes({}, _of(LEAVING, self._leavers())):
             self._members.add(part)
         # The list exists if a row was accepted.
         if self._writes and (self.progress.accepted if doubtful else self.progress.requests):
             self._write_generation(
                 send_list_name=self.list_name or "", repel_list_name="", full_at=int(time.time()), doubtful=doubtful
             )
-
-    def _summed(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes, int]]:
-        """Yield lines with the checksums of their people."""
-        key = self._identity.key
-        return ((membership, line, checksum(key(decoded(line)))) for membership, line in lines)
 
     def _write_generation(self, *, doubtful: bool = False, **values: Any) -> None:
         """Write all members, and let the row of the audience say that they are the current ones."""
@@ -499,11 +495,10 @@ class TrackedAudience(RunAudience):
             place = _place(generation, number, membership, rows, voids)
             yield number, membership, rows, voids, self._key.seal(content, place)
 
-    def _write(self, voids: Iterable[tuple[int, int]], lines: Iterable[tuple[str, bytes]], since: int = -1) -> None:
+    def _write(self, voids: Iterable[tuple[int, int]], lines: Iterable[Line], since: int = -1) -> None:
         """Add to the state in one step.
 
         :param voids: part and place of the lines that no longer count.
-        :param lines: the membership of each new line, and the line.
         :param since: the first part of which no line counts any more. Default: none.
         """
         first, ended = len(self._members), dict[int, list[int] | None]()
@@ -513,7 +508,7 @@ class TrackedAudience(RunAudience):
             places.append(place)
         if since >= 0:
             ended |= dict.fromkeys(range(since, first))
-        for part in changes(ended, self._summed(lines)):
+        for part in changes(ended, lines):
             self._members.add(part)
         if len(self._members) > first:
             self._store.write(self._header.generation, self._sealed(self._header.generation, first))
@@ -548,14 +543,14 @@ class TrackedAudience(RunAudience):
             "Audience: %s joined, %s changed, %s left.", *(f"{self.counts[name]:,}" for name in self.counts)
         )
 
-    def _before_sending(self, spool: RowSpool) -> Iterator[tuple[str, bytes]]:
+    def _before_sending(self, spool: RowSpool) -> Iterator[Line]:
         """Yield the rows of people who may be on the list with the values that are sent, or with those before."""
         for membership in (DOUBTFUL, LEAVING):
             for batch in spool:
                 assert isinstance(batch, AudienceRows)
                 for key, text, operation in zip(batch.keys, batch.texts, batch.operations, strict=True):
                     if key and operation and (operation == RETURNED) == (membership == LEAVING):
-                        yield membership, text
+                        yield membership, text, checksum(key)
 
     def _settle(self, first: int) -> None:
         """Note what was accepted before an error. People who came back are still excluded.
@@ -568,16 +563,16 @@ class TrackedAudience(RunAudience):
             for number, place, line in self._members.active(DOUBTFUL)
             if number >= first and self._index.was_accepted(self._identity.key(decoded(line)), line)
         ]
-        self._write(settled, ((MEMBER, line) for _, line in self._index.accepted_lines(returned=False)))
+        self._write(settled, _of(MEMBER, self._index.accepted_lines(returned=False)))
 
-    def _after_sending(self) -> Iterator[tuple[str, bytes]]:
+    def _after_sending(self) -> Iterator[Line]:
         """Yield the rows of people whose place is certain now, or who must be sent again."""
         index = self._index
-        yield from ((MEMBER, line) for _, line in index.accepted_lines())
+        yield from _of(MEMBER, index.accepted_lines())
         if not self._exact:
-            yield from ((DOUBTFUL, line) for _, line in index.rejected(MEMBER, DOUBTFUL))
-        yield from ((LEFT, line) for _, line in index.rejected(LEFT))
-        yield from ((LEFT, line) for _, line in index.removed(LEFT))
+            yield from _of(DOUBTFUL, index.rejected(MEMBER, DOUBTFUL))
+        yield from _of(LEFT, index.rejected(LEFT))
+        yield from _of(LEFT, index.removed(LEFT))
 
     def _compact(self, spool: RowSpool) -> None:
         """Write the state anew, in the order of the source, without what no longer counts."""
@@ -594,9 +589,11 @@ class TrackedAudience(RunAudience):
             rows = batch.pick(places)
             for part in parts_of(MEMBER, encoded(rows), checksums(rows, self._identity)):
                 members.add(part)
-        others = ((self._members.membership(number), line) for number, _, line in self._members.active(DOUBTFUL, LEFT))
-        for part in changes({}, self._summed(others)):
-            members.add(part)
+        key = self._identity.key
+        for membership in (DOUBTFUL, LEFT):
+            others = ((key(decoded(line)), line) for _, _, line in self._members.active(membership))
+            for part in changes({}, _of(membership, others)):
+                members.add(part)
         self._members.close()
         self._members = members
         self._write_generation()
@@ -607,7 +604,7 @@ class TrackedAudience(RunAudience):
         if self._deletes:
             index.remove(self._leavers(), GONE)
             # Before the first one is deleted: whoever comes back then is sent.
-            self._write(index.ended_of("removed"), ((LEAVING, line) for _, line in index.removed(GONE)))
+            self._write(index.ended_of("removed"), _of(LEAVING, index.removed(GONE)))
             self._delete_contacts()
         if not self._exact:
             index.remove(index.absent(*_LISTED), GONE)
@@ -615,7 +612,7 @@ class TrackedAudience(RunAudience):
         index.remove(index.absent(*_LISTED), LEFT)
         index.remove(index.rejected(*_LISTED), LEFT)
         returned = bool(self._header.repel_list_name and index.has_returned())
-        removed = [(LEAVING, line) for _, line in index.removed(LEFT)]
+        removed = list(_of(LEAVING, index.removed(LEFT)))
         if not returned and not removed:
             return
         self._write(index.ended_of("removed"), removed)
@@ -691,6 +688,11 @@ class TrackedAudience(RunAudience):
                 deleted += 1
         if deleted:
             self.task.log.info("%s contacts were deleted, as on_removed says.", f"{deleted:,}")
+
+
+def _of(membership: str, people: Iterable[tuple[str | None, bytes]]) -> Iterator[Line]:
+    """Return the lines of people, from key and line of each."""
+    return ((membership, line, checksum(key)) for key, line in people)
 
 
 def _place(generation: str, number: int, membership: str, rows: int, voids: str) -> str:

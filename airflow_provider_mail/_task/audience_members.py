@@ -25,6 +25,9 @@ MAX_PART_BYTES = 40_000
 
 MEMORY_BYTES = 1_000_000
 
+Line = tuple[str, bytes, int]
+"""The membership of a line, the line, and the checksum of its person."""
+
 Voids = Mapping[int, Iterable[int] | None]
 """For each number of a part, the places of lines that no longer count; ``None`` for all."""
 
@@ -58,10 +61,10 @@ def parts_of(membership: str, lines: bytes, checksums: array[int], voids: str = 
         start, first, voids = end, first + rows, "{}"
 
 
-def changes(voids: Voids, lines: Iterable[tuple[str, bytes, int]]) -> Iterator[Part]:
+def changes(voids: Voids, lines: Iterable[Line]) -> Iterator[Part]:
     """Make the parts of a change.
 
-    :param lines: the membership of each new line, the line, and the checksum of its person; sorted by membership.
+    :param lines: new lines, sorted by membership.
     """
     spelled = json.dumps({str(number): None if places is None else sorted(places) for number, places in voids.items()})
     current, size = "", 0
