@@ -86,6 +86,9 @@ class Rehearsal:
     performed in the order in which ``shuffle`` leaves their numbers.
     """
 
+    late = 0.0
+    """Seconds by which each pause is too long."""
+
     def __init__(
         self, answers: Any, time: Time | None = None, shuffle: Callable[[list[int]], object] = lambda numbers: None
     ) -> None:
@@ -103,7 +106,7 @@ class Rehearsal:
             self.steps += 1
             if isinstance(runner.step, Pause):
                 self.pauses.append(runner.step.seconds)
-                self.time.now += runner.step.seconds
+                self.time.now += runner.step.seconds + self.late
                 runner.send(None)
             elif isinstance(runner.step, Concurrent):
                 order = list(range(len(runner.step.requests)))
