@@ -259,9 +259,8 @@ OPERATIONS = (
             SANDBOX,
         ),
         _sends,
-        sandbox=True,
     ),
-    Operation("/v5/campaign/mail/cancel", (_NAME, SANDBOX), _cancel, sandbox=True),
+    Operation("/v5/campaign/mail/cancel", (_NAME, SANDBOX), _cancel),
     Operation(
         "/v5/campaign/mail/get",
         (
@@ -273,6 +272,6 @@ OPERATIONS = (
         ),
         _get,
     ),
-    Operation("/v5/campaign/mail/delete", (_NAME, SANDBOX), _delete, sandbox=True),
+    Operation("/v5/campaign/mail/delete", (_NAME, SANDBOX), _delete),
     Operation("/v5/campaign/mail/stats/get", (*window(), Field("mailName", check.text), _TYPE), _stats_get),
 )

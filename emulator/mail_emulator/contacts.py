@@ -210,9 +210,7 @@ def _delete(context: Context, body: Body) -> None:
 _EMAIL = Field("email", check.text, required=True)
 
 OPERATIONS = (
-    Operation(
-        "/v5/contacts/upsert", (*texts("name", "email", "phoneNumber", "listName"), SANDBOX), _upsert, sandbox=True
-    ),
+    Operation("/v5/contacts/upsert", (*texts("name", "email", "phoneNumber", "listName"), SANDBOX), _upsert),
     Operation(
         "/v5/contacts/imports",
         (
@@ -232,7 +230,6 @@ OPERATIONS = (
             SANDBOX,
         ),
         _imports,
-        sandbox=True,
     ),
     Operation("/v5/contacts/get", (_EMAIL,), _get),
     Operation(
@@ -240,5 +237,5 @@ OPERATIONS = (
         (Field("listName", check.text, required=True), *paging(200), Field("teamName", check.text)),
         _list_get,
     ),
-    Operation("/v5/contacts/delete", (_EMAIL, SANDBOX), _delete, sandbox=True),
+    Operation("/v5/contacts/delete", (_EMAIL, SANDBOX), _delete),
 )

@@ -84,7 +84,7 @@ def _delete(context: Context, body: Body) -> None:
 _NAME = Field("listName", check.text, required=True)
 
 OPERATIONS = (
-    Operation("/v5/lists/add", (_NAME, Field("listDescription", check.text), SANDBOX), _add, sandbox=True),
+    Operation("/v5/lists/add", (_NAME, Field("listDescription", check.text), SANDBOX), _add),
     Operation(
         "/v5/lists/get",
         (
@@ -95,5 +95,5 @@ OPERATIONS = (
         ),
         _get,
     ),
-    Operation("/v5/lists/delete", (_NAME, SANDBOX), _delete, sandbox=True),
+    Operation("/v5/lists/delete", (_NAME, SANDBOX), _delete),
 )

@@ -101,9 +101,10 @@ Handler = Callable[[Context, Body], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Operation:
-    """A ``POST`` operation of the specification: its path, its fields, its handler, and whether it takes sandboxMode.
+    """A ``POST`` operation of the specification: its path, its fields, and its handler.
 
-    When the fields depend on the body, ``fields`` is a function that returns them.
+    When the fields depend on the body, ``fields`` is a function that returns them. `SANDBOX` is one of them where the
+    operation takes sandboxMode.
 
     The handler returns the fields of the response beside ``code`` and ``message``. It runs in a transaction that is
     rolled back on an error and in sandbox mode.
@@ -112,4 +113,7 @@ class Operation:
     path: str
     fields: tuple[Field, ...] | Callable[[Body, EmulatorSettings], tuple[Field, ...]]
     handle: Handler
-    sandbox: bool = False
+
+    def fields_for(self, body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
+        """Return the fields that a request with this body may have."""
+        return self.fields if isinstance(self.fields, tuple) else self.fields(body, settings)

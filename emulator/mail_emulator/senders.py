@@ -116,8 +116,7 @@ OPERATIONS = (
             SANDBOX,
         ),
         _add,
-        sandbox=True,
     ),
     Operation("/v5/verified_senders/verify", texts("fromDomain", "selector", required=True), _verify),
-    Operation("/v5/verified_senders/delete", (*texts("senderEmail", required=True), SANDBOX), _delete, sandbox=True),
+    Operation("/v5/verified_senders/delete", (*texts("senderEmail", required=True), SANDBOX), _delete),
 )

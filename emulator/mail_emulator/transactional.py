@@ -291,6 +291,6 @@ def _stats_get(context: Context, body: Body) -> dict[str, Any]:
 
 
 OPERATIONS = (
-    Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised, sandbox=True),
+    Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised),
     Operation("/v5/transactional/mail/stats/get", window(), _stats_get),
 )
