@@ -436,8 +436,7 @@ class Source:
 
         :raises RowsFailed: getting or encoding a row failed.
         """
-        for columns in self.columns(encoder):
-            yield from zip(*columns, strict=True)
+        return chain.from_iterable(zip(*columns, strict=True) for columns in self.columns(encoder))
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
