@@ -74,7 +74,7 @@ def staged_send(
     """
     with TaskGroup(group_id) as group:
         audiences = _import_tasks(audience, divide(stages, mail_name if seed is None else seed))
-        check = before = _check([imports.output for imports in audiences.values()])
+        before = check = _check_task(audiences)
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateOperator] = {}
         for name in audiences:
@@ -154,7 +154,7 @@ def ab_send(
     versions = {"a": {**campaign, **a}, "b": {**campaign, **b}}
     with TaskGroup(group_id) as group:
         audiences = _import_tasks(audience, divide(shares, mail_name if seed is None else seed))
-        check = _check([imports.output for imports in audiences.values()])
+        check = _check_task(audiences)
         sends: dict[str, MailCreateCampaignOperator] = {}
         counts: dict[str, MailStatsSettledSensor] = {}
         for name, version in versions.items():
@@ -225,6 +225,11 @@ def _lists_of(people: Sequence[BaseContactImportOperator]) -> str | None:
         return None
     lists = " + ".join(f"ti.xcom_pull({each.task_id!r})['send_list_names']" for each in people)
     return f"{{{{ {lists} }}}}"
+
+
+def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
+    results: list[Any] = [imports.output for imports in audiences.values()]
+    return _check(results)
 
 
 @task(task_id="check")
