@@ -612,10 +612,9 @@ class TrackedAudience(RunAudience):
         index.remove(index.absent(*_LISTED), LEFT)
         index.remove(index.rejected(*_LISTED), LEFT)
         returned = bool(self._header.repel_list_name and index.has_returned())
-        removed = list(_of(LEAVING, index.removed(LEFT)))
-        if not returned and not removed:
+        if not returned and not any(True for _ in index.removed(LEFT)):
             return
-        self._write(index.ended_of("removed"), removed)
+        self._write(index.ended_of("removed"), _of(LEAVING, index.removed(LEFT)))
         if returned or not self._header.repel_list_name:
             repelled = str(replace(self.new_list, role="excluded"))
             self._send_excluded(self._all_excluded(), repelled)

@@ -107,7 +107,7 @@ class AudienceIndex:
         for statement in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
-            "PRAGMA cache_size = -16000",
+            "PRAGMA cache_size = -8000",
             "CREATE TABLE known (key TEXT, line BLOB, membership TEXT, part INTEGER, place INTEGER, "
             "present INTEGER DEFAULT 0)",
             "CREATE TABLE seen (key TEXT)",
