@@ -164,8 +164,10 @@ class Matcher:
     def _equal_lines(self, lines: bytes, at: int) -> int:
         """Return how many bytes of whole lines are equal."""
         window, start = self._window, self._at
+        if not window.startswith(lines[at : lines.find(b"\n", at) + 1], start):
+            return 0
         most = min(len(lines) - at, len(window) - start)
-        same, step = 0, 1024
+        same, step = 0, 4096
         while same < most:
             step = min(step, most - same)
             if not window.startswith(lines[at + same : at + same + step], start + same):
@@ -181,7 +183,7 @@ class Matcher:
                 same, step = same + half, step - half
             else:
                 step = half
-        return max(lines.rfind(b"\n", at, at + same) + 1 - at, 0)
+        return lines.rfind(b"\n", at, at + same) + 1 - at
 
     def _moved_to(self, lines: bytes, at: int, end: int) -> bool:
         """Go to where the source's line is, if it is further on in the state; or skip the line that it replaces."""
