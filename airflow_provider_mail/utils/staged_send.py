@@ -74,7 +74,7 @@ def staged_send(
     """
     with TaskGroup(group_id) as group:
         audiences = _import_tasks(audience, divide(stages, mail_name if seed is None else seed))
-        check = before = _check([imports.output for imports in audiences.values()])
+        check = before = _check_task(audiences)
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateOperator] = {}
         for name in audiences:
@@ -154,7 +154,7 @@ def ab_send(
     versions = {"a": {**campaign, **a}, "b": {**campaign, **b}}
     with TaskGroup(group_id) as group:
         audiences = _import_tasks(audience, divide(shares, mail_name if seed is None else seed))
-        check = _check([imports.output for imports in audiences.values()])
+        check = _check_task(audiences)
         sends: dict[str, MailCreateCampaignOperator] = {}
         counts: dict[str, MailStatsSettledSensor] = {}
         for name, version in versions.items():
@@ -198,6 +198,12 @@ def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: 
         raise ValueError("audience: the task must import all rows in each run: leave out changes_only")
     imports.stage = stage
     return imports
+
+
+def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
+    """Return the task that fails if a person would be left out."""
+    results: list[Any] = [imports.output for imports in audiences.values()]
+    return _check(results)
 
 
 def _send_task(
