@@ -321,7 +321,8 @@ def test_an_ab_test(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: S
     comparison = done.result.xcom("ab_send.compare")
     # Too few for a difference.
     assert (comparison["winner"], comparison["decision"]) == ("a", "no difference")
-    sent = [(campaign["mailName"].rpartition(" ")[2], campaign["subject"]) for campaign in emulator.campaigns()]
+    bodies = [entry["body"] for entry in emulator.journal.entries("campaign/mail/sends")]
+    sent = [(body["mailName"].rpartition(" ")[2], body["subject"]) for body in bodies]
     news = sent[0][1]
     assert sent == [("a", news), ("b", "What you have missed"), ("rest", news)]
     assert warehouse.query("SELECT SUM(sent_count + unsent_count) FROM mail_campaign_stats") == [(1_000,)]
