@@ -23,6 +23,7 @@ def people(stage: Stage) -> SqlToMailContactsOperator:
         sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
         list_name=f"subjects {stage.name}",
         audience="exact",
+        max_reject_fraction=0.01,
     )
 
 

@@ -74,7 +74,7 @@ def staged_send(
     """
     with TaskGroup(group_id) as group:
         audiences = _import_tasks(audience, divide(stages, mail_name if seed is None else seed))
-        before = check = _check_task(audiences)
+        check = before = _check_task(audiences)
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateOperator] = {}
         for name in audiences:
@@ -200,6 +200,12 @@ def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: 
     return imports
 
 
+def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
+    """Return the task that fails if a person would be left out."""
+    results: list[Any] = [imports.output for imports in audiences.values()]
+    return _check(results)
+
+
 def _send_task(
     task_id: str,
     mail_name: str,
@@ -225,11 +231,6 @@ def _lists_of(people: Sequence[BaseContactImportOperator]) -> str | None:
         return None
     lists = " + ".join(f"ti.xcom_pull({each.task_id!r})['send_list_names']" for each in people)
     return f"{{{{ {lists} }}}}"
-
-
-def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
-    results: list[Any] = [imports.output for imports in audiences.values()]
-    return _check(results)
 
 
 @task(task_id="check")

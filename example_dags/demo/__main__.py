@@ -1,7 +1,8 @@
 """The main job, in a real Airflow on embedded SQLite, with the email service emulated on this machine: ``make demo``.
 
 Makes a database of 100,000 customers, starts the emulator and all of Airflow's components, and runs the DAG of
-``mail_campaign.py``, twice: between the runs a customer unsubscribes, and is not mailed again. Then shows the
+``mail_campaign.py``, twice: between the runs a customer unsubscribes, and is not mailed again. Then sends the campaign
+of ``mail_staged.py``: to one percent first, and to all others when the gate has read the counts. Then shows the
 statistics table: when the campaigns have just gone out, and as ``mail_daily_statistics.py`` restates them on the next
 two (emulated) days. At the end, it shows the events that the service pushed, also those of the mails of
 ``mail_transactional.py``.
@@ -17,17 +18,29 @@ import sqlite3
 import sys
 import time
 import webbrowser
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
 
 from example_dags.demo.data import SENDER, UNSENDABLE, fill, make_carts, make_customers, make_lake
-from example_dags.demo.running import Airflow, Home, say
+from example_dags.demo.running import POLL_SECONDS, Airflow, Home, say
 from mail_emulator import EmulatorProcess, EmulatorSettings
 
 DAYS = 2
+SENDING_SECONDS = 8.0
+LEAST_CONTACTS = 40_000
+CAN_ASK = not version("apache-airflow").startswith("3.0.")
+"""Whether this Airflow can ask a person, and shows pages of plugins inside its own."""
+SECONDS_TO_DECIDE = 10
+"""Airflow fails a task whose question is answered before the scheduler has heard that its worker is done."""
 STATISTICS = "SELECT * FROM mail_campaign_stats WHERE mail_name LIKE 'mail_campaign/%' ORDER BY mail_name LIMIT 1"
 """Those of the first campaign."""
+STAGES = (
+    "SELECT mail_name, sent_count, hard_bounce, unsubscribe_count FROM mail_campaign_stats "
+    "WHERE mail_name LIKE 'newsletter %' ORDER BY sent_count"
+)
 EVENTS = "SELECT event_code, COUNT(*) AS event_count FROM mail_events GROUP BY 1 ORDER BY 1"
 OPEN_CURVE = (
     "SELECT observed_day, sent_count, open_count, click_count FROM mail_campaign_stats_snapshots "
@@ -43,8 +56,10 @@ def main() -> int:
     parser.add_argument("--contacts", type=int, default=100_000, help="customers in the database (default: 100,000)")
     parser.add_argument("--keep", action="store_true", help="keep Airflow running, to explore its UI")
     options = parser.parse_args()
-    if options.contacts < 200 * UNSENDABLE:
-        parser.error(f"--contacts: at least {200 * UNSENDABLE}, since {UNSENDABLE} of them cannot be imported")
+    if options.contacts < LEAST_CONTACTS:
+        parser.error(
+            f"--contacts: at least {LEAST_CONTACTS:,}: a gate needs the counts of hundreds, one percent of them"
+        )
     end_in_order()
     try:
         with ExitStack() as stack:
@@ -74,9 +89,9 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     make_carts(home.path / "shop.db")
     make_lake(home.path / "lake")
     say(f"A database of {contacts:,} customers, {UNSENDABLE} of them with an address that cannot be one.")
-    emulator = stack.enter_context(EmulatorProcess(EmulatorSettings(sending_seconds=8.0)))
-    # The service's clock starts in the past, so that it shows the present at the end.
-    emulator.clock.advance(days=-DAYS)
+    emulator = stack.enter_context(EmulatorProcess(EmulatorSettings(sending_seconds=SENDING_SECONDS)))
+    # The service's clock starts in the past, so that it shows the present at the end, after the hour of the gate.
+    emulator.clock.advance(days=-DAYS, hours=-1)
     fill(emulator, contacts)
     say(f"The email service, emulated: {emulator.base_url}")
     settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
@@ -108,6 +123,12 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     airflow.run("mail_campaign", show_results=False)
     say(f"Mails that this customer got in all: {len(emulator.mails_to(leaver))}.")
 
+    if CAN_ASK:
+        send_in_stages(airflow, emulator)
+        show(warehouse, STAGES)
+    else:
+        say("Airflow 3.0 cannot ask a person, so the campaign in stages (mail_staged) is left out.")
+
     airflow.run("mail_transactional")
     for day in range(1, DAYS + 1):
         emulator.clock.advance(days=1)
@@ -127,8 +148,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
         # A minute brings a day's opens, so that the statistics of a new campaign grow visibly.
         emulator.change_settings(engagement_days=7 / 1440, engagement_half_hours=20 / 1440)
         airflow.unpause_all()
-        # Airflow 3.0 shows no page of a plugin inside its own: there it has only an address.
-        page = f"{airflow.url}{'/mail/' if version('apache-airflow').startswith('3.0.') else '/plugin/mail'}"
+        page = f"{airflow.url}{'/plugin/mail' if CAN_ASK else '/mail/'}"
         say(WAITING.format(url=airflow.url, page=page, home=home.path, emulator=emulator.base_url))
         open_in_browser(airflow.url, page, emulator.base_url)
         try:
@@ -141,7 +161,8 @@ WAITING = """
 Airflow stays up at {url}
 Its page of campaigns and loads is at {page}
 The mail that was sent is at {emulator}
-  - Every DAG can be triggered. mail_approval waits for your answer: see its "Required Actions".
+  - Every DAG can be triggered. mail_approval and mail_staged wait for your answer: see their "Required Actions".
+  - mail_staged then waits an hour of the service's clock, mail_ab_test four. That clock has buttons, see below.
   - The service pushes its events to this Airflow: after mail_transactional, trigger mail_drain_events.
   - mail_on_campaign_sent starts within half a minute after a campaign of mail_campaign has gone out.
   - Connections and their test button: {url}/connections
@@ -180,6 +201,28 @@ def configure(airflow: Airflow, home: Path, emulator: EmulatorProcess) -> None:
     airflow.add("pools", name="mail", slots=4, description="imports at once")
 
 
+def send_in_stages(airflow: Airflow, emulator: EmulatorProcess) -> None:
+    """Run the campaign in stages: approve it as a person, and let an hour pass at the service before the gate looks."""
+    say("A campaign in stages: a test, an approval, one percent, a gate that reads their counts, and all others:")
+    # Campaigns are sent when a task looks first: it would look again after a minute.
+    emulator.change_settings(sending_seconds=0.0)
+    polls: Counter[str] = Counter()
+
+    def meanwhile(run: str, states: Mapping[str, str | None]) -> None:
+        if states.get("approve") in ("awaiting_input", "deferred"):
+            polls["asked"] += 1
+            if polls["asked"] == SECONDS_TO_DECIDE / POLL_SECONDS:
+                say("    You would now approve it in Airflow, under Required Actions. The demo does it for you.")
+                airflow.approve(run, "approve")
+        if states.get("staged_send.send_canary") == "success":
+            polls["sent"] += 1
+            if polls["sent"] == 1:
+                emulator.clock.advance(hours=1)
+
+    airflow.run("mail_staged", show_results=False, meanwhile=meanwhile)
+    emulator.change_settings(sending_seconds=SENDING_SECONDS)
+
+
 def unsubscribe_one(path: Path) -> str:
     """Let a customer leave the query of ``mail_campaign``; return the address.
 
@@ -200,8 +243,10 @@ def show(path: Path, query: str) -> None:
         names = [column[0] for column in cursor.description]
         rows = cursor.fetchall()
     if len(rows) > 1:
-        for row in [names, *rows]:
-            say("    " + "  ".join(f"{_shown(value):<14}" for value in row))
+        table = [[_shown(value) for value in row] for row in (names, *rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for line in table:
+            say("    " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)))
     for row in rows if len(rows) == 1 else []:
         for name, value in zip(names, row, strict=True):
             say(f"    {name:<18} {_shown(value)}")

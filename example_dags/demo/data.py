@@ -62,7 +62,7 @@ def make_lake(folder: Path) -> None:
 
 
 def fill(emulator: EmulatorClient, contacts: int) -> None:
-    """Add senders, a template, past campaigns and a scheduled one.
+    """Add senders, a template, a list of people who look at tests, past campaigns and a scheduled one.
 
     :param contacts: number of customers in the database.
     """
@@ -79,5 +79,6 @@ def fill(emulator: EmulatorClient, contacts: int) -> None:
         send_date=now - timedelta(days=7),
         sent=int(contacts * 0.9),
     )
+    emulator.add_list("newsroom", ["editor@example.com"])
     emulator.add_campaign("spring sale", send_date=now - timedelta(days=20), sent=48_000)
     emulator.add_campaign("spring", send_date=now + timedelta(days=30), state="scheduled")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ import httpx
 from example_dags.demo import cleanup
 
 T = TypeVar("T")
+POLL_SECONDS = 0.5
 DAGS_FOLDER = Path(__file__).resolve().parents[1]
 
 COMPONENTS = {
@@ -105,7 +106,7 @@ class Airflow:
         self.url = url
         self._home = home
         self._environment = environment
-        self._http = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        self._http = httpx.Client(base_url=url, timeout=120, trust_env=False)
 
     @classmethod
     @contextmanager
@@ -149,10 +150,25 @@ class Airflow:
         """Unpause every DAG."""
         self._call("PATCH", "/api/v2/dags?dag_id_pattern=~", {"is_paused": False})
 
-    def run(self, dag_id: str, *, show_results: bool = True) -> None:
+    def approve(self, run: str, task_id: str) -> None:
+        """Answer the question of a task, as Airflow's user interface does.
+
+        :param run: path of the DAG run in the REST API.
+        """
+        answer = {"chosen_options": ["Approve"], "params_input": {}}
+        self._call("PATCH", f"{run}/taskInstances/{task_id}/-1/hitlDetails", answer)
+
+    def run(
+        self,
+        dag_id: str,
+        *,
+        show_results: bool = True,
+        meanwhile: Callable[[str, Mapping[str, str | None]], None] = lambda run, states: None,
+    ) -> None:
         """Trigger a DAG and print the states of its tasks until it has succeeded.
 
         :param show_results: whether to print what tasks return.
+        :param meanwhile: called at each poll with the path of the DAG run in the REST API and the states of its tasks.
         """
         until(lambda: self._http.get(f"/api/v2/dags/{dag_id}").status_code == 200, f"the DAG {dag_id}")
         self._call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
@@ -162,7 +178,8 @@ class Airflow:
         run = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
         while (state := self._call("GET", run)["state"]) in ("queued", "running"):
             self._print_changes(run, states, show_results)
-            time.sleep(0.5)
+            meanwhile(run, states)
+            time.sleep(POLL_SECONDS)
         self._print_changes(run, states, show_results)
         if state != "success":
             raise SystemExit(f"The run of {dag_id} ended as {state}.")
@@ -179,7 +196,7 @@ class Airflow:
                 note = f"waits in the triggerer; worker slots in use: {pool['running_slots']}"
             elif state == "success" and show_results:
                 note = self._result(run, name)
-            say(f"    {name:<18} {state:<9} {note}")
+            say(f"    {name:<26} {state:<9} {note}")
 
     def _result(self, run: str, task_id: str) -> str:
         response = self._http.get(f"{run}/taskInstances/{task_id}/xcomEntries/return_value")
@@ -253,7 +270,7 @@ def until(poll: Callable[[], T], what: str, seconds: float = 180) -> T:
     while not (result := poll()):
         if time.monotonic() > end_time:
             raise SystemExit(f"{what} did not come up in {seconds:.0f} s.")
-        time.sleep(0.5)
+        time.sleep(POLL_SECONDS)
     return result
 
 

@@ -58,6 +58,16 @@ def fails_and_skips() -> None:
         after >> ends(None, task_id=f"at_last_{name}", trigger_rule="all_done")()
 
 
+def branches() -> None:
+    @task.branch
+    def choose() -> str:
+        return "left"
+
+    sides = [ends(None, task_id=name)() for name in ("left", "right")]
+    choose() >> sides >> ends(None, task_id="joined", trigger_rule="none_failed_min_one_success")()
+    sides[1] >> ends(None, task_id="after_right", trigger_rule="none_failed_min_one_success")()
+
+
 def waits_deferred() -> None:
     for name in ("done", "failed", "nobody"):
         MailCampaignSensor(task_id=name, mail_name=name, timeout=60, deferrable=True, poke_interval=20, **AT_ONCE)
@@ -81,6 +91,7 @@ def keeps_state() -> None:
 CASES: list[Any] = [
     retries_until_it_succeeds,
     fails_and_skips,
+    branches,
     waits_deferred,
     pytest.param(keeps_state, marks=pytest.mark.skipif(not HAS_STORE, reason="needs the store of Airflow 3.3")),
 ]
