@@ -41,19 +41,20 @@ class Group(NamedTuple):
 GROUPS = {
     "exchange": Group(
         ("api/_core/exchange.py", "api/_core/responses.py"),
-        ("api/test_exchange.py", "api/test_hostile_answers.py"),
+        ("api/test_exchange.py", "api/test_judgement.py", "api/test_hostile_answers.py"),
         (
             "api/test_sandbox.py",
             "api/test_ending.py",
             "api/test_cl*.py",
             "api/test_connections.py",
             "api/test_secrets.py",
+            "api/test_compact_stats.py",
         ),
     ),
     "retry": Group(("api/config.py",), ("api/test_retry_rule.py",), ("api/test_exchange.py", "hooks/test_c*.py")),
     "creation": Group(
         ("api/flows/create_*.py", "api/flows/adopt_campaign.py"),
-        ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py", "api/test_judgement.py"),
+        ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py"),
         (
             "api/test_send_date.py",
             "faults/test_any_faults.py",
@@ -105,6 +106,7 @@ GROUPS = {
         ("warehouse/test_load.py", "warehouse/test_gone.py", "warehouse/test_coverage.py"),
         (
             "machines/test_loading.py",
+            "warehouse/test_confirmed.py",
             "warehouse/test_existing.py",
             "warehouse/test_future.py",
             "warehouse/test_history.py",

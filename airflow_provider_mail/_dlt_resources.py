@@ -215,6 +215,7 @@ def _exists(table: TTableSchema) -> bool:
 
 
 def _mark(table: Table, part: Part, now: datetime) -> Row:
+    # Columns that must have a value get the emptiest one of their type.
     empty = {
         column.name: now if column.type.name == "timestamp" else _EMPTY[column.type.name]
         for column in table.columns

@@ -54,6 +54,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Mail",
                 "python-modules": [
                     "airflow_provider_mail.operators.campaigns",
+                    "airflow_provider_mail.operators.compare",
                     "airflow_provider_mail.operators.contacts",
                     "airflow_provider_mail.operators.events",
                     "airflow_provider_mail.operators.lists",

@@ -14,31 +14,28 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
+from airflow_provider_mail.api.errors import MailError, MailHeldError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_mail.api.flows.stop_campaigns import StopResult
     from airflow_provider_mail.hooks.mail import MailHook
 
-__all__ = ["Hold", "MailHeldError", "current_hold", "release_hold", "set_hold", "stop"]
+__all__ = ["Hold", "current_hold", "release_hold", "set_hold", "stop"]
 
 VARIABLE = "mail_hold"
 
-FRESH_SECONDS = 5.0
+FRESH_SECONDS = 2.0
 """A task that sends many requests reads the hold again after this time."""
 
-SETTLE_SECONDS = FRESH_SECONDS + 1.0
-"""Time after which no task relies on a reading from before the hold was set."""
+UPLOAD_SECONDS = 6.0
+"""Time in which a request that a task has begun to send has reached the service."""
+
+SETTLE_SECONDS = FRESH_SECONDS + UPLOAD_SECONDS
+"""Time after which nothing arrives that was sent in reliance on a reading from before the hold was set."""
 
 RELEASE = "release it with `airflow mail release` (before Airflow 3.2: python -m airflow_provider_mail release)"
-
-
-class MailHeldError(MailError):
-    """A hold is set, or could not be read: the request was not sent."""
-
-    temporary = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +161,15 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
 
     :param hook: the hook of the connection.
     :param prefix: the beginning of the names. Default: all campaigns.
-    :param hold: the hold that was set just before. The campaigns are then listed after a few seconds, so that those
-        that tasks were about to create are cancelled as well. Default: none was set.
+    :param hold: the hold that was set just before. The campaigns that tasks were about to create are then cancelled as
+        well, after :data:`SETTLE_SECONDS`. Default: none was set.
     :raises MailError: the campaigns could not be listed.
     """
+    from airflow_provider_mail.api.flows.stop_campaigns import stop_campaigns
+
     client = hook.get_conn()
-    if hold is not None:
-        time.sleep(SETTLE_SECONDS)
-    return client.run(stop_campaigns(prefix, clock=client.service_clock))
+    settle_seconds = 0.0 if hold is None else SETTLE_SECONDS
+    return client.run(stop_campaigns(prefix, clock=client.service_clock, settle_seconds=settle_seconds))
 
 
 def _read_as_task(send: Callable[[Any], Any]) -> str | None:

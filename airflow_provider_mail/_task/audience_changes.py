@@ -19,11 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._task.audience import RunAudience, Send
 from airflow_provider_mail._task.audience_index import (
     CHANGED,
-    GONE,
     JOINED,
-    LEAVING,
-    LEFT,
-    MEMBER,
     RETURNED,
     UNCHANGED,
     AudienceIndex,
@@ -31,20 +27,27 @@ from airflow_provider_mail._task.audience_index import (
     packed,
 )
 from airflow_provider_mail._task.audience_key import AudienceKey
-from airflow_provider_mail._task.audience_rows import MAX_EXAMPLES, Identity, Rows, RowSpool, masked
-from airflow_provider_mail._task.audience_state import (
-    NO_MEMBERS,
-    DamagedStateError,
-    Header,
-    StateChangedError,
-    StateStore,
+from airflow_provider_mail._task.audience_lines import Matcher, checksum, checksums, decoded, encoded
+from airflow_provider_mail._task.audience_members import (
+    DOUBTFUL,
+    LEAVING,
+    LEFT,
+    MEMBER,
+    Line,
+    Members,
+    Part,
+    changes,
+    parts_of,
 )
+from airflow_provider_mail._task.audience_new import Everybody
+from airflow_provider_mail._task.audience_rows import MAX_EXAMPLES, Identity, Rows, RowSpool, masked, picked_rows
+from airflow_provider_mail._task.audience_state import NO_MEMBERS, Header, StateChangedError, StateStore
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.audience_state import Member
+    from airflow_provider_mail._task.audience_state import StoredPart
     from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
@@ -54,6 +57,18 @@ MIN_MEMBERS_TO_COMPARE = 10
 
 _NONE, _DUE = "there is no state yet", "everybody is due"
 """The beginnings of expected reasons to send everybody."""
+
+UNRESOLVED = "unresolved"
+"""The operation of a row that is not yet compared with all members."""
+
+GONE = ""
+"""Where people are who are on no list any more."""
+
+_LISTED = (MEMBER, DOUBTFUL, LEAVING)
+"""The memberships of people who may be on the list and not excluded."""
+
+MAX_SHARE_VOID = 0.1
+"""The share of lines that no longer count from which a state is written anew."""
 
 CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
@@ -83,8 +98,9 @@ class TrackedAudience(RunAudience):
         part = "" if self.new_list.part is None else f"/{self.new_list.part}"
         self._header = Header.new(f"{_prefix()}{ti.dag_id}/{ti.task_id}{part}")
         self._claimant = json.dumps([ti.dag_id, ti.task_id, ti.run_id, ti.map_index])
-        self._new_list = self._new_exclusion = self._unfinished = False
-        self._members = NO_MEMBERS
+        self._new_list = self._new_exclusion = False
+        self._expected = NO_MEMBERS
+        self._everybody: Everybody | None = None
         self._reason = ""
         self.counts: dict[str, int] = dict.fromkeys(("joined", "changed", "left"), 0)
         self.size: int | None = None
@@ -103,16 +119,17 @@ class TrackedAudience(RunAudience):
         SQLite has either one writer or readers, and the state may be beside the source.
         """
         started, state = time.monotonic(), "failed"
-        self._key, self._store, self._index = AudienceKey.of_deployment(), self._open(), AudienceIndex()
+        self._key, self._store = AudienceKey.of_deployment(), self._open()
+        self._index, self._members = AudienceIndex(), Members()
         try:
             self._claim()
             try:
                 yield
                 state = "success"
             except Exception:
-                if self._unfinished:
+                if self._everybody is not None:
                     # What was sent is on the new list, so the next try can continue with that.
-                    self._replace_state(doubtful=True)
+                    self._replace_state(self._everybody, doubtful=True)
                 raise
             finally:
                 self._release()
@@ -123,6 +140,7 @@ class TrackedAudience(RunAudience):
             ) from None
         finally:
             self._index.close()
+            self._members.close()
 
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
         self._identity, self._plan = Identity(plan.properties), plan
@@ -185,7 +203,7 @@ class TrackedAudience(RunAudience):
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
             )
-        audience, self._header, self._members = self._header.audience, header, header.members
+        audience, self._header, self._expected = self._header.audience, header, header.members
         if self._writes:
             # With the name, which a damaged row does not have.
             values = {"audience": audience, "claimed_by": self._claimant, "members": NO_MEMBERS}
@@ -196,8 +214,8 @@ class TrackedAudience(RunAudience):
         self._reason = self._distrust(self._header)
         if self._reason:
             if not self._reason.startswith(_DUE):
-                self._index.close()
-                self._index = AudienceIndex()
+                self._members.close()
+                self._members = Members()
             self._header = replace(self._header, send_list_name="", repel_list_name="")
             expected = self._reason.startswith((_DUE, _NONE))
             log = self.task.log.info if expected else self.task.log.warning
@@ -210,15 +228,15 @@ class TrackedAudience(RunAudience):
         if header.settings != self._settings:
             return "the state is that of another list, account, mapping or key"
         try:
-            self._index.load(self._store.members(header.generation), distinct=self._store.distinct)
-        except DamagedStateError as error:
+            self._load(header.generation)
+        except (ValueError, TypeError) as error:
             return f"the state is damaged: {error}"
-        stored = self._index.stored
-        if self._members not in (NO_MEMBERS, stored):
-            return f"the state is damaged: it has {stored:,} of {self._members:,} members"
+        members = self._members
+        if self._expected not in (NO_MEMBERS, members.count()):
+            return f"the state is damaged: it has {members.count():,} of {self._expected:,} rows"
         if reason := self._lists_differ(header):
             return reason
-        if self._index.count(LEFT, LEAVING) > self._index.count(MEMBER):
+        if members.count(LEFT, LEAVING) > members.count(MEMBER, DOUBTFUL):
             return f"{_DUE}: more people have left than are there"
         if not header.full_at:
             return f"{_DUE}: a run that sent everybody did not end"
@@ -227,13 +245,24 @@ class TrackedAudience(RunAudience):
             return f"{_DUE} (full_every)"
         return ""
 
+    def _load(self, generation: str) -> None:
+        """Read the members.
+
+        :raises ValueError: when something is missing or was changed.
+        """
+        for number, membership, rows, voids, sealed in self._store.parts(generation):
+            if number != len(self._members):
+                raise ValueError("a part is missing")
+            content = self._key.unseal(sealed, _place(generation, number, membership, rows, voids))
+            self._members.add(Part(membership, int(rows), voids, content))
+
     def _lists_differ(self, header: Header) -> str:
         """Return why the lists at the service are not those of the state; empty if they may be."""
         from airflow_provider_mail.api.contacts import GetListContacts
         from airflow_provider_mail.api.errors import MailRejectedError
 
-        index = self._index
-        lists = {header.send_list_name: (MEMBER, LEAVING, LEFT), header.repel_list_name: (LEAVING, LEFT)}
+        members = self._members
+        lists = {header.send_list_name: (), header.repel_list_name: (LEAVING, LEFT)}
         for list_name, memberships in lists.items():
             if not list_name:
                 continue
@@ -241,10 +270,10 @@ class TrackedAudience(RunAudience):
                 total = self.task.hook.send(GetListContacts(list_name=list_name, page_size=1)).total_records
             except MailRejectedError as error:
                 return f"list {list_name!r} cannot be read: {error}"
-            if total == 0 and list_name == header.send_list_name and index.count(MEMBER):
+            if total == 0 and list_name == header.send_list_name and members.count(MEMBER):
                 return f"nobody is on list {list_name!r} any more"
             # Before a row is sent, the state has its person: it never has fewer than a list of its own.
-            if total is not None and self._exact and total > (known := index.count(*memberships)):
+            if total is not None and self._exact and total > (known := members.count(*memberships)):
                 return f"list {list_name!r} has {total:,} contacts, and the state {known:,}"
         return ""
 
@@ -283,72 +312,88 @@ class TrackedAudience(RunAudience):
             "requests": self.progress.requests,
             "seconds": seconds,
         }
-        changes = self._index.changes() if state == "success" else ()
-        log_run(task.audience_hook("state_conn_id"), task.log_table, values, changes, task.log)
+        changed = self._index.changes() if state == "success" else ()
+        people = ((self._key.person(key), operation) for key, operation in changed)
+        log_run(task.audience_hook("state_conn_id"), task.log_table, values, people, task.log)
 
     # --- the run ---
 
     def _import(self, rows: Rows, send: Send) -> None:
         everybody = bool(self._reason)
-        suppressed: list[str] = []
-        selected = self.selected(rows, self._plan, on_suppressed=lambda key: suppressed.append(self._key.person(key)))
-        compared = self._compared(selected, suppressed, keep_all=everybody or (self._exact and self._mapped))
+        selected = self.selected(rows, self._plan, on_suppressed=lambda key: self._index.suppress([key]))
         if everybody and not self._header.generation and self.task.max_rows is None and not self.task.is_dry_run:
             # There is no state to compare with or to give up, so rows are sent as they are read.
-            self._send_everybody(compared, send)
+            self._send_everybody(selected, send)
             return
-        spool = RowSpool()
+        compacts = self._members.share_void > MAX_SHARE_VOID
+        keeps_all = everybody or compacts or (self._exact and self._mapped)
+        unresolved, spool = RowSpool(), RowSpool()
         try:
-            self.fill(spool, compared)
+            self.fill(unresolved, self._compared(selected, keeps_all=keeps_all))
             if not self.progress.read:
                 self._keep_all()
                 return
+            self._resolve(unresolved, spool)
+            unresolved.close()
             self._check_brakes()
             if self.task.is_dry_run:
                 self._log_dry_run(spool)
             elif everybody or (self._mapped and self._exact and self._people_moved()):
                 self._reason = self._reason or "people left or came back in this range of the key"
-                self._send_everybody(spool, send)  # type: ignore[arg-type]
+                self._send_everybody(spool, send)
             else:
                 self._send_changes(spool, send)
+                if compacts:
+                    self._compact(spool)
         finally:
+            unresolved.close()
             spool.close()
 
-    def _compared(
-        self, rows: Iterable[SelectedRows], suppressed: list[str], *, keep_all: bool
-    ) -> Iterator[AudienceRows]:
-        """Yield the rows that are new or whose values changed, or all, with what the state stores of them."""
-        identity, key = self._identity, self._key
-        counts = dict.fromkeys((UNCHANGED, JOINED, RETURNED, CHANGED), 0)
-        self._operations = counts
+    def _compared(self, rows: Iterable[SelectedRows], *, keeps_all: bool) -> Iterator[AudienceRows]:
+        """Yield the rows that are not lines of the state, or all; the operation of each is still unknown."""
+        index, identity = self._index, self._identity
+        uncertain = (DOUBTFUL, LEAVING, LEFT) if self._deletes else (DOUBTFUL, LEAVING)
+        unmatched: list[tuple[int, int, bytes]] = list(self._members.active(*uncertain))
+
+        def note() -> None:
+            index.add_known(
+                (identity.key(decoded(line)), line, self._members.membership(number), number, place)
+                for number, place, line in unmatched
+            )
+            unmatched.clear()
+
+        matcher = Matcher(self._members, lambda *line: unmatched.append(line))
         for batch in rows:
-            keys = [identity.key(row) for row in batch]
-            persons = [key.person(text) if text else "" for text in keys]
-            contents = list(map(key.content, batch))
-            operations = self._index.compare(persons, contents) if self._index.stored else [JOINED] * len(batch)
-            if suppressed:
-                self._index.suppress(suppressed)
-                suppressed.clear()
-            for operation in operations:
-                counts[operation] += 1
-            places = [place for place, operation in enumerate(operations) if operation or keep_all]
-            selected = AudienceRows(
-                batch,
-                batch.numbers,
-                batch.lines,
-                persons,
-                contents,
-                contents,
-                operations,
+            places = matcher.unmatched(encoded(batch), len(batch))
+            note()
+            picked = [batch[place] for place in places]
+            keys, texts = [identity.key(row) or "" for row in picked], [encoded([row]) for row in picked]
+            index.see(keys)
+            operations = [UNRESOLVED] * len(places)
+            if keeps_all:
+                yield AudienceRows.among(batch, places, keys, texts, operations)
+            else:
+                chosen = picked_rows(batch, places, batch.numbers, batch.lines)
+                yield AudienceRows(chosen, chosen.numbers, chosen.lines, keys, texts, operations)
+        matcher.rest()
+        note()
+
+    def _resolve(self, unresolved: RowSpool, spool: RowSpool) -> None:
+        """Find out what each row is, beside the members before."""
+        self._index.complete(self._members, self._identity)
+        self._operations = dict.fromkeys((UNCHANGED, JOINED, RETURNED, CHANGED), 0)
+        for batch in unresolved:
+            assert isinstance(batch, AudienceRows)
+            places = [place for place, operation in enumerate(batch.operations) if operation == UNRESOLVED]
+            operations = self._index.operations(
+                [batch.keys[place] for place in places], [batch.texts[place] for place in places]
             )
-            if len(places) < len(operations):
-                selected = selected.pick(places)
-            selected.sealed = key.seal(
-                [row[place] if place < len(row) else None for place in self._identifying] for row in selected
-            )
-            yield selected
-        if suppressed:
-            self._index.suppress(suppressed)
+            resolved = list(batch.operations)
+            for place, operation in zip(places, operations, strict=True):
+                resolved[place] = operation
+                self._operations[operation] += 1
+            batch.operations = resolved
+            spool.add(batch)
 
     def _keep_all(self) -> None:
         """Remove nobody: the source may be empty by mistake. A campaign reaches nobody, whom it returned."""
@@ -357,12 +402,14 @@ class TrackedAudience(RunAudience):
 
     def _people_moved(self) -> bool:
         # Also when somebody was excluded for a row that was rejected: another range may have them now.
-        return bool(self._operations[RETURNED]) or any(True for _ in self._index.absent(MEMBER, LEAVING, LEFT))
+        returned, had_left = self._operations[RETURNED], self._members.count(LEFT)
+        return bool(returned or had_left) or any(True for _ in self._index.absent(*_LISTED))
 
     def _check_brakes(self) -> None:
         """Compare the changes with the size of the audience before, if there was one."""
-        size, operations = self._index.count(MEMBER), self._operations
-        removed = sum(1 for _ in self._index.absent(MEMBER))
+        size = self._members.count(MEMBER, DOUBTFUL)
+        removed = sum(1 for _ in self._index.absent(MEMBER, DOUBTFUL))
+        operations = self._operations
         self.counts = {
             "joined": operations[JOINED] + operations[RETURNED],
             "changed": operations[CHANGED],
@@ -372,7 +419,7 @@ class TrackedAudience(RunAudience):
             return
         changed = sum(self.counts.values())
         # Those who were left out before, and are deleted now.
-        removed += sum(1 for member in self._leavers() if member[3] != MEMBER)
+        removed += sum(1 for _ in self._leavers(LEAVING, LEFT))
         for argument, count, what in (
             ("max_removed_fraction", removed, "would leave the audience"),
             ("max_change_fraction", changed, "would change"),
@@ -393,130 +440,200 @@ class TrackedAudience(RunAudience):
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         self.task.log.info("Dry run: %s. Such as %s. Nothing was sent.", counts, named or "none")
 
-    def _send_everybody(self, rows: Iterable[AudienceRows], send: Send) -> None:
+    def _send_everybody(self, rows: Iterable[SelectedRows], send: Send) -> None:
         """Send everybody to a new list, and then replace the state."""
-        index = self._index
         self._new_list = self._exact
         plan = replace(self._plan, list_name=self.list_name)
         if self._writes and self._header.generation:
             # Until the state is replaced, the values at the service are not those that it has.
-            unusable: dict[str, Any] = {"full_at": 0} if index.stored else {"settings": ""}
+            unusable: dict[str, Any] = {"full_at": 0} if len(self._members) else {"settings": ""}
             self._header = self._store.update(self._header, **unusable)
-        self._unfinished = True
-        send(index.sending(packed(_everybody(rows), plan.chunk_size)), plan, index)
-        self._unfinished = False
+        everybody = self._everybody = Everybody(self._identity, self._index if self.task.log_table else None)
+        send(everybody.sending(rows), plan, everybody)
+        self._everybody = None
         if not self.progress.read:
             self._keep_all()
             return
-        if not self._index.stored:
+        if not len(self._members):
             self.counts["joined"] = self.progress.accepted
-        self._replace_state()
+        self._replace_state(everybody)
         if self._writes and self._deletes:
+            self._index.remove(self._leavers(), GONE)
             self._delete_contacts()
-            index.remove(self._leavers(), GONE)
-            self._store.write(self._header.generation, index.removed())
+            self._write([line[:2] for line in self._members.active(LEAVING)], ())
+            self._header = self._store.update(self._header, **self._counts())
 
-    def _replace_state(self, *, doubtful: bool = False) -> None:
+    def _replace_state(self, everybody: Everybody, *, doubtful: bool = False) -> None:
+        self._members.close()
+        self._members = everybody.complete()
+        # Those who are still to be deleted stay in the state.
+        for part in changes({}, _of(LEAVING, self._leavers())):
+            self._members.add(part)
+        # The list exists if a row was accepted.
+        if self._writes and (self.progress.accepted if doubtful else self.progress.requests):
+            self._write_generation(
+                send_list_name=self.list_name or "", repel_list_name="", full_at=int(time.time()), doubtful=doubtful
+            )
+
+    def _write_generation(self, *, doubtful: bool = False, **values: Any) -> None:
+        """Write all members, and let the row of the audience say that they are the current ones."""
         from secrets import token_hex
 
-        # The list exists if a row was accepted.
-        if not (self._writes and (self.progress.accepted if doubtful else self.progress.requests)):
-            return
-        index, store, old = self._index, self._store, self._header.generation
-        index.finish_sending()
-        generation = token_hex(8)
-        doubts = index.doubtful_members() if doubtful else ()
-        # Those who are still to be deleted stay in the state.
-        store.write(generation, _chained(self._leaving(), doubts, index.accepted_members()))
-        self._header = store.update(
-            self._header,
-            settings=self._settings,
-            generation=generation,
-            send_list_name=self.list_name or "",
-            repel_list_name="",
-            members=NO_MEMBERS if doubtful else self._count_stored(generation),
-            full_at=int(time.time()),
+        old, generation = self._header.generation, token_hex(8)
+        self._store.write(generation, self._sealed(generation, 0))
+        counts = self._counts() | ({"members": NO_MEMBERS} if doubtful else {})
+        self._header = self._store.update(
+            self._header, settings=self._settings, generation=generation, **values, **counts
         )
         if old:
-            store.drop(old)
+            self._store.drop(old)
+
+    def _sealed(self, generation: str, first: int) -> Iterator[StoredPart]:
+        """Yield the parts from one on as the state stores them."""
+        for number in range(first, len(self._members)):
+            membership, rows, voids, content = self._members.part(number)
+            place = _place(generation, number, membership, rows, voids)
+            yield number, membership, rows, voids, self._key.seal(content, place)
+
+    def _write(self, voids: Iterable[tuple[int, int]], lines: Iterable[Line], since: int = -1) -> None:
+        """Add to the state in one step.
+
+        :param voids: part and place of the lines that no longer count.
+        :param since: the first part of which no line counts any more. Default: none.
+        """
+        first, ended = len(self._members), dict[int, list[int] | None]()
+        for number, place in voids:
+            places = ended.setdefault(number, [])
+            assert places is not None
+            places.append(place)
+        if since >= 0:
+            ended |= dict.fromkeys(range(since, first))
+        for part in changes(ended, lines):
+            self._members.add(part)
+        if len(self._members) > first:
+            self._store.write(self._header.generation, self._sealed(self._header.generation, first))
+
+    def _counts(self) -> dict[str, int]:
+        """Return what the row of the audience says of the members, and note how many are in the audience."""
+        self.size = self._members.count(MEMBER, DOUBTFUL)
+        excluded = self._members.count(LEFT, LEAVING)
+        return {"members": self._members.count(), "size": self.size, "excluded": excluded}
 
     def _send_changes(self, spool: RowSpool, send: Send) -> None:
         """Send what changed to the list of the state, exclude who left, and then complete the state."""
-        index, store, generation = self._index, self._store, self._header.generation
-        changes = any(count for operation, count in self._operations.items() if operation)
-        if self._writes and changes:
-            store.write(generation, self._before_sending(spool))
+        index, first = self._index, len(self._members)
         plan = replace(self._plan, list_name=self.list_name)
-        if changes:
+        if any(count for operation, count in self._operations.items() if operation):
+            if self._writes:
+                self._write(index.ended_of("seen"), self._before_sending(spool))
             batches: Any = spool
             try:
                 send(index.sending(packed(batches, plan.chunk_size)), plan, index)
             except Exception:
                 if self._writes:
-                    index.finish_sending()
-                    # Those who came back are still excluded.
-                    store.write(generation, index.accepted_members(returned=False))
+                    self._settle(first)
                 raise
         index.finish_sending()
         if not self._writes:
             return
         self._remove()
-        store.write(generation, self._after_sending())
-        self._header = store.update(self._header, members=self._count_stored(generation))
+        self._write(index.ended(), self._after_sending(), since=first)
+        self._header = self._store.update(self._header, **self._counts())
         self.task.log.info(
             "Audience: %s joined, %s changed, %s left.", *(f"{self.counts[name]:,}" for name in self.counts)
         )
 
-    def _count_stored(self, generation: str) -> int:
-        """Return the number of members that the state has, of all kinds, and note how many are in the audience."""
-        counts = self._store.counts(generation)
-        self.size = counts.get(MEMBER, 0)
-        return sum(counts.values())
+    def _before_sending(self, spool: RowSpool) -> Iterator[Line]:
+        """Yield the rows of people who may be on the list with the values that are sent, or with those before."""
+        for membership in (DOUBTFUL, LEAVING):
+            for batch in spool:
+                assert isinstance(batch, AudienceRows)
+                for key, text, operation in zip(batch.keys, batch.texts, batch.operations, strict=True):
+                    if key and operation and (operation == RETURNED) == (membership == LEAVING):
+                        yield membership, text, checksum(key)
 
-    def _before_sending(self, spool: RowSpool) -> Iterator[Member]:
-        """Yield the people who may be on the list with the values that are sent, or with those before."""
+    def _settle(self, first: int) -> None:
+        """Note what was accepted before an error. People who came back are still excluded.
+
+        :param first: the first part of this run.
+        """
+        self._index.finish_sending()
+        settled = [
+            (number, place)
+            for number, place, line in self._members.active(DOUBTFUL)
+            if number >= first and self._index.was_accepted(self._identity.key(decoded(line)), line)
+        ]
+        self._write(settled, _of(MEMBER, self._index.accepted_lines(returned=False)))
+
+    def _after_sending(self) -> Iterator[Line]:
+        """Yield the rows of people whose place is certain now, or who must be sent again."""
+        index = self._index
+        yield from _of(MEMBER, index.accepted_lines())
+        if not self._exact:
+            yield from _of(DOUBTFUL, index.rejected(MEMBER, DOUBTFUL))
+        yield from _of(LEFT, index.rejected(LEFT))
+        yield from _of(LEFT, index.removed(LEFT))
+
+    def _compact(self, spool: RowSpool) -> None:
+        """Write the state anew, in the order of the source, without what no longer counts."""
+        if not self._writes:
+            return
+        members, was_accepted = Members(), self._index.was_accepted
         for batch in spool:
             assert isinstance(batch, AudienceRows)
-            for person, sealed, operation in zip(batch.persons, batch.sealed, batch.operations, strict=True):
-                if person and operation:
-                    yield person, "", sealed, LEAVING if operation == RETURNED else MEMBER
-
-    def _after_sending(self) -> Iterator[Member]:
-        """Yield the people whose place is certain now."""
-        index = self._index
-        yield from ((person, "", "", GONE) for person in index.rejected_persons())
-        yield from index.rejected_members(LEFT)
-        yield from index.accepted_members()
-        yield from index.removed()
+            places = [
+                place
+                for place, operation in enumerate(batch.operations)
+                if not operation or was_accepted(batch.keys[place], batch.texts[place])
+            ]
+            rows = batch.pick(places)
+            for part in parts_of(MEMBER, encoded(rows), checksums(rows, self._identity)):
+                members.add(part)
+        key = self._identity.key
+        for membership in (DOUBTFUL, LEFT):
+            others = ((key(decoded(line)), line) for _, _, line in self._members.active(membership))
+            for part in changes({}, _of(membership, others)):
+                members.add(part)
+        self._members.close()
+        self._members = members
+        self._write_generation()
 
     def _remove(self) -> None:
         """Exclude those who left, delete them, or forget them, as ``on_removed`` says."""
         index = self._index
         if self._deletes:
-            if any(True for _ in self._leavers()):
-                # Before the first one is deleted: whoever comes back then is sent.
-                self._store.write(self._header.generation, self._leaving())
-            self._delete_contacts()
             index.remove(self._leavers(), GONE)
+            # Before the first one is deleted: whoever comes back then is sent.
+            self._write(index.ended_of("removed"), _of(LEAVING, index.removed(GONE)))
+            self._delete_contacts()
         if not self._exact:
-            index.remove(index.absent(MEMBER, LEAVING), GONE)
+            index.remove(index.absent(*_LISTED), GONE)
             return
-        index.remove(index.absent(MEMBER, LEAVING), LEFT)
-        index.remove(index.rejected_members(MEMBER, LEAVING), LEFT)
-        returned = bool(self._header.repel_list_name and index.returned())
-        if not returned and not index.counts_removed(LEFT):
+        index.remove(index.absent(*_LISTED), LEFT)
+        index.remove(index.rejected(*_LISTED), LEFT)
+        returned = bool(self._header.repel_list_name and index.has_returned())
+        removed = list(_of(LEAVING, index.removed(LEFT)))
+        if not returned and not removed:
             return
-        self._store.write(self._header.generation, index.excluding())
+        self._write(index.ended_of("removed"), removed)
         if returned or not self._header.repel_list_name:
             repelled = str(replace(self.new_list, role="excluded"))
-            self._send_excluded(index.all_excluded(), repelled)
+            self._send_excluded(self._all_excluded(), repelled)
             # Before the state says that they are back: the earlier list excludes them.
             self._header = self._store.update(self._header, repel_list_name=repelled)
             self._new_exclusion = True
         else:
-            self._send_excluded(index.excluding(), self._header.repel_list_name)
+            self._send_excluded((line for _, line in index.removed(LEFT)), self._header.repel_list_name)
 
-    def _send_excluded(self, members: Iterable[Member], list_name: str) -> None:
+    def _all_excluded(self) -> Iterator[bytes]:
+        """Yield the rows of people who left before and did not come back, and of those who leave now."""
+        for _, _, line in self._members.active(LEFT):
+            key = self._identity.key(decoded(line))
+            if not self._index.was_accepted(key) and not self._index.is_removed(key):
+                yield line
+        yield from (line for _, line in self._index.removed(LEFT))
+
+    def _send_excluded(self, lines: Iterable[bytes], list_name: str) -> None:
         """Add people to an exclusion list.
 
         :raises AirflowException: the service rejects one of them.
@@ -525,21 +642,19 @@ class TrackedAudience(RunAudience):
         from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
         from airflow_provider_mail.api.lists import AddList
 
-        properties = tuple(self._plan.properties[place] for place in self._identifying)
+        places = self._identifying
+        properties = tuple(self._plan.properties[place] for place in places)
         plan = replace(self._plan, properties=properties, list_name=list_name, list_description="Left the audience")
         rejected: list[Reject] = []
-        rows = (self._key.unseal(member[2]) for member in members)
-        try:
-            progress = import_contacts(
-                self.task.hook.get_conn(),
-                batches(rows, plan.chunk_size),
-                plan,
-                on_reject=rejected.append,
-                progress=Progress(),
-                interrupt=self.task.new_interrupt(),
-            )
-        except ValueError as error:
-            raise self._give_up(f"the state is damaged: {error}") from None
+        rows = ([row[place] for place in places] for row in map(decoded, lines))
+        progress = import_contacts(
+            self.task.hook.get_conn(),
+            batches(rows, plan.chunk_size),
+            plan,
+            on_reject=rejected.append,
+            progress=Progress(),
+            interrupt=self.task.new_interrupt(),
+        )
         self.progress.requests += progress.requests
         if rejected:
             # Without the service's message, which may quote an address.
@@ -554,41 +669,35 @@ class TrackedAudience(RunAudience):
         self._header = self._store.update(self._header, settings="")
         return AirflowException(f"{reason}. The next try sends everybody, to a new list")
 
-    def _leavers(self) -> Iterator[Member]:
-        """Yield those whose contacts are to be deleted; not people whose rows are left out."""
-        members = self._index.absent(MEMBER, LEAVING, LEFT, suppressed=False) if self._deletes else ()
-        yield from members
+    def _leavers(self, *memberships: str) -> Iterator[tuple[str, bytes]]:
+        """Yield those whose contacts are to be deleted; not people whose rows are left out.
 
-    def _leaving(self) -> Iterator[Member]:
-        yield from ((*member[:3], LEAVING) for member in self._leavers())
+        :param memberships: where they were before. Default: anywhere.
+        """
+        if self._deletes:
+            yield from self._index.absent(*(memberships or (*_LISTED, LEFT)), suppressed=False)
 
     def _delete_contacts(self) -> None:
         from airflow_provider_mail.api.contacts import DeleteContact
         from airflow_provider_mail.api.flows.create_once import delete
 
         deleted = 0
-        for member in self._leavers():
-            try:
-                email = self._key.unseal(member[2])[0]
-            except ValueError as error:
-                raise self._give_up(f"the state is damaged: {error}") from None
-            if email:
+        for _, line in self._index.removed(GONE):
+            if email := decoded(line)[self._identifying[0]]:
                 self.task.hook.run(delete(DeleteContact(email=email)))
                 deleted += 1
         if deleted:
             self.task.log.info("%s contacts were deleted, as on_removed says.", f"{deleted:,}")
 
 
-def _everybody(batches: Iterable[AudienceRows]) -> Iterator[AudienceRows]:
-    """Yield rows as such that are to be sent, whether or not they changed."""
-    for batch in batches:
-        batch.operations = [operation or CHANGED for operation in batch.operations]
-        yield batch
+def _of(membership: str, people: Iterable[tuple[str | None, bytes]]) -> Iterator[Line]:
+    """Return the lines of people, from key and line of each."""
+    return ((membership, line, checksum(key)) for key, line in people)
 
 
-def _chained(*parts: Iterable[Member]) -> Iterator[Member]:
-    for part in parts:
-        yield from part
+def _place(generation: str, number: int, membership: str, rows: int, voids: str) -> str:
+    """Return what a part is encrypted with, so that none can be exchanged."""
+    return f"{generation}/{number}/{membership}/{rows}/{voids}"
 
 
 def _prefix() -> str:

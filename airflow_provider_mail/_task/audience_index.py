@@ -1,6 +1,7 @@
-"""What one run of an audience knows, in a private database on disk: the members before, and the rows that it sends.
+"""What one run of an audience knows of people who changed, in a private database on disk.
 
-The database moves from memory to a temporary file when it grows, so memory use stays constant. It holds no addresses.
+It has the rows of the source and of the state that are not in both, so it is small, and the rows that are sent. The
+database moves from memory to a temporary file when it grows, so memory use stays constant.
 """
 
 from __future__ import annotations
@@ -9,27 +10,25 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail._task.audience_lines import checksum, decoded
+from airflow_provider_mail._task.audience_members import LEAVING, LEFT, MEMBER, Members
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._task.audience_state import Member
+    from airflow_provider_mail._task.audience_rows import Identity
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows
-
-MEMBER, LEAVING, LEFT, GONE = "member", "leaving", "left", "gone"
-"""Where a person is: on the list, perhaps on the exclusion list as well, on both, or on none."""
 
 UNCHANGED, JOINED, RETURNED, CHANGED = "", "joined", "returned", "changed"
 """What a row is, beside the members before."""
 
-_UNSEEN, _SEEN, _SUPPRESSED = 0, 1, 2
+_FILTER_BITS = (1 << 20) - 1
 
 
 class AudienceRows(SelectedRows):
-    """Rows with what the state stores of them.
+    """Rows with what the state needs of them.
 
-    :param persons: the digest of the person of each row; empty for a row that the import will reject.
-    :param contents: the digest of the values of each row.
-    :param sealed: what excludes the person of each row, encrypted; empty for rows that are not sent.
+    :param keys: the key of the person of each row; empty for a row that the import will reject.
+    :param texts: each row as a line of the state.
     :param operations: what each row is.
     """
 
@@ -38,21 +37,34 @@ class AudienceRows(SelectedRows):
         rows: Iterable[Sequence[Any]],
         numbers: Sequence[int],
         lines: Sequence[int],
-        persons: Sequence[str],
-        contents: Sequence[str],
-        sealed: Sequence[str],
-        operations: Sequence[str],
+        keys: Sequence[str],
+        texts: Sequence[bytes],
+        operations: Sequence[str] = (),
     ) -> None:
         super().__init__(rows, numbers, lines)
-        self.persons = persons
-        self.contents = contents
-        self.sealed = sealed
+        self.keys = keys
+        self.texts = texts
         self.operations = operations
+
+    @classmethod
+    def among(
+        cls,
+        batch: SelectedRows,
+        places: Sequence[int],
+        keys: Sequence[str],
+        texts: Sequence[bytes],
+        operations: Sequence[str],
+    ) -> AudienceRows:
+        """Return all rows of a batch, of which only those at some places need anything; the others are unchanged."""
+        rows = cls(batch, batch.numbers, batch.lines, [""] * len(batch), [b""] * len(batch), [UNCHANGED] * len(batch))
+        for place, key, text, operation in zip(places, keys, texts, operations, strict=True):
+            rows.keys[place], rows.texts[place], rows.operations[place] = key, text, operation  # type: ignore[index]
+        return rows
 
     def pick(self, places: Sequence[int]) -> AudienceRows:
         """Return the rows at some places."""
-        columns = (self.persons, self.contents, self.sealed, self.operations)
         lines = [self.lines[place] for place in places] if self.lines else ()
+        columns: tuple[Sequence[Any], ...] = (self.keys, self.texts, self.operations)
         return AudienceRows(
             [self[place] for place in places],
             [self.numbers[place] for place in places],
@@ -66,9 +78,8 @@ class AudienceRows(SelectedRows):
             [*self, *other],
             [*self.numbers, *other.numbers],
             [*self.lines, *other.lines],
-            [*self.persons, *other.persons],
-            [*self.contents, *other.contents],
-            [*self.sealed, *other.sealed],
+            [*self.keys, *other.keys],
+            [*self.texts, *other.texts],
             [*self.operations, *other.operations],
         )
 
@@ -88,28 +99,29 @@ def packed(batches: Iterable[AudienceRows], size: int) -> Iterator[AudienceRows]
 
 
 class AudienceIndex:
-    """The members before this run, and the rows that it sends; also the checkpoint of its import."""
+    """The people who changed, and the rows that are sent; also the checkpoint of their import."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)
+        self._database.create_function("checksum", 1, checksum, deterministic=True)
         for statement in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
             "PRAGMA cache_size = -16000",
-            "CREATE TABLE known (person TEXT, content TEXT, sealed TEXT, membership TEXT)",
-            "CREATE TABLE batch (place INTEGER PRIMARY KEY, person TEXT, content TEXT)",
-            "CREATE TABLE sent (chunk INTEGER, place INTEGER, person TEXT, content TEXT, sealed TEXT, operation TEXT, "
+            "CREATE TABLE known (key TEXT, line BLOB, membership TEXT, part INTEGER, place INTEGER, "
+            "present INTEGER DEFAULT 0)",
+            "CREATE TABLE seen (key TEXT)",
+            "CREATE TABLE suppressed (key TEXT PRIMARY KEY) WITHOUT ROWID",
+            "CREATE TABLE batch (place INTEGER PRIMARY KEY, key TEXT, line BLOB)",
+            "CREATE TABLE sent (chunk INTEGER, place INTEGER, key TEXT, line BLOB, operation TEXT, "
             "outcome TEXT DEFAULT '', PRIMARY KEY (chunk, place)) WITHOUT ROWID",
-            "CREATE TABLE removed (person TEXT PRIMARY KEY, content TEXT, sealed TEXT, membership TEXT) WITHOUT ROWID",
-            "CREATE TABLE suppressed (person TEXT PRIMARY KEY) WITHOUT ROWID",
+            "CREATE TABLE removed (key TEXT PRIMARY KEY, line BLOB, membership TEXT) WITHOUT ROWID",
+            "CREATE TABLE logged (key TEXT, operation TEXT)",
             "BEGIN",
         ):
             self._database.execute(statement)
-        self._flags = bytearray()
         self._first_places: dict[int, int] = {}
         self._chunks = 0
-        self.stored = 0
-        """The number of members that the state has, of all kinds."""
 
     def close(self) -> None:
         """Remove the database."""
@@ -120,75 +132,126 @@ class AudienceIndex:
         for row in self._database.execute(sql, parameters):  # noqa: UP028
             yield row
 
-    # --- the members before ---
+    def _count(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", parameters).fetchone()[0])
 
-    def load(self, batches: Iterable[Sequence[Member]], *, distinct: bool) -> None:
-        """Read the members before; of several with the same person, the last one counts.
+    # --- the comparison of state and source ---
 
-        :param distinct: whether there is one of each person.
+    def add_known(self, lines: Iterable[tuple[str | None, bytes, str, int, int]]) -> None:
+        """Note lines of the state that are not in the source, or whose people must be looked at.
+
+        :param lines: key, line, membership, part and place of each.
         """
-        for batch in batches:
-            self._database.executemany("INSERT INTO known VALUES (?, ?, ?, ?)", batch)
+        self._database.executemany(
+            "INSERT INTO known (key, line, membership, part, place) VALUES (?, ?, ?, ?, ?)", lines
+        )
+
+    def see(self, keys: Iterable[str]) -> None:
+        """Note the people of rows that are not in the state."""
+        self._database.executemany("INSERT INTO seen VALUES (?)", ((key,) for key in keys if key))
+
+    def suppress(self, keys: Iterable[str]) -> None:
+        """Note people who are in the source and are left out."""
+        self._database.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", ((key,) for key in keys))
+
+    def complete(self, members: Members, identity: Identity) -> None:
+        """Find the other lines of people who seem to have joined or left: a person may have several rows."""
         execute = self._database.execute
-        execute("CREATE INDEX known_person ON known (person, content, membership)")
-        if not distinct:
-            execute("DELETE FROM known WHERE rowid NOT IN (SELECT max(rowid) FROM known GROUP BY person)")
-        (self.stored,) = execute("SELECT count(*) FROM known").fetchone()
-        execute("DELETE FROM known WHERE membership = ?", (GONE,))
-        (highest,) = execute("SELECT coalesce(max(rowid), 0) FROM known").fetchone()
-        self._flags = bytearray([_SEEN]) * (highest + 1)
-        for (number,) in execute("SELECT rowid FROM known"):
-            self._flags[number] = _UNSEEN
+        execute("CREATE INDEX known_key ON known (key)")
+        execute("CREATE INDEX known_place ON known (part, place)")
+        execute("CREATE INDEX seen_key ON seen (key)")
+        execute("CREATE TABLE single (key TEXT PRIMARY KEY, checksum INTEGER) WITHOUT ROWID")
+        execute(
+            "INSERT INTO single SELECT key, checksum(key) FROM (SELECT key FROM seen WHERE key NOT IN (SELECT key FROM "
+            "known) UNION SELECT key FROM known WHERE key NOT IN (SELECT key FROM seen))"
+        )
+        execute("CREATE INDEX single_checksum ON single (checksum)")
+        flags = bytearray(_FILTER_BITS + 1)
+        for (number,) in execute("SELECT checksum FROM single"):
+            flags[number & _FILTER_BITS] = 1
+        if 1 not in flags:
+            return
+        for number in members.numbers(MEMBER, LEFT):
+            places = [
+                place
+                for place, value in enumerate(members.checksums(number))
+                if flags[value & _FILTER_BITS]
+                and members.counts_line(number, place)
+                and execute("SELECT 1 FROM single WHERE checksum = ?", (value,)).fetchone()
+                and not execute("SELECT 1 FROM known WHERE part = ? AND place = ?", (number, place)).fetchone()
+            ]
+            if places:
+                self._add_others(members, number, places, identity)
 
-    def count(self, *memberships: str) -> int:
-        """Return how many members before there were of some kinds."""
-        marks = ", ".join("?" * len(memberships))
-        (count,) = self._database.execute(
-            f"SELECT count(*) FROM known WHERE membership IN ({marks})", memberships
-        ).fetchone()
-        return int(count)
+    def _add_others(self, members: Members, number: int, places: list[int], identity: Identity) -> None:
+        lines, membership = members.lines(number).splitlines(keepends=True), members.membership(number)
+        for place in places:
+            key = identity.key(decoded(lines[place]))
+            if self._database.execute("SELECT 1 FROM single WHERE key = ?", (key,)).fetchone():
+                self._database.execute(
+                    "INSERT INTO known VALUES (?, ?, ?, ?, ?, ?)",
+                    (key, lines[place], membership, number, place, membership == MEMBER),
+                )
 
-    def compare(self, persons: Sequence[str], contents: Sequence[str]) -> list[str]:
-        """Return what each row is, beside the members before, and note who was seen."""
+    def operations(self, keys: Sequence[str], texts: Sequence[bytes]) -> list[str]:
+        """Return what each of some rows is, beside the members before."""
         execute = self._database.execute
         execute("DELETE FROM batch")
         self._database.executemany(
-            "INSERT INTO batch VALUES (?, ?, ?)", zip(range(len(persons)), persons, contents, strict=True)
+            "INSERT INTO batch VALUES (?, ?, ?)", zip(range(len(keys)), keys, texts, strict=True)
         )
-        operations = [JOINED] * len(persons)
-        flags = self._flags
-        for place, number, unchanged, membership in execute(
-            "SELECT place, known.rowid, known.content = batch.content, membership FROM batch JOIN known USING (person)"
-        ):
-            flags[number] = _SEEN
-            if membership != MEMBER:
+        operations = [JOINED] * len(keys)
+        same: dict[int, int] = {}
+        for place, number, is_same, membership, present in execute(
+            "SELECT batch.place, known.rowid, known.line = batch.line, membership, present FROM batch "
+            "JOIN known USING (key)"
+        ).fetchall():
+            if membership in (LEAVING, LEFT):
                 operations[place] = RETURNED
-            else:
-                operations[place] = UNCHANGED if unchanged else CHANGED
+            elif operations[place] == JOINED:
+                operations[place] = CHANGED
+            if is_same and membership == MEMBER and not present:
+                same[number] = place
+        for number, place in same.items():
+            if operations[place] == CHANGED:
+                operations[place] = UNCHANGED
+                execute("UPDATE known SET present = 1 WHERE rowid = ?", (number,))
         return operations
 
-    def suppress(self, persons: Iterable[str]) -> None:
-        """Note people who are in the source and are left out."""
-        for person in persons:
-            self._database.execute("INSERT OR IGNORE INTO suppressed VALUES (?)", (person,))
-            for (number,) in self._database.execute("SELECT rowid FROM known WHERE person = ?", (person,)):
-                self._flags[number] = _SUPPRESSED
+    _ABSENT = """
+        NOT EXISTS (SELECT 1 FROM seen WHERE seen.key = known.key)
+        AND NOT EXISTS (SELECT 1 FROM known other WHERE other.key = known.key AND other.present)
+    """
 
-    def absent(self, *memberships: str, suppressed: bool = True) -> Iterator[Member]:
-        """Yield the members before, of some kinds, whom no selected row names.
+    def absent(self, *memberships: str, suppressed: bool = True) -> Iterator[tuple[str, bytes]]:
+        """Yield key and line of the people before, of some memberships, whom no selected row names.
 
         :param suppressed: also those whose rows are left out.
         """
-        flags = (_UNSEEN, _SUPPRESSED) if suppressed else (_UNSEEN,)
-        for flag in flags:
-            number = self._flags.find(flag)
-            while number >= 0:
-                row = self._database.execute(
-                    "SELECT person, content, sealed, membership FROM known WHERE rowid = ?", (number,)
-                ).fetchone()
-                if row[3] in memberships:
-                    yield row
-                number = self._flags.find(flag, number + 1)
+        marks = ", ".join("?" * len(memberships))
+        unless = "" if suppressed else "AND NOT EXISTS (SELECT 1 FROM suppressed WHERE suppressed.key = known.key)"
+        yield from self._select(
+            f"SELECT key, max(line) FROM known WHERE membership IN ({marks}) AND {self._ABSENT} {unless} GROUP BY key",
+            memberships,
+        )
+
+    def ended(self) -> Iterator[tuple[int, int]]:
+        """Yield part and place of the lines that no longer count after this run.
+
+        Whoever had left stays excluded, unless their rows were sent or their contacts deleted.
+        """
+        yield from self._select(
+            "SELECT part, place FROM known WHERE NOT present AND (membership <> ? "
+            "OR key IN (SELECT key FROM sent) OR key IN (SELECT key FROM removed))",
+            (LEFT,),
+        )
+
+    def ended_of(self, table: str) -> Iterator[tuple[int, int]]:
+        """Yield part and place of the lines of people in a table.
+
+        :param table: ``seen`` or ``removed``.
+        """
+        yield from self._select(f"SELECT part, place FROM known WHERE NOT present AND key IN (SELECT key FROM {table})")
 
     # --- the rows that are sent: this is the checkpoint of the import ---
 
@@ -197,11 +260,9 @@ class AudienceIndex:
         for batch in batches:
             chunk, self._chunks = self._chunks, self._chunks + 1
             self._database.executemany(
-                "INSERT INTO sent (chunk, place, person, content, sealed, operation) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO sent (chunk, place, key, line, operation) VALUES (?, ?, ?, ?, ?)",
                 zip(
-                    [chunk] * len(batch), range(len(batch)),
-                    batch.persons, batch.contents, batch.sealed, batch.operations,
-                    strict=True,
+                    [chunk] * len(batch), range(len(batch)), batch.keys, batch.texts, batch.operations, strict=True
                 ),
             )  # fmt: skip
             yield batch
@@ -232,102 +293,74 @@ class AudienceIndex:
 
     def finish_sending(self) -> None:
         """Prepare the questions below: no more rows are sent."""
-        self._database.execute("CREATE INDEX sent_person ON sent (person)")
+        self._database.execute("CREATE INDEX sent_key ON sent (key)")
 
-    def accepted_members(self, *, returned: bool = True) -> Iterator[Member]:
-        """Yield the members whose rows were accepted, with their values.
+    def accepted_lines(self, *, returned: bool = True) -> Iterator[tuple[str, bytes]]:
+        """Yield key and line of the rows that were accepted.
 
-        :param returned: also those who came back.
+        :param returned: also those of people who came back.
         """
         yield from self._select(
-            "SELECT person, content, sealed, ? FROM sent WHERE outcome = 'accepted' AND operation <> ? "
-            "ORDER BY person, chunk, place",
-            (MEMBER, "" if returned else RETURNED),
+            "SELECT key, line FROM sent WHERE outcome = 'accepted' AND operation <> ? ORDER BY chunk, place",
+            ("" if returned else RETURNED,),
         )
 
-    def doubtful_members(self) -> Iterator[Member]:
-        """Yield the members whose rows were sent without a known outcome."""
-        yield from self._select("SELECT person, '', sealed, ? FROM sent WHERE outcome = '' AND person <> ''", (MEMBER,))
+    def was_accepted(self, key: str | None, line: bytes | None = None) -> bool:
+        """Return whether a row of a person was accepted; if a line is given, this row."""
+        found = self._database.execute(
+            "SELECT 1 FROM sent WHERE key = ?1 AND outcome = 'accepted' AND (?2 IS NULL OR line = ?2)", (key, line)
+        )
+        return found.fetchone() is not None
 
-    def rejected_members(self, *memberships: str) -> Iterator[Member]:
-        """Yield the members before, of some kinds, whose rows were all rejected."""
+    def rejected(self, *memberships: str) -> Iterator[tuple[str, bytes]]:
+        """Yield key and line of the people before, of some memberships, whose rows were all rejected."""
         marks = ", ".join("?" * len(memberships))
         yield from self._select(
             f"""
-            SELECT person, content, sealed, membership FROM known
-            WHERE membership IN ({marks})
-            AND EXISTS (SELECT 1 FROM sent WHERE sent.person = known.person AND outcome = 'rejected')
-            AND NOT EXISTS (SELECT 1 FROM sent WHERE sent.person = known.person AND outcome = 'accepted')
+            SELECT key, max(line) FROM known WHERE membership IN ({marks})
+            AND EXISTS (SELECT 1 FROM sent WHERE sent.key = known.key AND outcome = 'rejected')
+            AND NOT EXISTS (SELECT 1 FROM sent WHERE sent.key = known.key AND outcome = 'accepted')
+            AND NOT EXISTS (SELECT 1 FROM known other WHERE other.key = known.key AND other.present)
+            GROUP BY key
             """,
             memberships,
         )
 
-    def rejected_persons(self) -> Iterator[str]:
-        """Yield the people who are new, and whose rows were all rejected."""
-        for (person,) in self._database.execute(
-            """
-            SELECT DISTINCT person FROM sent
-            WHERE outcome = 'rejected' AND person <> '' AND operation = ?
-            AND NOT EXISTS (SELECT 1 FROM sent other WHERE other.person = sent.person AND other.outcome = 'accepted')
-            """,
-            (JOINED,),
-        ):
-            yield person
+    def has_returned(self) -> bool:
+        """Return whether people came back and were accepted."""
+        return bool(self._count("SELECT 1 FROM sent WHERE outcome = 'accepted' AND operation = ?", (RETURNED,)))
 
-    def returned(self) -> int:
-        """Return how many people came back and were accepted."""
-        (count,) = self._database.execute(
-            "SELECT count(DISTINCT person) FROM sent WHERE outcome = 'accepted' AND operation = ?", (RETURNED,)
-        ).fetchone()
-        return int(count)
-
-    def remove(self, members: Iterable[Member], membership: str) -> None:
+    def remove(self, people: Iterable[tuple[str, bytes]], membership: str) -> None:
         """Note people who are to be removed.
 
-        :param membership: where they are then, `LEFT` or `GONE`; what was noted first counts.
+        :param membership: where they are then, `LEFT`, or empty for nowhere; what was noted first counts.
         """
         self._database.executemany(
-            "INSERT OR IGNORE INTO removed VALUES (?, ?, ?, ?)", ((*member[:3], membership) for member in members)
+            "INSERT OR IGNORE INTO removed VALUES (?, ?, ?)", ((*person, membership) for person in people)
         )
 
-    def counts_removed(self, membership: str) -> int:
-        """Return how many people are to be removed in one way."""
-        (count,) = self._database.execute("SELECT count(*) FROM removed WHERE membership = ?", (membership,)).fetchone()
-        return int(count)
+    def removed(self, membership: str) -> Iterator[tuple[str, bytes]]:
+        """Yield key and line of the people to remove in one way."""
+        yield from self._select("SELECT key, line FROM removed WHERE membership = ?", (membership,))
 
-    def excluding(self) -> Iterator[Member]:
-        """Yield the people to exclude, who may be excluded from now on."""
-        yield from self._select("SELECT person, content, sealed, ? FROM removed WHERE membership = ?", (LEAVING, LEFT))
+    def is_removed(self, key: str | None) -> bool:
+        """Return whether a person is to be removed."""
+        return bool(self._database.execute("SELECT 1 FROM removed WHERE key = ?", (key,)).fetchone())
 
-    def removed(self) -> Iterator[Member]:
-        """Yield the people who were removed."""
-        yield from self._select(
-            "SELECT person, iif(membership = ?1, content, ''), iif(membership = ?1, sealed, ''), membership "
-            "FROM removed",
-            (LEFT,),
-        )
-
-    def all_excluded(self) -> Iterator[Member]:
-        """Yield the people to exclude, and those who left before and did not come back."""
-        yield from self._select(
-            """
-            SELECT person, content, sealed, membership FROM known
-            WHERE membership = ?1
-            AND NOT EXISTS (SELECT 1 FROM sent WHERE sent.person = known.person AND outcome = 'accepted')
-            AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.person = known.person)
-            UNION ALL
-            SELECT person, content, sealed, membership FROM removed WHERE membership = ?1
-            """,
-            (LEFT,),
-        )
+    def log(self, keys: Iterable[str], operations: Iterable[str]) -> None:
+        """Note what the log shows of rows that are not kept here."""
+        self._database.executemany("INSERT INTO logged VALUES (?, ?)", zip(keys, operations, strict=True))
 
     def changes(self) -> Iterator[tuple[str, str]]:
         """Yield each person that changed, with the operation."""
         yield from self._select(
             """
-            SELECT person, max(CASE WHEN outcome = 'accepted' THEN operation ELSE 'rejected' END) FROM sent
-            WHERE person <> '' AND outcome <> '' GROUP BY person
+            SELECT key, max(operation) FROM (
+                SELECT key, CASE WHEN outcome = 'accepted' THEN operation ELSE 'rejected' END AS operation
+                FROM sent WHERE outcome <> ''
+                UNION ALL SELECT key, operation FROM logged
+            ) WHERE key <> '' GROUP BY key
             """
         )
-        yield from self._select("SELECT person, 'suppressed' FROM suppressed")
-        yield from self._select("SELECT person, 'left' FROM removed")
+        yield from self._select("SELECT key, 'suppressed' FROM suppressed")
+        yield from self._select("SELECT key, 'left' FROM removed")

@@ -1,7 +1,7 @@
 """The key of a deployment, with which the state of an audience hides who is in it.
 
-The state has a keyed digest of each person and of the values that were accepted, and the values that take a person off
-the audience, encrypted. So the state shows no address without the key, and nobody can test whether an address is in it.
+The state has the rows that were accepted, encrypted, and the log has a keyed digest of each person. So neither shows an
+address without the key, and nobody can test whether an address is in it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_mail._config import setting
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
 PERSON_BYTES = 16
-CONTENT_BYTES = 8
 _NONCE_BYTES = 12
 
 
@@ -34,7 +32,6 @@ class AudienceKey:
 
         root = hashlib.sha256(b"airflow_provider_mail.audience/" + secret.encode()).digest()
         self._person = hashlib.blake2b(key=root, digest_size=PERSON_BYTES, person=b"person")
-        self._content = hashlib.blake2b(key=root, digest_size=CONTENT_BYTES, person=b"content")
         self._settings = hashlib.blake2b(key=root, digest_size=PERSON_BYTES, person=b"settings")
         self._cipher = AESGCM(hashlib.blake2b(key=root, digest_size=32, person=b"sealed").digest())
 
@@ -65,12 +62,6 @@ class AudienceKey:
         digest.update(key.encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
-    def content(self, row: Sequence[Any]) -> str:
-        """Return the digest of the values of a row."""
-        digest = self._content.copy()
-        digest.update(_encoded(row))
-        return digest.hexdigest()
-
     def settings(self, audience_id: str, plan: ImportPlan, config: ClientConfig, mode: str) -> str:
         """Return a digest of all that makes a state another one's: account, list, mapping, key.
 
@@ -81,40 +72,23 @@ class AudienceKey:
         digest.update(repr([audience_id, account, mode, plan.properties, plan.update_mode, plan.null_value]).encode())
         return digest.hexdigest()
 
-    def seal(self, rows: Iterable[Sequence[Any]]) -> list[str]:
-        """Encrypt rows, each on its own."""
-        encoded = [_encoded(row) for row in rows]
-        nonces, encrypt = os.urandom(_NONCE_BYTES * len(encoded)), self._cipher.encrypt
-        sealed = []
-        for number, content in enumerate(encoded):
-            nonce = nonces[number * _NONCE_BYTES : (number + 1) * _NONCE_BYTES]
-            sealed.append(base64.b64encode(nonce + encrypt(nonce, content, None)).decode())
-        return sealed
+    def seal(self, content: bytes, place: str) -> str:
+        """Encrypt a part of the state.
 
-    def unseal(self, sealed: str) -> list[Any]:
-        """Decrypt a row.
-
-        :raises ValueError: when it was changed, or encrypted with another key.
+        :param place: identifies it: at another place it cannot be decrypted.
         """
-        import msgspec
+        nonce = os.urandom(_NONCE_BYTES)
+        return base64.b64encode(nonce + self._cipher.encrypt(nonce, content, place.encode())).decode()
+
+    def unseal(self, sealed: str, place: str) -> bytes:
+        """Decrypt a part of the state.
+
+        :raises ValueError: when it was changed or moved, or encrypted with another key.
+        """
         from cryptography.exceptions import InvalidTag
 
         try:
             encrypted = base64.b64decode(sealed)
-            content = self._cipher.decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], None)
+            return self._cipher.decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], place.encode())
         except InvalidTag:
-            raise ValueError("it is not what was stored with this key") from None
-        row: list[Any] = msgspec.json.decode(content)
-        return row
-
-
-def _encoded(row: Sequence[Any]) -> bytes:
-    import msgspec
-
-    try:
-        return msgspec.json.encode(row)
-    except (TypeError, ValueError, OverflowError):
-        # Such values are rejected by the import, or converted to the same text.
-        return msgspec.json.encode(
-            [value if value is None else str(value).encode("utf-8", "replace").decode() for value in row]
-        )
+            raise ValueError("a part is not what was stored with this key") from None

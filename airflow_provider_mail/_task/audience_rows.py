@@ -158,10 +158,12 @@ class Selection:
                 self._on_suppressed(key)
             else:
                 places.append(place)
-        return picked(batch, places, numbers, lines)
+        return picked_rows(batch, places, numbers, lines)
 
 
-def picked(batch: Sequence[Any], places: Sequence[int], numbers: Sequence[int], lines: Sequence[int]) -> SelectedRows:
+def picked_rows(
+    batch: Sequence[Any], places: Sequence[int], numbers: Sequence[int], lines: Sequence[int]
+) -> SelectedRows:
     """Return the rows at some places of a batch."""
     return SelectedRows(
         [batch[place] for place in places],

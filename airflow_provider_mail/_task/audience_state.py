@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 NO_MEMBERS = -1
-"""The number of members of an audience whose last run did not end."""
+"""The number of lines of an audience whose last run did not end."""
 
-Member = tuple[str, str, str, str]
-"""Person, content, sealed and membership of a row of `MEMBERS`."""
+StoredPart = tuple[int, str, int, str, str]
+"""Number, membership, rows, voids and sealed content of a part, as the state stores them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class Header:
     send_list_name: str = ""
     repel_list_name: str = ""
     members: int = NO_MEMBERS
+    size: int = 0
+    excluded: int = 0
     full_at: int = 0
     updated_at: int = 0
     claimed_by: str = ""
@@ -44,17 +46,11 @@ class StateChangedError(Exception):
     """Another run has changed the state of the audience since it was read."""
 
 
-class DamagedStateError(Exception):
-    """The members cannot be read, and another try would not read them either."""
-
-
 class StateStore(Protocol):
     """Where the state of an audience is."""
 
     name: str
     """The place, for messages."""
-    distinct: bool
-    """Whether :meth:`members` yields each person once."""
 
     def read(self) -> Header | None:
         """Return the row of the audience; ``None`` if there is none."""
@@ -69,20 +65,14 @@ class StateStore(Protocol):
         :raises StateChangedError: when another run has changed it.
         """
 
-    def members(self, generation: str) -> Iterator[Sequence[Member]]:
-        """Yield the members. Of several with the same person, the last one counts.
+    def parts(self, generation: str) -> Iterator[StoredPart]:
+        """Yield the parts in their order."""
 
-        :raises DamagedStateError: when they cannot be read.
-        """
-
-    def counts(self, generation: str) -> dict[str, int]:
-        """Return the number of members of each kind."""
-
-    def write(self, generation: str, members: Iterable[Member]) -> None:
-        """Add members, or replace those of the same persons; all or none."""
+    def write(self, generation: str, parts: Iterable[StoredPart]) -> None:
+        """Add parts; all or none."""
 
     def drop(self, generation: str) -> None:
-        """Delete members."""
+        """Delete all parts."""
 
 
 class SqlStateStore:
@@ -90,8 +80,6 @@ class SqlStateStore:
 
     :param table: the table of audiences; that of the members has the suffix ``_members``.
     """
-
-    distinct = True
 
     def __init__(self, hook: DbApiHook, table: str, audience_id: str) -> None:
         from airflow_provider_mail._task.sql import check_tables
@@ -135,26 +123,22 @@ class SqlStateStore:
             raise StateChangedError
         return changed
 
-    def members(self, generation: str) -> Iterator[Sequence[Member]]:
+    def parts(self, generation: str) -> Iterator[StoredPart]:
         from airflow_provider_mail.warehouse.read import stream_rows
 
-        columns = ", ".join(map(self._members.column, ("person", "content", "sealed", "membership")))
+        columns = ", ".join(map(self._members.column, ("part", "membership", "row_count", "voids", "sealed")))
         condition = f"{self._members.column('generation')} = {self._hook.placeholder}"
-        sql = f"SELECT {columns} FROM {self._members.spelled} WHERE {condition}"
-        with stream_rows(self._hook, sql, [generation]) as (_, batches):
-            yield from batches
+        order = self._members.column("part")
+        sql = f"SELECT {columns} FROM {self._members.spelled} WHERE {condition} ORDER BY {order}"
+        with stream_rows(self._hook, sql, [generation], size=20) as (_, batches):
+            for batch in batches:
+                yield from batch
 
-    def counts(self, generation: str) -> dict[str, int]:
-        membership, spelled = self._members.column("membership"), self._members.column("generation")
-        # The generation is hexadecimal.
-        rows = self._members.select(f"{membership}, COUNT(*)", f"{spelled} = '{generation}' GROUP BY {membership}")
-        return {kind: int(count) for kind, count in rows}
-
-    def write(self, generation: str, members: Iterable[Member]) -> None:
+    def write(self, generation: str, parts: Iterable[StoredPart]) -> None:
         from airflow_provider_mail.warehouse.load import load
         from airflow_provider_mail.warehouse.tables.audiences import MEMBERS
 
-        load(self._hook, MEMBERS, self._members_table, ((generation, *member) for member in members))
+        load(self._hook, MEMBERS, self._members_table, ((generation, *part) for part in parts))
 
     def delete(self, header: Header) -> None:
         """Delete an audience: its next run sends everybody."""

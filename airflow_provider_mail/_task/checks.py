@@ -50,7 +50,8 @@ def declared(owner: type) -> dict[str, Argument]:
     :param owner: the class, or a user's subclass, whose own arguments are not checked.
     :raises KeyError: when one has no rule.
     """
-    own_class = next(base for base in owner.__mro__ if base.__module__.startswith(PACKAGE) and "__init__" in vars(base))
+    own_classes = (base for base in owner.__mro__ if base.__module__.startswith(PACKAGE))
+    own_class = next(base for base in own_classes if "__init__" in vars(base))
     rules = ARGUMENTS | getattr(own_class, "own_rules", {})
     parameters = inspect.signature(inspect.unwrap(vars(own_class)["__init__"])).parameters.values()
     return {

@@ -80,23 +80,3 @@ def without_addresses(text: str, allowed: Collection[str] = ()) -> str:
         )
 
     return _ADDRESS.sub(cut, text)
-
-
-def template_advice(field: str, error: Exception) -> str:
-    """Return how to write a tag of the service that Airflow tried to render; empty for any other error."""
-    import jinja2
-
-    if isinstance(error, jinja2.TemplateSyntaxError):
-        return (
-            f"{field}: line {error.lineno} is no template: {error.message}. What the service is to fill in, such as "
-            "{{first name}}, is written {% raw %}{{first name}}{% endraw %}"
-        )
-    if isinstance(error, jinja2.UndefinedError):
-        quoted, undefined, _ = str(error.message).partition(" is undefined")
-        name = quoted.strip("'")
-        if undefined and name.isidentifier():
-            return (
-                f"{field}: {{{{{name}}}}} is undefined: Airflow has no value of that name. If it is a tag that the "
-                f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
-            )
-    return ""

@@ -171,12 +171,10 @@ def write_load(
 
 def conditions(covers: Coverage | None, mark_gone: MarkGone | None, replace_where: Any | None = None) -> dict[str, Any]:
     """Return the fields of a manifest that say for which parts of the table the load is complete."""
-    return {
-        "replace_where": replace_where,
-        "mark_gone": tuple(mark_gone.windows()) if mark_gone else (),
-        "covers": covers.parts if covers and covers.parts else None,
-        "covers_whole": covers.whole if covers and covers.parts else None,
-    }
+    fields = {"replace_where": replace_where, "mark_gone": tuple(mark_gone.windows()) if mark_gone else ()}
+    if covers and covers.parts:
+        fields |= {"covers": covers.parts, "covers_whole": covers.whole}
+    return fields
 
 
 def file_url(path: ObjectStoragePath) -> str:

@@ -128,6 +128,7 @@ class StoredImportCheckpoint:
             return None
         known = self._digests.get(chunk)
         if known is not None and known == self._digest(first_number, checked):
+            # Most imports have none, and a chunk has thousands of rows.
             rejected = [number for number in checked.numbers if number in self._rejected] if self._rejected else []
             if rejected:
                 self._in_flight[chunk] = known, rejected

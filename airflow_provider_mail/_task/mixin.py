@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 from pathlib import PurePath
 from types import MappingProxyType
@@ -19,13 +19,9 @@ from airflow_provider_mail._task.checks import (
     CheckedPartial,
     argument_error,
     is_empty_option,
-    may_be_blank,
-    must_be_complete,
     problems,
-    read_rendered,
-    stays_text,
 )
-from airflow_provider_mail._task.redacted import RedactedValue, unwrap
+from airflow_provider_mail._task.rendering import INCOMPLETE, RenderingMixin, newly_blank, unwrap
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 
 if TYPE_CHECKING:
@@ -53,8 +49,6 @@ OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 FROM_MAPPED = "_BaseOperator__from_mapped"
 """The attribute in which Airflow records that a task was created from a mapped one."""
 
-INCOMPLETE = "an expression of its template has no value. Write {{ ... or '' }} where that is meant"
-
 CONTENT_FILES = (".html", ".htm", ".txt")
 """File name extensions of files with content."""
 
@@ -66,7 +60,7 @@ TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
 """The method that Airflow calls when a trigger failed, and the error that it passes when the trigger timed out."""
 
 
-class MailTaskMixin:
+class MailTaskMixin(RenderingMixin):
     """Mixin for operators, sensors and transfers.
 
     A class lists its template fields, whose type in its signature is :data:`Templated`, and sets its arguments::
@@ -94,12 +88,8 @@ class MailTaskMixin:
     """Arguments that users may expect but that the class does not have, with what to write instead."""
     _connected_at = -inf
     _arguments: tuple[str, ...] = ()
-    _renders_text = False
-    _rendered_problems: tuple[str, ...] = ()
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
-    _incomplete: Collection[str] = ()
-    """The arguments in whose templates an expression had no value."""
 
     def __init__(self, **kwargs: Any) -> None:
         # Without it, Airflow would apply BaseOperator's signature and defaults to base classes without an `__init__`.
@@ -202,8 +192,6 @@ class MailTaskMixin:
         """Return the problems of arguments that recipients would see and that render to nothing; empty without any."""
         if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
             return ""
-        from airflow_provider_mail._task.blank_values import newly_blank
-
         problems = {name: "is missing" for name in self.required_texts if name not in self._written}
         for name, written in self._written.items():
             blank = dict(newly_blank(name, written, unwrap(self, getattr(self, name), context)))
@@ -231,77 +219,6 @@ class MailTaskMixin:
 
         senders = (getattr(self, name, None) for name in SENDER_FIELDS)
         return AirflowErrors(self.mail_conn_id, senders=[address for address in senders if isinstance(address, str)])
-
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
-    ) -> None:
-        """Render field by field, so that an error names the field and what to write instead."""
-        from airflow_provider_mail._task.blank_values import noting_environment
-
-        if parent is self:
-            self._rendered_problems = ()
-        for name in template_fields:
-            template = getattr(parent, name, None)
-            self._renders_text = parent is self and stays_text(type(self), name, template)
-            noted = set(self._incomplete) - {name}
-            environment = jinja_env
-            if parent is self and must_be_complete(type(self), name):
-                environment = noting_environment(jinja_env, partial(noted.add, name))
-            try:
-                super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
-            except Exception as error:
-                from airflow_provider_mail._task.exceptions import template_advice
-                from airflow_provider_mail.version_compat import AirflowFailException
-
-                if advice := template_advice(name, error):
-                    raise AirflowFailException(advice) from None
-                raise
-            finally:
-                self._renders_text = False
-            if parent is self:
-                self._incomplete = frozenset(noted)
-                self._check_rendered(name, template)
-
-    def pre_execute(self, context: Any) -> None:
-        """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
-
-        :raises AirflowFailException: naming each argument that is wrong.
-        """
-        if self._rendered_problems:
-            from airflow_provider_mail.version_compat import AirflowFailException
-
-            raise AirflowFailException("; ".join(self._rendered_problems))
-        super().pre_execute(context)  # type: ignore[misc]
-
-    def _check_rendered(self, name: str, template: Any) -> None:
-        """Check the value of a rendered argument as if the DAG file had given it."""
-        rendered, written = getattr(self, name), template
-        if isinstance(rendered, RedactedValue):
-            rendered = rendered.value
-        if isinstance(written, RedactedValue):
-            written = written.value
-        value, problem = read_rendered(type(self), name, written, rendered)
-        is_left_out = value is None and name not in SEEN_ARGUMENTS
-        if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
-            problem = (problem if isinstance(written, str) else None) or INCOMPLETE
-        if problem:
-            self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
-        elif value is not rendered:
-            setattr(self, name, value)
-
-    def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
-        """Render a template; text stays text also with ``render_template_as_native_obj``.
-
-        With it, Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` 100000.0.
-        """
-        from jinja2.nativetypes import NativeEnvironment
-
-        if not self._renders_text or not isinstance(template.environment, NativeEnvironment):
-            return super()._render(template, context, dag)  # type: ignore[misc]
-        parts = list(template.generate(context))
-        if len(parts) == 1 and (parts[0] is None or isinstance(parts[0], Mapping | list | tuple)):
-            return parts[0]
-        return "".join(map(str, parts))
 
     def ask(self, flow: Flow[T]) -> T | MailError:
         """Run the flow for a task that waits; return its result, or the `MailError` instead of raising it.

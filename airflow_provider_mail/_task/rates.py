@@ -1,9 +1,9 @@
-"""Rates of counts with confidence bounds, and their comparison with limits."""
+"""Rates of counts with confidence bounds, and their comparison with limits and with each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import erfc, sqrt
 from statistics import NormalDist
 
 
@@ -70,3 +70,22 @@ def wilson_bounds(count: int, total: int, confidence: float) -> tuple[float, flo
     center = share + weight / 2
     margin = z * sqrt(share * (1 - share) / total + weight / (4 * total))
     return max(0.0, (center - margin) / (1 + weight)), min(1.0, (center + margin) / (1 + weight))
+
+
+def two_proportion_test(count_a: int, sent_a: int, count_b: int, sent_b: int) -> tuple[float, float]:
+    """Return z and the p-value of the two-proportion z-test with a pooled standard error, two-sided.
+
+    The p-value is the probability that equal true shares lead to a difference at least as large as the observed one. z
+    is positive if the share of ``a`` is the larger one. It is 0, and the p-value 1, if nothing was sent, or if both
+    shares are 0 or 1.
+
+    :param count_a: at most ``sent_a``.
+    :param count_b: at most ``sent_b``.
+    """
+    pooled = (count_a + count_b) / (sent_a + sent_b or 1)
+    if not (sent_a and sent_b and 0 < pooled < 1):
+        return 0.0, 1.0
+    error = sqrt(pooled * (1 - pooled) * (1 / sent_a + 1 / sent_b))
+    z = (count_a / sent_a - count_b / sent_b) / error
+    # 1 - cdf(z) has no correct digit for a large z.
+    return z, erfc(abs(z) / sqrt(2))

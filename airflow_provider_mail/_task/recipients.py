@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sqlite3
+import struct
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,9 @@ MAX_NAMED = 10
 
 MAX_UNUSUAL = 50_000
 """Maximum number of addresses in an unusual spelling that an import compares, so that memory use is bounded."""
+
+_PART = 50
+"""Addresses that are compared one by one if one of them is in an unusual spelling."""
 
 
 class Recipients:
@@ -116,14 +120,15 @@ class Spellings:
 
     def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
         """Yield the lists of rows unchanged."""
-        number, address_of = 1, itemgetter(place)
+        first, address_of = 1, itemgetter(place)
         for batch in batches:
             try:
                 addresses = list(map(address_of, batch))
             except IndexError:
                 addresses = [row[place] if len(row) > place else None for row in batch]
-            self._note(addresses, number)
-            number += len(batch)
+            # Selected rows know their numbers in the source.
+            self._note(addresses, getattr(batch, "numbers", None) or range(first, first + len(batch)))
+            first += len(batch)
             yield batch
 
     def several(self) -> list[int]:
@@ -138,12 +143,17 @@ class Spellings:
         """Remove the file."""
         self._usual.close()
 
-    def _note(self, addresses: list[Any], number: int) -> None:
+    def _note(self, addresses: list[Any], numbers: Sequence[int]) -> None:
         if _all_usual(addresses):
-            self._usual.write(array("q", map(hash, addresses)).tobytes())
+            self._usual.write(struct.pack(f"{len(addresses)}q", *map(hash, addresses)))
+            return
+        if len(addresses) > _PART:
+            # One unusual address should not take the time of a thousand usual ones.
+            for begin in range(0, len(addresses), _PART):
+                self._note(addresses[begin : begin + _PART], numbers[begin : begin + _PART])
             return
         usual = array("q")
-        for row, address in enumerate(addresses, number):
+        for row, address in zip(numbers, addresses, strict=True):
             if not isinstance(address, str):
                 continue
             spelling, key = address.strip(), address_key(address)

@@ -76,7 +76,9 @@ class Rule:
             return None if value in self.choices else f"{_shown(value)} is none of {', '.join(self.choices)}"
         if problem := self.check(name, value):
             return problem
-        return _beyond_limit(self.limit, value) if self.limit and not (value == "" and self.empty_is_valid) else None
+        if self.limit is None or (value == "" and self.empty_is_valid):
+            return None
+        return _beyond_limit(self.limit, value)
 
 
 def not_text(name: str, value: Any) -> str:
@@ -172,7 +174,9 @@ def read_container(text: str) -> Any:
 def _read_result(text: str) -> Any:
     """Parse a dictionary, or a list of texts or dictionaries; ``[20260131]`` may be meant as text."""
     value = read_container(text)
-    return value if value and all(isinstance(item, str | Mapping) for item in value) else None
+    # The items of a dictionary are its keys.
+    is_result = bool(value) and all(isinstance(item, str | Mapping) for item in value)
+    return value if is_result else None
 
 
 def _read_flag(text: str) -> bool | None:
@@ -445,6 +449,7 @@ ARGUMENTS: dict[str, Rule] = {
                     Rule(_one_or_more, read=read_container, text=True, text_inside=True)),
     "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),
     "mail_status": Rule(_list_of_numbers, read=read_container),
+    **dict.fromkeys(("a", "b"), Rule(_mapping, read=read_container)),
     **dict.fromkeys(("columns", "trans_callback_url_extra"),
                     Rule(_mapping_of_texts, read=read_container, text_inside=True)),
     "mail_params": Rule(_mapping, read=read_container, text_inside=True),
@@ -462,7 +467,7 @@ ARGUMENTS: dict[str, Rule] = {
         "keep_lists", "limit", "max_recipients", "max_rows", "max_seeds", "rows_per_file",
     ), COUNT),
     **dict.fromkeys((
-        "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
+        "max_bounce", "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
         "max_unsubscribe", "tolerance_fraction",
     ), FRACTION),
     "confidence": number(0.5, 0.999_999),
@@ -489,6 +494,7 @@ ARGUMENTS: dict[str, Rule] = {
     "file_format": choice("parquet", "jsonl"),
     "kind": choice("campaigns", "transactional"),
     "layout": choice("days", "load"),
+    "metric": choice("open_rate", "click_rate"),
     "mode": choice("replace", "upsert"),
     "on_ambiguous": choice("fail", "resend", "skip"),
     "on_breach": choice("fail", "skip", "ask"),
@@ -496,9 +502,11 @@ ARGUMENTS: dict[str, Rule] = {
     "on_duplicate_recipient": choice("fail", "skip", "allow"),
     "on_empty": choice("error", "skip", "continue"),
     "on_incomplete": choice("cancel", "keep", "fail"),
+    "on_no_difference": choice("a", "b", "leader", "fail"),
     "on_removed": choice("exclude", "ignore", "delete_contact"),
     "on_unfilled_tag": choice("fail", "warn"),
     "on_unstorable": choice("fail", "reject"),
+    "source": choice("statistics", "events"),
     "suppress": choice("events"),
     "trans_callback_url_extra_update_mode": choice("save", "replace"),
     "type": choice("MailList", "ABTest"),

@@ -11,7 +11,6 @@ from airflow_provider_mail._task.mixin import MailTaskMixin
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api._core.exchange import RequestAttempt
     from airflow_provider_mail.hold import HoldCheck
     from airflow_provider_mail.hooks.mail import MailHook
     from airflow_provider_mail.send_window import SendWindow
@@ -22,8 +21,9 @@ TASK_STATE_KEY = "airflow_provider_mail.send_window"
 class SendGuardMixin(MailTaskMixin):
     """Mixin of tasks that create campaigns or send batches: no such request is sent while a hold is set.
 
-    Nor is one sent after the send window closed. The check is made before each HTTP request, also before one that is
-    repeated. Lookups and waits are not held: a task still finds, and waits for, a campaign that was created before.
+    Nor is one sent after the send window closed. The check is made right before the first byte of each HTTP request,
+    also of one that is repeated: by then the rate and a connection have been waited for. Lookups and waits are not
+    held: a task still finds, and waits for, a campaign that was created before.
     """
 
     send_window: SendWindow | None = None
@@ -35,7 +35,7 @@ class SendGuardMixin(MailTaskMixin):
         """The hook of ``mail_conn_id``, whose requests are checked."""
         from airflow_provider_mail.hooks.mail import MailHook
 
-        return MailHook(self.mail_conn_id, before_request=self.check_request)
+        return MailHook(self.mail_conn_id, before_write=self.check_request)
 
     @cached_property
     def _check_hold(self) -> HoldCheck:
@@ -43,9 +43,10 @@ class SendGuardMixin(MailTaskMixin):
 
         return HoldCheck()
 
-    def check_request(self, request: RequestAttempt) -> None:
+    def check_request(self, operation: str) -> None:
         """Check whether a request may be sent now; in sandbox mode, every one may.
 
+        :param operation: its path.
         :raises MailHeldError: a hold is set, or could not be read.
         :raises MailValidationError: the send window has closed.
         """
@@ -53,7 +54,7 @@ class SendGuardMixin(MailTaskMixin):
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.transactional import SendBatch
 
-        if request.operation not in (CreateCampaign.path, SendBatch.path):
+        if operation not in (CreateCampaign.path, SendBatch.path):
             return
         if self.sandbox_mode or self.hook.config.sandbox:
             return
@@ -61,9 +62,9 @@ class SendGuardMixin(MailTaskMixin):
             raise MailValidationError(
                 f"send_window: closed at {self._closes:%Y-%m-%dT%H:%M:%SZ}: this request was not sent. To send it in "
                 "the next opening, clear the task",
-                operation=request.operation,
+                operation=operation,
             )
-        self._check_hold(request.operation)
+        self._check_hold(operation)
 
     def fit_window(self, send_date: datetime | None, context: Context) -> datetime | None:
         """Return the send time within the send window, the same in every try; ``send_date`` if there is no window.

@@ -113,6 +113,8 @@ class _Record(BaseModel):
     max_tries: int | None
 
 
+_ATTRIBUTES = _Record.model_fields.keys() - {"version", "max_tries"}
+
 _UNREADABLE = _Record(mail_name=None, incomplete=True, attempted_at=None, seen=True, sends_at=0.0, max_tries=None)
 """A record of another version may mean anything: that the campaign is incomplete, or was sent."""
 
@@ -140,12 +142,8 @@ class StoredCreationState(CreationState):
         self._max_tries: int | None = getattr(ti, "max_tries", None)
         record = _read(self._task_state.read())
         if record is not None:
-            self.mail_name, self.incomplete, self.attempted_at = (
-                record.mail_name,
-                record.incomplete,
-                record.attempted_at,
-            )
-            self.seen, self.sends_at = record.seen, record.sends_at
+            for name in _ATTRIBUTES:
+                setattr(self, name, getattr(record, name))
             self.cleared = self._max_tries != record.max_tries
 
     def mark_attempted(self, at: float | None = None) -> None:
@@ -202,14 +200,7 @@ class StoredCreationState(CreationState):
         """
         if not self.durable:
             return
-        record = _Record(
-            mail_name=self.mail_name,
-            incomplete=self.incomplete,
-            attempted_at=self.attempted_at,
-            seen=self.seen,
-            sends_at=self.sends_at,
-            max_tries=self._max_tries,
-        )
+        record = _Record(max_tries=self._max_tries, **{name: getattr(self, name) for name in _ATTRIBUTES})
         try:
             self._task_state.write(record.model_dump())
         except AirflowRuntimeError as error:

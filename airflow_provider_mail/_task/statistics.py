@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -236,8 +236,7 @@ def read_campaign_stats(
     }
 
     def rows(selected: Sequence[Any] = records) -> Iterator[tuple[Any, ...]]:
-        for record in selected:
-            yield campaign_stats_row(record, **origin)
+        return map(partial(campaign_stats_row, **origin), selected)
 
     def read_again() -> Iterator[tuple[Any, ...]]:
         known = {record.mail_name for record in records}

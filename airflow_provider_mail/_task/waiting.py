@@ -136,8 +136,6 @@ def decision_of(event: object) -> PollDecision:
     match event:
         case {"status": str() as status, "message": str() as message, "result": dict() as result}:
             pass
-        case {"status": str() as status, "message": str() as message, "mail_stats": dict() as result}:
-            pass
         case _:
             status = ""
     if status not in set(WaitStatus) - {WaitStatus.WAITING}:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         MailConflictError,
         MailConnectError,
         MailError,
+        MailHeldError,
         MailIncompleteCampaignError,
         MailIncompleteError,
         MailInterruptedError,
@@ -94,9 +95,10 @@ _NAMES = {
     ),
     "errors": (
         "MailAmbiguousSendError MailAnswerError MailAnswerLostError MailAuthError MailConfigError "
-        "MailConflictError MailConnectError MailError MailIncompleteCampaignError MailIncompleteError "
-        "MailInterruptedError MailMissingError MailPendingCampaignError MailRateLimitError MailRejectedError "
-        "MailSandboxError MailServerError MailServiceError MailValidationError"
+        "MailConflictError MailConnectError MailError MailHeldError MailIncompleteCampaignError "
+        "MailIncompleteError MailInterruptedError MailMissingError MailPendingCampaignError "
+        "MailRateLimitError MailRejectedError MailSandboxError MailServerError MailServiceError "
+        "MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
     "flows.cancel_campaign": "cancel_campaign",
@@ -158,6 +160,7 @@ __all__ = [
     "MailConnectError",
     "MailError",
     "MailEvent",
+    "MailHeldError",
     "MailIncompleteCampaignError",
     "MailIncompleteError",
     "MailInterruptedError",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import Field, model_validator
 
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.fields import (
     OMIT_BLANK,
     Address,
@@ -58,10 +58,6 @@ __all__ = [
 ]
 
 TaskType = Literal["MailList", "ABTest"]
-
-NEW_SECONDS = 15 * 60.0
-"""Seconds after its creation or send time during which the state of a campaign is not final: the specification does not
-say which state a new campaign shows."""
 
 _MAX_LOOKUPS = 20
 _CONFIRM_PAUSES = (0.5, 1.0, 2.0)

@@ -15,6 +15,7 @@ import httpx
 
 from airflow_provider_mail.api._core import interrupt
 from airflow_provider_mail.api._core.exchange import (
+    BeforeWrite,
     Call,
     Exchange,
     FlowRunner,
@@ -59,15 +60,21 @@ class _Client(Generic[Http]):
     """What both clients share.
 
     :param on_request: called before each HTTP request.
+    :param before_write: called right before the first byte of each HTTP request.
     """
 
     def __init__(
-        self, config: ClientConfig, create_http: Callable[[ClientConfig], Http], on_request: OnRequest | None
+        self,
+        config: ClientConfig,
+        create_http: Callable[[ClientConfig], Http],
+        on_request: OnRequest | None,
+        before_write: BeforeWrite | None,
     ) -> None:
         self.config = config
         self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1), on_request=on_request)
         self.service_clock = self._exchange.service_clock
         """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
+        self._before_write = before_write
         self._create_http = create_http
         self._https = {os.getpid(): create_http(config)}
         self._urls: dict[str, httpx.URL] = {}
@@ -101,12 +108,16 @@ class MailClient(_Client[httpx.Client]):
 
     :param config: the client's settings.
     :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
-        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the
-        request. Default: nothing is called.
+        failed, and the seconds that it was delayed; must not block. Default: nothing is called.
+    :param before_write: called with the path of the operation right before the first byte of each HTTP request, when
+        the rate and a free connection have been waited for. A ``MailError`` that it raises prevents the request.
+        Default: nothing is called.
     """
 
-    def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
-        super().__init__(config, http_client, on_request)
+    def __init__(
+        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
+    ) -> None:
+        super().__init__(config, http_client, on_request, before_write)
 
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -186,7 +197,7 @@ class MailClient(_Client[httpx.Client]):
     def _fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
             interrupted_by.check()
-        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect, self._before_write)
         try:
             with (
                 redact_http_logs(),
@@ -229,12 +240,16 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
 
     :param config: the client's settings.
     :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
-        failed, and the seconds that it was delayed; must not block. A ``MailError`` that it raises prevents the
-        request. Default: nothing is called.
+        failed, and the seconds that it was delayed; must not block. Default: nothing is called.
+    :param before_write: called with the path of the operation right before the first byte of each HTTP request, when
+        the rate and a free connection have been waited for. A ``MailError`` that it raises prevents the request.
+        Default: nothing is called.
     """
 
-    def __init__(self, config: ClientConfig, *, on_request: OnRequest | None = None) -> None:
-        super().__init__(config, async_http_client, on_request)
+    def __init__(
+        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
+    ) -> None:
+        super().__init__(config, async_http_client, on_request, before_write)
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -306,7 +321,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         return response
 
     async def _fetch(self, call: Call) -> HttpResponse:
-        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect)
+        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect, self._before_write)
         try:
             with redact_http_logs(), transmission:
                 async with self._http.stream(

@@ -23,6 +23,7 @@ __all__ = [
     "MailConflictError",
     "MailConnectError",
     "MailError",
+    "MailHeldError",
     "MailIncompleteCampaignError",
     "MailIncompleteError",
     "MailInterruptedError",
@@ -121,6 +122,12 @@ class MailAnswerLostError(MailError):
 
     temporary = True
     may_have_taken_effect = True
+
+
+class MailHeldError(MailError):
+    """A hold is set, or could not be read: the request was not sent."""
+
+    temporary = True
 
 
 class MailInterruptedError(MailError):

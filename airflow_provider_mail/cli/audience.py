@@ -15,21 +15,19 @@ from airflow_provider_mail.cli.commands import command, fail, show
 @command
 def status(args: Namespace) -> None:
     """``airflow mail audience status``."""
-    rows = []
-    for header in _headers(args):
-        counts = _store(args, header).counts(header.generation) if header.generation else {}
-        rows.append(
-            {
-                "audience": header.audience,
-                "size": counts.get("member", 0),
-                "excluded": counts.get("left", 0) + counts.get("leaving", 0),
-                "send_list_name": header.send_list_name or None,
-                "repel_list_name": header.repel_list_name or None,
-                "everybody_sent": _time(header.full_at),
-                "changed": _time(header.updated_at),
-                "running": bool(header.claimed_by),
-            }
-        )
+    rows = [
+        {
+            "audience": header.audience,
+            "size": header.size,
+            "excluded": header.excluded,
+            "send_list_name": header.send_list_name or None,
+            "repel_list_name": header.repel_list_name or None,
+            "everybody_sent": _time(header.full_at),
+            "changed": _time(header.updated_at),
+            "running": bool(header.claimed_by),
+        }
+        for header in _headers(args)
+    ]
     show([{name: "" if value is None else value for name, value in row.items()} for row in rows], args.output, rows)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
+import time
 from argparse import Namespace
 
 from airflow_provider_mail.cli.commands import command, fail, show
-from airflow_provider_mail.hold import release_hold, set_hold
+from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
 from airflow_provider_mail.hold import stop as stop_campaigns
 from airflow_provider_mail.hooks.mail import MailHook
 
@@ -24,6 +25,7 @@ def stop(args: Namespace) -> None:
     if hold is not None:
         print(f"All mass mail is held, {hold}.", file=sys.stderr)
     if not (args.prefix or args.all_scheduled):
+        time.sleep(SETTLE_SECONDS)
         return
     result = stop_campaigns(MailHook(args.conn_id), prefix=args.prefix or "", hold=hold)
     rows = [{"name": name, "result": "stopped"} for name in result.stopped]

@@ -93,17 +93,18 @@ def status(args: Namespace) -> None:
     data: dict[str, Any] = {"conn_id": args.conn_id, "auth_type": auth_type}
     if auth_type == "oauth":
         obtained, remaining = fields.get("oauth_obtained_at"), seconds_left(fields)
-        has_obtained_at = obtained is not None
+        # A permanent token has no time of expiry; neither has one of which it is not known when it was obtained.
+        is_life_known = obtained is not None or remaining is not None
         row |= {
             "token": "stored" if fields.get("access_token") else "none",
             "obtained": _ago(obtained) if obtained else "not by the login command",
-            "life": _life(remaining) if has_obtained_at or remaining is not None else "is not known",
+            "life": _life(remaining) if is_life_known else "is not known",
         }
         data |= {
             "token_stored": bool(fields.get("access_token")),
             "obtained_at": obtained,
             "expires_at": fields.get("oauth_expires_at"),
-            "is_permanent": remaining is None if has_obtained_at or remaining is not None else None,
+            "is_permanent": remaining is None if is_life_known else None,
             "seconds_left": None if remaining is None else round(remaining),
         }
     show([row], args.output, data)

@@ -30,7 +30,7 @@ from airflow_provider_mail.version_compat import BaseHook
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_mail.api._core.exchange import OnRequest, RequestAttempt
+    from airflow_provider_mail.api._core.exchange import BeforeWrite, OnRequest, RequestAttempt
     from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
@@ -62,8 +62,8 @@ class MailHook(BaseHook):
 
     :param mail_conn_id: the connection, of type ``mail``; read at first use. Default: ``mail_default``.
     :param logger_name: the name of the hook's logger. Default: derived from the class.
-    :param before_request: called before each HTTP request; a ``MailError`` that it raises prevents the request.
-        Default: nothing is called.
+    :param before_write: called with the path of the operation right before each HTTP request is sent; a ``MailError``
+        that it raises prevents the request. Default: nothing is called.
     """
 
     conn_name_attr = "mail_conn_id"
@@ -76,11 +76,11 @@ class MailHook(BaseHook):
         mail_conn_id: str = default_conn_name,
         *,
         logger_name: str | None = None,
-        before_request: OnRequest | None = None,
+        before_write: BeforeWrite | None = None,
     ) -> None:
         super().__init__(logger_name=logger_name)
         self.mail_conn_id = mail_conn_id
-        self._before_request = before_request
+        self._before_write = before_write
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class MailHook(BaseHook):
     def _client(self) -> MailClient:
         from airflow_provider_mail.api.client import MailClient
 
-        return MailClient(self.config, on_request=self._on_request())
+        return MailClient(self.config, on_request=self._on_request(), before_write=self._before_write)
 
     def get_conn(self) -> MailClient:
         """Return the client of this hook; :meth:`close` closes it."""
@@ -175,21 +175,13 @@ class MailHook(BaseHook):
 
         settings = sync_to_async(lambda: (self.config, self._on_request()))()
         config, on_request = await asyncio.shield(settings)
-        return AsyncMailClient(config, on_request=on_request)
+        return AsyncMailClient(config, on_request=on_request, before_write=self._before_write)
 
     def _on_request(self) -> OnRequest | None:
-        """Return what is called before each request: the check of this hook, and the count if Airflow sends metrics."""
+        """Return what is called before each request: what counts it, if Airflow sends metrics."""
         from airflow_provider_mail._metrics import prepare
 
-        check, count = self._before_request, self._count_request if prepare() else None
-        if check is None or count is None:
-            return check or count
-
-        def check_and_count(request: RequestAttempt) -> None:
-            check(request)
-            count(request)
-
-        return check_and_count
+        return self._count_request if prepare() else None
 
     def _count_request(self, request: RequestAttempt) -> None:
         """Add a request to Airflow's metrics."""

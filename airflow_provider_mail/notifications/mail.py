@@ -137,7 +137,7 @@ class MailNotifier(BaseNotifier):
         """
         import jinja2
 
-        from airflow_provider_mail._task.blank_values import noting_environment
+        from airflow_provider_mail._task.rendering import noting_environment
         from airflow_provider_mail.api._core.blank import is_nothing
 
         known: Any = {"dag": None, **context}

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error
 from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
-from airflow_provider_mail._task.redacted import unwrap
+from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail._task.waiting import WaitingMixin
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException
 

@@ -235,10 +235,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         import_progress = ImportProgress(self, context, source.total)
         rows = _pick(source.batches, positions, len(source.columns))
         spellings = Spellings()
-        if "email" in plan.properties:
-            rows = spellings.watch(rows, plan.properties.index("email"))
 
         def send(rows: Rows, plan: ImportPlan, memory: ImportCheckpoint | None = checkpoint) -> None:
+            if "email" in plan.properties:
+                rows = spellings.watch(rows, plan.properties.index("email"))
             import_contacts(
                 self.hook.get_conn(),
                 rows,

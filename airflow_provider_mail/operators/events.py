@@ -141,13 +141,13 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         differences = SqlTable(self.sql_hook, self.table)
         for source in ("transactional/stats", events):
             self.moved(source, differences, table=EVENT_DIFFERENCES, rows=len(compared))
-        differing = [
-            difference for difference in compared if difference.difference or not self._is_tolerated(difference)
-        ]
+        not_tolerated = [difference for difference in compared if not self._is_tolerated(difference)]
+        # A difference that is not known exactly is None.
+        differing = [difference for difference in compared if difference.difference or difference in not_tolerated]
         self.log.info("%s to %s: %s of %s counts differ", start_day, end_day, len(differing), len(compared))
         for difference in differing:
-            self.log.info("%s%s", difference, " is tolerated" if self._is_tolerated(difference) else "")
-        if not_tolerated := [difference for difference in differing if not self._is_tolerated(difference)]:
+            self.log.info("%s%s", difference, "" if difference in not_tolerated else " is tolerated")
+        if not_tolerated:
             raise AirflowException(self._message(not_tolerated))
         return {
             "table": self.table,

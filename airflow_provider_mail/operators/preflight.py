@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail._task.redacted import unwrap
+from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail._task.redacted import unwrap
+from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail.operators.campaigns import DEFERRABLE, MailCreateCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
@@ -104,12 +103,12 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, bool]:
         """Request the checks."""
-        from airflow_provider_mail.api.senders import VerifySender
+        from airflow_provider_mail.api.senders import VerifySender, failed_checks
 
         with self.mail_errors():
             response = self.hook.send(self.build_request(VerifySender, context))
         checks: dict[str, bool] = response.model_dump(exclude={"code", "message"})
-        failed = [name.removeprefix("good_").upper() for name, good in checks.items() if name != "valid" and not good]
+        failed = failed_checks({name.removeprefix("good_"): good for name, good in checks.items()})
         if response.valid and not failed:
             self.log.info("All four checks of sender %r are good.", self.from_domain)
         elif self.fail_if_invalid:
@@ -119,8 +118,8 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         return checks
 
     @staticmethod
-    def _advice(failed: Sequence[str]) -> str:
-        return f"check its DNS entries for {', '.join(failed)}" if failed else "the service does not say why"
+    def _advice(failed: str) -> str:
+        return f"check its DNS entries for {failed}" if failed else "the service does not say why"
 
 
 class MailDeleteSenderOperator(BaseDeleteOperator):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated, task_instance_name
-from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
 from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException

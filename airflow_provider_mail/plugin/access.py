@@ -83,7 +83,8 @@ def links_to(tasks: Collection[Task], user: Any) -> Mapping[Task, str]:
     """Return the addresses of those task instances that Airflow has and whose DAG the user may read."""
     try:
         readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks}}
-        return {task: task_address(*task) for task in _existing([task for task in tasks if readable[task[0]]])}
+        shown = _existing([task for task in tasks if readable[task[0]]])
+        return {task: task_address(*task) for task in shown}
     except Exception as error:  # the page is shown without links
         _log.debug("No links to tasks: %s", type(error).__name__)
         return {}
@@ -183,9 +184,9 @@ def waits(user: Any) -> Sequence[Wait]:
     )
     with create_session() as session:
         rows: list[Any] = list(session.execute(query))
-        found = [(str(row[0]), _wait(*row)) for row in rows]
-    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {dag_id for dag_id, _ in found}}
-    return [wait for dag_id, wait in found if readable[dag_id]]
+        waiting = [(str(row[0]), _wait(*row)) for row in rows]
+    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {dag_id for dag_id, _ in waiting}}
+    return [wait for dag_id, wait in waiting if readable[dag_id]]
 
 
 def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) -> Wait:
@@ -204,7 +205,7 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
     )
 
 
-def waits_table(found: Sequence[Wait]) -> Grid:
+def waits_table(waits: Sequence[Wait]) -> Grid:
     """Return the tasks that wait."""
     columns = [
         Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
@@ -215,6 +216,6 @@ def waits_table(found: Sequence[Wait]) -> Grid:
             Cell(wait.task, href=wait.address, is_outside=True), wait.until, wait.mail_name, wait.since, wait.deadline,
             Cell("past its time", state="failed") if wait.is_late else Cell("waits"),
         )
-        for wait in found
+        for wait in waits
     ]  # fmt: skip
     return Grid("waits", "Tasks that wait", columns, rows)

@@ -167,28 +167,28 @@ def show_campaigns(
     """
     reader = Reader.of_page(PageSettings.from_airflow())
     if not (reader.has("campaign_stats") or reader.has("campaigns")):
-        return {"reader": reader, "found": None, "tables": {}}
+        return {"reader": reader, "matches": None, "tables": {}}
     wanted = campaigns.Filter(q, list_name, first, last, state, account, sort, page)
-    found = campaigns.search(reader, wanted, render.zone_of(request))
-    return {"reader": reader, "found": found, "tables": tables(found.table)}
+    matches = campaigns.search(reader, wanted, render.zone_of(request))
+    return {"reader": reader, "matches": matches, "tables": tables(matches.table)}
 
 
 @route("/campaign", "campaign.html")
 def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, Any]:
     """Show one campaign."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = campaign.get(reader, account=account, name=name)
-    if found is None:
+    details = campaign.get(reader, account=account, name=name)
+    if details is None:
         raise HTTPException(404, "There is no such campaign in the tables.")
     task = access.task_named(name)
-    curve = found.curve
+    curve = details.curve
     lines = [("This campaign", curve.opens), ("Median", curve.median)] if curve else []
     return {
         "reader": reader,
-        "campaign": found,
+        "campaign": details,
         "task": access.links_to([task], request.state.mail_user).get(task, "") if task else "",
-        "platform": access.platform_url(account, found),
-        "tables": tables(campaign.counts_table(found), campaign.curves_table(lines)),
+        "platform": access.platform_url(account, details),
+        "tables": tables(campaign.counts_table(details), campaign.curves_table(lines)),
     }
 
 
@@ -200,14 +200,14 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
     """
     chosen = [(account, name) for account, _, name in (text.partition(" ") for text in dict.fromkeys(c))]
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = campaign.compare(reader, chosen[: campaign.COMPARED])
-    lines = [(item.name, item.curve.opens) for item in found if item.curve]
+    compared = campaign.compare(reader, chosen[: campaign.COMPARED])
+    lines = [(item.name, item.curve.opens) for item in compared if item.curve]
     return {
         "reader": reader,
-        "campaigns": found,
+        "campaigns": compared,
         "is_cut": len(chosen) > campaign.COMPARED,
         "lines": lines,
-        "tables": tables(campaign.comparison(found), campaign.curves_table(lines)),
+        "tables": tables(campaign.comparison(compared), campaign.curves_table(lines)),
     }
 
 
@@ -215,16 +215,16 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
 def show_lists(request: Request) -> Mapping[str, Any]:
     """Show how lists grow."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = lists.get(reader) if reader.has("contacts") else None
-    return {"reader": reader, "found": found, "tables": tables(lists.lists_table(found) if found else None)}
+    counted = lists.get(reader) if reader.has("contacts") else None
+    return {"reader": reader, "counted": counted, "tables": tables(lists.lists_table(counted) if counted else None)}
 
 
 @route("/overlaps", "overlaps.html")
 def show_overlaps(request: Request) -> Mapping[str, Any]:
     """Show how many contacts two lists have in common."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = lists.compare(reader) if reader.has("contacts") else None
-    return {"reader": reader, "found": found, "tables": tables(lists.overlaps_table(found) if found else None)}
+    counted = lists.compare(reader) if reader.has("contacts") else None
+    return {"reader": reader, "counted": counted, "tables": tables(lists.overlaps_table(counted) if counted else None)}
 
 
 @route("/transactional", "transactional.html")
@@ -234,18 +234,18 @@ def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any
     :param account: the connection of an account. Default: the first one.
     """
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = views.transactional(reader, account)
-    return {"reader": reader, "found": found, "tables": tables(views.transactional_table(found))}
+    statistics = views.transactional(reader, account)
+    return {"reader": reader, "statistics": statistics, "tables": tables(views.transactional_table(statistics))}
 
 
 @route("/loads", "loads.html")
 def show_loads(request: Request) -> Mapping[str, Any]:
     """Show how fresh and how complete the tables are."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = views.loads(reader)
-    links = access.links_to(views.tasks_of_loads(found), request.state.mail_user)
-    grids = views.loads_table(found, links), views.list_loads_table(found, links), views.missing_days_table(found)
-    return {"reader": reader, "found": found, "tables": tables(*grids)}
+    loads = views.loads(reader)
+    links = access.links_to(views.tasks_of_loads(loads), request.state.mail_user)
+    grids = views.loads_table(loads, links), views.list_loads_table(loads, links), views.missing_days_table(loads)
+    return {"reader": reader, "loads": loads, "tables": tables(*grids)}
 
 
 @route("/imports", "imports.html")
@@ -253,13 +253,13 @@ def show_imports(request: Request) -> Mapping[str, Any]:
     """Show how many rows imports read, accepted and rejected, and why."""
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
-    found = imports.get(reader, rejects)
-    links = links_to_imports((item.import_id for item in found), request)
-    grids = imports.imports_table(found, links), imports.reasons_table(found)
+    latest = imports.get(reader, rejects)
+    links = links_to_imports((item.import_id for item in latest), request)
+    grids = imports.imports_table(latest, links), imports.reasons_table(latest)
     return {
         "reader": reader,
         "rejects": rejects,
-        "found": found,
+        "latest": latest,
         "whole_row": imports.WHOLE_ROW,
         "tables": tables(*grids),
     }
@@ -269,9 +269,9 @@ def show_imports(request: Request) -> Mapping[str, Any]:
 def show_audiences(request: Request) -> Mapping[str, Any]:
     """Show how large audiences are, and what their runs changed."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    found = audiences.runs(reader)
-    links = links_to_imports((str(row["import_id"]) for row in found), request)
-    grids = audiences.audiences_table(audiences.latest(reader)), audiences.runs_table(found, links)
+    runs = audiences.runs(reader)
+    links = links_to_imports((str(row["import_id"]) for row in runs), request)
+    grids = audiences.audiences_table(audiences.latest(reader)), audiences.runs_table(runs, links)
     return {"reader": reader, "tables": tables(*grids)}
 
 
@@ -279,15 +279,15 @@ def show_audiences(request: Request) -> Mapping[str, Any]:
 def show_events(request: Request) -> Mapping[str, Any]:
     """Show the pushed events by code, and how they differ from the statistics."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    found, differences = views.events(reader), views.differences(reader)
+    received, differences = views.events(reader), views.differences(reader)
     grids = (
-        views.counts_table("events", "Event", found.codes),
-        views.counts_table("letters", "Reason", found.letters),
+        views.counts_table("events", "Event", received.codes),
+        views.counts_table("letters", "Reason", received.letters),
         views.differences_table(differences),
     )
     return {
         "reader": reader,
-        "found": found,
+        "received": received,
         "differences": differences,
         "inbox": views.inbox(),
         "tables": tables(*grids),
@@ -297,8 +297,8 @@ def show_events(request: Request) -> Mapping[str, Any]:
 @route("/waits", "waits.html")
 def show_waits(request: Request) -> Mapping[str, Any]:
     """Show which tasks wait for the service."""
-    found = access.waits(request.state.mail_user)
-    return {"found": found, "tables": tables(access.waits_table(found))}
+    waits = access.waits(request.state.mail_user)
+    return {"waits": waits, "tables": tables(access.waits_table(waits))}
 
 
 @app.get("/static/{name}")

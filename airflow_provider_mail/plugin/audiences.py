@@ -49,14 +49,14 @@ def stopped(reader: Reader, since: datetime.datetime) -> tuple[int, datetime.dat
         return 0, None
     table = reader["audience"]
     (row,) = reader.rows(
-        f"SELECT COUNT(*) AS found, MIN(finished_at) AS earliest FROM {table.spelled} "
+        f"SELECT COUNT(*) AS total, MIN(finished_at) AS earliest FROM {table.spelled} "
         "WHERE state = 'stopped' AND finished_at >= ?",
         [table.parameter("finished_at", since)],
     )
-    return int(row["found"]), moment(row["earliest"])
+    return int(row["total"]), moment(row["earliest"])
 
 
-def audiences_table(found: Sequence[Row]) -> Grid:
+def audiences_table(audiences: Sequence[Row]) -> Grid:
     """Return the audiences, as their last successful runs left them."""
     columns = [
         Column("Audience"), Column("Size", "number"), Column("Last success", "time"), Column("List"),
@@ -67,12 +67,12 @@ def audiences_table(found: Sequence[Row]) -> Grid:
             row["audience"], row["size"], moment(row["finished_at"]), row["send_list_name"],
             row["repel_list_name"] or "", row["mail_conn_id"],
         )
-        for row in found
+        for row in audiences
     ]  # fmt: skip
     return Grid("audiences", "Audiences", columns, rows)
 
 
-def runs_table(found: Sequence[Row], links: Mapping[Task, str]) -> Grid:
+def runs_table(runs: Sequence[Row], links: Mapping[Task, str]) -> Grid:
     """Return the runs.
 
     :param links: the addresses of task instances.
@@ -90,6 +90,6 @@ def runs_table(found: Sequence[Row], links: Mapping[Task, str]) -> Grid:
             row["joined"], row["changed"], row["left_count"], row["suppressed"], row["rejected"],
             moment(row["finished_at"]),
         )
-        for row in found
+        for row in runs
     ]  # fmt: skip
     return Grid("audience-runs", "Runs of audiences", columns, rows)

@@ -170,11 +170,11 @@ def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
 
     :param chosen: account and name of each.
     """
-    campaigns = [found for account, name in chosen if (found := _find(reader, account, name))]
-    sent = {(found.account, found.name): found.sent_at for found in campaigns if found.sent_at}
+    campaigns = [campaign for account, name in chosen if (campaign := _find(reader, account, name))]
+    sent = {(campaign.account, campaign.name): campaign.sent_at for campaign in campaigns if campaign.sent_at}
     rates = _open_rates(reader, sent) if sent and reader.has("snapshots") else {}
     curves = {identity: Curve(sorted(of_one.items()), [], 0) for identity, of_one in rates.items()}
-    return [replace(found, curve=curves.get((found.account, found.name))) for found in campaigns]
+    return [replace(campaign, curve=curves.get((campaign.account, campaign.name))) for campaign in campaigns]
 
 
 def _open_rates(reader: Reader, sent: Mapping[Identity, datetime.datetime]) -> dict[Identity, dict[float, float]]:
@@ -246,7 +246,7 @@ def comparison(campaigns: Sequence[Campaign]) -> Grid:
     rates = [(label, name) for label, name in PARTS if name != "sent_count"]
     columns = [Column("Campaign"), Column("Subject", is_below=True), Column("Sent", "time"), Column("Mails", "number")]
     columns += [Column(label, "percent") for label, _ in rates] + [Column("Click to open", "percent")]
-    return Grid("comparison", "Campaigns side by side", columns, [_compared(found, rates) for found in campaigns])
+    return Grid("comparison", "Campaigns side by side", columns, [_compared(campaign, rates) for campaign in campaigns])
 
 
 def _compared(campaign: Campaign, rates: Sequence[tuple[str, str]]) -> Sequence[Any]:

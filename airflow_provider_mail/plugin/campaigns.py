@@ -104,7 +104,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """One page of campaigns.
 
     :param total: how many there are on all pages.
@@ -124,7 +124,7 @@ class Found:
         return max(1, -(-self.total // PAGE_SIZE))
 
 
-def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Found:
+def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     """Return the campaigns that match a filter.
 
     :param zone: the zone in which its days begin.
@@ -143,18 +143,18 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Found:
 
     # With the page, so that the statement is run once.
     totals = "".join(f", SUM({name}) OVER () AS total_{name}" for name in COUNTS) + ", COUNT(*) OVER () AS total"
-    found = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE, totals)
-    counted = found[:1] or (read(1, 0, totals) if wanted.page > 1 else [])
+    rows = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE, totals)
+    counted = rows[:1] or (read(1, 0, totals) if wanted.page > 1 else [])
     total = int(counted[0]["total"]) if counted else 0
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        _with_tasks(reader, found, has_accounts),
+        _with_tasks(reader, rows, has_accounts),
         _total(counted[0], total) if total > 1 else (),
         lambda: _with_tasks(reader, read(CSV_ROWS), has_accounts),
     )
-    return Found(table, total, accounts, lists(reader), wanted)
+    return Matches(table, total, accounts, lists(reader), wanted)
 
 
 def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:

@@ -19,7 +19,9 @@ def ceiling(value: float) -> float:
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value * (1 - 1e-9))
+    rounded = (step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10))
+    # A value that is one of these numbers is its own ceiling, although floating point may put it a little above.
+    return next(number for number in rounded if number >= value * (1 - 1e-9))
 
 
 def short(value: float) -> str:

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from airflow_provider_mail.plugin.access import Task, task_named
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
@@ -17,31 +18,31 @@ WHOLE_ROW = "whole row"
 """The field of a reason that concerns no single field: the row is too short, or the service rejected it."""
 
 
+COUNTS = {"rows_read": "Read", "rows_accepted": "Accepted", "rows_rejected": "Rejected"}
+"""The counts that are shown: columns of the table of imports with their headings."""
+
+
 @dataclass(frozen=True)
 class Import:
     """One import.
 
     :param import_id: the task instance, as ``dag/task/run`` with the map index of a mapped task.
-    :param rejected: how many rows were rejected.
+    :param counts: numbers of rows, by the columns of `COUNTS`; without its counts only those of rejected rows.
     :param at: when its last try ended or, without its counts, when the last row was rejected.
     :param reasons: field (empty if it is the whole row), reason and number of rows, the most frequent first.
     :param state: how its last try ended; empty without its counts, as the next ones.
     :param list_name: the list that the contacts were added to; empty without one.
     :param account: the connection of the account.
-    :param read: how many rows were read.
-    :param accepted: how many rows the service accepted.
     :param sandbox: whether the service only checked the rows.
     """
 
     import_id: str
-    rejected: int
+    counts: Mapping[str, int]
     at: datetime.datetime | None
     reasons: Sequence[tuple[str, str, int]]
     state: str = ""
     list_name: str = ""
     account: str = ""
-    read: int | None = None
-    accepted: int | None = None
     sandbox: bool = False
 
 
@@ -63,15 +64,15 @@ def _counted(reader: Reader) -> Sequence[Import]:
         return []
     rows = reader.rows(
         reader.limited(
-            "SELECT import_id, mail_conn_id, list_name, state, rows_read, rows_accepted, rows_rejected, reasons, "
-            f"sandbox, finished_at FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
+            f"SELECT import_id, mail_conn_id, list_name, state, {', '.join(COUNTS)}, reasons, sandbox, finished_at "
+            f"FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
             SHOWN,
         )
     )
     return [
         Import(
             import_id=str(row["import_id"]),
-            rejected=int(row["rows_rejected"]),
+            counts={name: int(row[name]) for name in COUNTS},
             at=moment(row["finished_at"]),
             reasons=[
                 (str(reason["field"]), str(reason["reason"]), int(reason["rows"]))
@@ -80,8 +81,6 @@ def _counted(reader: Reader) -> Sequence[Import]:
             state=str(row["state"]),
             list_name=str(row["list_name"] or ""),
             account=str(row["mail_conn_id"]),
-            read=int(row["rows_read"]),
-            accepted=int(row["rows_accepted"]),
             sandbox=bool(row["sandbox"]),
         )
         for row in rows
@@ -94,7 +93,7 @@ def _rejected(reader: Reader) -> Sequence[Import]:
     table, number = reader["rejects"].spelled, reader["rejects"].column("row_number")
     latest = reader.rows(
         reader.limited(
-            f"SELECT import_id, COUNT(DISTINCT {number}) AS found, MAX(rejected_at) AS latest FROM {table} "
+            f"SELECT import_id, COUNT(DISTINCT {number}) AS rejected, MAX(rejected_at) AS latest FROM {table} "
             "GROUP BY import_id ORDER BY latest DESC, import_id",
             SHOWN,
         )
@@ -103,16 +102,21 @@ def _rejected(reader: Reader) -> Sequence[Import]:
         return []
     marks = ", ".join("?" for _ in latest)
     rows = reader.rows(
-        f"SELECT import_id, field, reason, COUNT(*) AS found FROM {table} WHERE import_id IN ({marks}) "
-        "GROUP BY import_id, field, reason ORDER BY import_id, found DESC, field, reason",
+        f"SELECT import_id, field, reason, COUNT(*) AS rejected FROM {table} WHERE import_id IN ({marks}) "
+        "GROUP BY import_id, field, reason ORDER BY import_id, rejected DESC, field, reason",
         [row["import_id"] for row in latest],
     )
     reasons = {
-        str(import_id): [(str(row["field"]), str(row["reason"]), int(row["found"])) for row in group]
+        str(import_id): [(str(row["field"]), str(row["reason"]), int(row["rejected"])) for row in group]
         for import_id, group in groupby(rows, lambda row: row["import_id"])
     }
     return [
-        Import(str(row["import_id"]), int(row["found"]), moment(row["latest"]), reasons.get(str(row["import_id"]), []))
+        Import(
+            str(row["import_id"]),
+            {"rows_rejected": int(row["rejected"])},
+            moment(row["latest"]),
+            reasons.get(str(row["import_id"]), []),
+        )
         for row in latest
     ]
 
@@ -137,43 +141,49 @@ def recent(reader: Reader, since: datetime.datetime) -> Recent:
         return Recent(0, 0, 0)
     table = reader["imports"]
     (row,) = reader.rows(
-        "SELECT SUM(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed, SUM(rows_rejected) AS found, "
+        "SELECT SUM(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed, SUM(rows_rejected) AS rejected, "
         f"SUM(CASE WHEN rows_rejected > 0 THEN 1 ELSE 0 END) AS with_rejects FROM {table.spelled} "
         "WHERE finished_at >= ? AND sandbox = ?",
         [table.parameter("finished_at", since), table.parameter("sandbox", False)],
     )
-    return Recent(int(row["failed"] or 0), int(row["found"] or 0), int(row["with_rejects"] or 0))
+    return Recent(int(row["failed"] or 0), int(row["rejected"] or 0), int(row["with_rejects"] or 0))
 
 
-def imports_table(found: Sequence[Import], links: Mapping[Task, str]) -> Grid:
+def imports_table(imports: Sequence[Import], links: Mapping[Task, str]) -> Grid:
     """Return the imports.
 
     :param links: the addresses of task instances.
     """
     columns = [
-        Column("Import"), Column("State"), Column("Read", "number"), Column("Accepted", "number"),
-        Column("Rejected", "number"), Column("Missing", "percent"), Column("Ended", "time"), Column("List"),
-        Column("Account"),
+        Column("Import"), Column("State"), *(Column(heading, "number") for heading in COUNTS.values()),
+        Column("Missing", "percent"), Column("Ended", "time"), Column("List"), Column("Account"),
     ]  # fmt: skip
     rows = [
         (
             name_of(item.import_id, links),
             Cell(item.state, state=item.state, note="sandbox" if item.sandbox else ""),
-            item.read, item.accepted,
-            Cell(item.rejected, href=f"#reasons-{number}" if item.reasons else ""),
-            None if item.read is None or item.accepted is None else rate(item.read - item.accepted, item.read),
-            item.at, item.list_name, item.account,
+            *_count_cells(item, number), item.at, item.list_name, item.account,
         )
-        for number, item in enumerate(found, 1)
+        for number, item in enumerate(imports, 1)
     ]  # fmt: skip
     return Grid("imports", "Imports", columns, rows)
 
 
-def reasons_table(found: Sequence[Import]) -> Grid:
+def _count_cells(item: Import, number: int) -> tuple[Any, ...]:
+    """Return the counts and the share of missing rows; the number of rejected rows leads to their reasons."""
+    cells: dict[str, Any] = {name: item.counts.get(name) for name in COUNTS}
+    missing = None
+    if cells["rows_accepted"] is not None:
+        missing = rate(cells["rows_read"] - cells["rows_accepted"], cells["rows_read"])
+    cells["rows_rejected"] = Cell(cells["rows_rejected"], href=f"#reasons-{number}" if item.reasons else "")
+    return *cells.values(), missing
+
+
+def reasons_table(imports: Sequence[Import]) -> Grid:
     """Return why rows were rejected, for all imports."""
     columns = [Column("Import"), Column("Field"), Column("Reason"), Column("Rows", "number")]
     rows = [
-        (item.import_id, field or WHOLE_ROW, reason, count) for item in found for field, reason, count in item.reasons
+        (item.import_id, field or WHOLE_ROW, reason, count) for item in imports for field, reason, count in item.reasons
     ]
     return Grid("reasons", "Why rows were rejected", columns, rows)
 

@@ -177,21 +177,21 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
         yield Overlap(teams[number][larger], teams[number][smaller], contacts)
 
 
-def lists_table(found: Lists) -> Grid:
+def lists_table(counted: Lists) -> Grid:
     """Return the lists with their growth."""
     columns = [
         Column("List"), Column("Contacts", "number"), Column("In the last month", "number"), Column("Last month"),
         Column("Growth by month", "drawing"), Column("Account"), Column("Team"),
     ]  # fmt: skip
     rows = []
-    for entry in found.lists:
+    for entry in counted.lists:
         month, added = entry.last_month
         drawing = Cell(trend([count for _, count in entry.months]))
         rows.append((entry.name, entry.contacts, added, month, drawing, entry.account, entry.team))
     return Grid("lists", "Lists", columns, rows)
 
 
-def overlaps_table(found: Overlaps) -> Grid:
+def overlaps_table(counted: Overlaps) -> Grid:
     """Return the lists that have contacts in common."""
     columns = [
         Column("List"), Column("Other list"), Column("In both", "number"), Column("Of the first", "percent"),
@@ -200,6 +200,6 @@ def overlaps_table(found: Overlaps) -> Grid:
     rows = [
         (pair.one.name, pair.other.name, pair.contacts, rate(pair.contacts, pair.one.contacts),
          rate(pair.contacts, pair.other.contacts), pair.one.account)
-        for pair in found.overlaps
+        for pair in counted.overlaps
     ]  # fmt: skip
     return Grid("overlaps", "Contacts in two lists", columns, rows)

@@ -96,7 +96,7 @@ def current(reader: Reader) -> tuple[Grid, int]:
     if not reader.has("campaigns"):
         return Grid("current", "Sending or scheduled", columns, []), 0
     matching = f"FROM {reader['campaigns'].spelled} WHERE mail_status = 1 AND gone_at IS NULL"
-    (counted,) = reader.rows(f"SELECT COUNT(*) AS found {matching}")
+    (counted,) = reader.rows(f"SELECT COUNT(*) AS total {matching}")
     statement = (
         f"SELECT mail_conn_id, mail_name, subject, rcpt_list_names, send_by_date_time {matching} "
         "ORDER BY send_by_date_time, mail_name, mail_conn_id"
@@ -106,7 +106,7 @@ def current(reader: Reader) -> tuple[Grid, int]:
         return [_current(row) for row in reader.rows(reader.limited(statement, count))]
 
     table = Grid("current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(CSV_ROWS))
-    return table, int(counted["found"])
+    return table, int(counted["total"])
 
 
 def _current(row: Row) -> Sequence[Any]:
@@ -127,7 +127,7 @@ def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
     :param waits: the tasks that wait, of the DAGs that the user may read.
     """
     now = datetime.datetime.now(datetime.UTC)
-    found = [
+    problems = [
         *_failed_campaigns(reader, now),
         *_late_waits(waits),
         *_imports(reader, now),
@@ -135,7 +135,7 @@ def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
         *_events(reader, now),
         *_loads(reader),
     ]
-    return sorted(found, key=lambda finding: finding.state != "failed")
+    return sorted(problems, key=lambda finding: finding.state != "failed")
 
 
 def _failed_campaigns(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
@@ -143,15 +143,15 @@ def _failed_campaigns(reader: Reader, now: datetime.datetime) -> Sequence[Findin
         return []
     table = reader["campaigns"]
     (row,) = reader.rows(
-        f"SELECT COUNT(*) AS found, MIN(send_by_date_time) AS earliest FROM {table.spelled} "
+        f"SELECT COUNT(*) AS total, MIN(send_by_date_time) AS earliest FROM {table.spelled} "
         "WHERE mail_status = 4 AND gone_at IS NULL AND send_by_date_time >= ?",
         [table.parameter("send_by_date_time", now - datetime.timedelta(days=DAYS))],
     )
-    if not row["found"]:
+    if not row["total"]:
         return []
     first = (now - datetime.timedelta(days=DAYS)).date()
     href = address("campaigns", state="failed", **{"from": first})
-    return [Finding("failed", "failed", f"{_of(row['found'], 'campaign')} failed", href, moment(row["earliest"]))]
+    return [Finding("failed", "failed", f"{_of(row['total'], 'campaign')} failed", href, moment(row["earliest"]))]
 
 
 def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
@@ -165,13 +165,13 @@ def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
 
 def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     recent = imports.recent(reader, now - RECENT)
-    found = []
+    problems = []
     if recent.failed:
-        found.append(Finding("failed", "failed", f"{_of(recent.failed, 'import')} failed in seven days", "imports"))
+        problems.append(Finding("failed", "failed", f"{_of(recent.failed, 'import')} failed in seven days", "imports"))
     if recent.rows:
         text = f"{_of(recent.rows, 'row')} rejected in seven days, by {_of(recent.with_rejects, 'import')}"
-        found.append(Finding("old", "rejected", text, "imports"))
-    return found
+        problems.append(Finding("old", "rejected", text, "imports"))
+    return problems
 
 
 def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
@@ -183,52 +183,52 @@ def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
 
 
 def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
-    found = []
+    problems = []
     inbox = views.inbox()
     if isinstance(inbox, str):
-        found.append(Finding("failed", "inbox", f"The inbox of events cannot be read: {inbox}", "events"))
+        problems.append(Finding("failed", "inbox", f"The inbox of events cannot be read: {inbox}", "events"))
     elif inbox:
-        found += [
+        problems += [
             Finding("failed", "inbox", f"{problem[:1].upper()}{problem[1:]}", "events") for problem, _ in inbox.problems
         ]
     if reader.has("dead_letters"):
         table = reader["dead_letters"]
         (row,) = reader.rows(
-            f"SELECT COUNT(*) AS found, MIN(received_at) AS earliest FROM {table.spelled} WHERE received_at >= ?",
+            f"SELECT COUNT(*) AS total, MIN(received_at) AS earliest FROM {table.spelled} WHERE received_at >= ?",
             [table.parameter("received_at", now - RECENT)],
         )
-        if row["found"]:
-            text = f"{_of(row['found'], 'event')} of seven days could not be read"
-            found.append(Finding("old", "unread", text, "events#letters", moment(row["earliest"])))
+        if row["total"]:
+            text = f"{_of(row['total'], 'event')} of seven days could not be read"
+            problems.append(Finding("old", "unread", text, "events#letters", moment(row["earliest"])))
     if reader.has("event_differences"):
         table = reader["event_differences"]
         (row,) = reader.rows(
-            f"SELECT COUNT(*) AS found FROM {table.spelled} WHERE tolerated = ? AND stats_date >= ?",
+            f"SELECT COUNT(*) AS total FROM {table.spelled} WHERE tolerated = ? AND stats_date >= ?",
             [table.parameter("tolerated", False), table.parameter("stats_date", (now - RECENT).date())],
         )
-        if row["found"]:
-            text = f"{_of(row['found'], 'count')} of events beyond the tolerance in seven days"
-            found.append(Finding("old", "differs", text, "events#differences"))
-    return found
+        if row["total"]:
+            text = f"{_of(row['total'], 'count')} of events beyond the tolerance in seven days"
+            problems.append(Finding("old", "differs", text, "events#differences"))
+    return problems
 
 
 def _loads(reader: Reader) -> Sequence[Finding]:
-    found = []
+    problems = []
     for loaded in views.loads(reader):
         table = f"{loaded.table} of {loaded.account}"
         stale_lists = [part for part in loaded.lists if part.is_stale]
         if loaded.latest.is_stale:
             behind = f", {_of(loaded.behind, 'day')} behind" if loaded.behind else ""
             text = f"{table} is stale{behind}"
-            found.append(Finding("old", "stale", text, "loads", loaded.latest.stale_since))
+            problems.append(Finding("old", "stale", text, "loads", loaded.latest.stale_since))
         elif stale_lists:
             text = f"{table}: {_of(len(stale_lists), 'list')} of {len(loaded.lists)} stale"
             since = min((part.stale_since for part in stale_lists if part.stale_since), default=None)
-            found.append(Finding("old", "stale", text, "loads#list-loads", since))
+            problems.append(Finding("old", "stale", text, "loads#list-loads", since))
         if loaded.missing:
             text = f"{table}: {_of(len(loaded.missing), 'day')} missing"
-            found.append(Finding("old", "missing", text, "loads#missing-days"))
-    return found
+            problems.append(Finding("old", "missing", text, "loads#missing-days"))
+    return problems
 
 
 def _of(count: Any, what: str) -> str:
@@ -278,8 +278,8 @@ def _measure(
     none = dict.fromkeys(campaigns.COUNTS, 0)
 
     def total(numbers: range) -> Mapping[str, int]:
-        found = [by_week[number] for number in numbers if number in by_week]
-        return {name: sum(counts[name] for counts in found) for name in none}
+        weekly = [by_week[number] for number in numbers if number in by_week]
+        return {name: sum(counts[name] for counts in weekly) for name in none}
 
     count = len(starts)
     weeks = [
@@ -303,8 +303,8 @@ def month_table(measures: Sequence[Measure]) -> Grid:
 def growth(reader: Reader) -> Grid | None:
     """Return the largest lists; ``None`` when counting them takes too long for this page."""
     try:
-        found = read_within(lambda: lists.get(reader), GROWTH_SECONDS)
+        counted = read_within(lambda: lists.get(reader), GROWTH_SECONDS)
     except TimeoutError:
         return None
-    largest = sorted(found.lists, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
-    return lists.lists_table(replace(found, lists=largest))
+    largest = sorted(counted.lists, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
+    return lists.lists_table(replace(counted, lists=largest))

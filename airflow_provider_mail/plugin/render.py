@@ -119,12 +119,11 @@ def _hold() -> str:
 
 def address(path: str, **query: object) -> str:
     """Return a relative address, since the page may be below any path."""
-    pairs = [
-        (name, str(item))
-        for name, value in query.items()
-        for item in (value if isinstance(value, list | tuple) else [value])
-        if item not in ("", None)
-    ]
+    pairs = []
+    for name, value in query.items():
+        # A parameter with several values is repeated; one without a value is left out.
+        values = value if isinstance(value, list | tuple) else [value]
+        pairs += [(name, str(item)) for item in values if item not in ("", None)]
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 

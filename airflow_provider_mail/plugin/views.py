@@ -84,14 +84,14 @@ class Loaded:
 
 def loads(reader: Reader) -> Sequence[Loaded]:
     """Return the loads by table and account."""
-    found: list[Loaded] = []
+    loads: list[Loaded] = []
     if reader.has("loads"):
         rows = reader.rows(
             "SELECT table_name, mail_conn_id, part, observed_at, dag_id, task_id, run_id, map_index "
             f"FROM {reader['loads'].spelled} ORDER BY table_name, mail_conn_id, part"
         )
         for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
-            found.append(_loaded(table, account, list(group)))
+            loads.append(_loaded(table, account, list(group)))
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
         for row in reader.rows(
@@ -99,8 +99,8 @@ def loads(reader: Reader) -> Sequence[Loaded]:
             "GROUP BY mail_conn_id ORDER BY mail_conn_id"
         ):
             latest = Part("", moment(row["observed_at"]))
-            found.append(Loaded(reader.name("campaigns"), str(row["mail_conn_id"]), latest))
-    return found
+            loads.append(Loaded(reader.name("campaigns"), str(row["mail_conn_id"]), latest))
+    return loads
 
 
 def _loaded(table: str, account: str, rows: Sequence[Row]) -> Loaded:
@@ -127,13 +127,13 @@ def _task(row: Row) -> Task | None:
     return str(row["dag_id"]), str(row["task_id"]), str(row["run_id"]), index
 
 
-def tasks_of_loads(found: Sequence[Loaded]) -> set[Task]:
+def tasks_of_loads(loads: Sequence[Loaded]) -> set[Task]:
     """Return the task instances that loaded something last."""
-    parts = [part for loaded in found for part in (loaded.latest, *loaded.lists)]
+    parts = [part for loaded in loads for part in (loaded.latest, *loaded.lists)]
     return {part.task for part in parts if part.task}
 
 
-def loads_table(found: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
+def loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
     """Return what is loaded, a table of an account in a row.
 
     :param links: the addresses of task instances.
@@ -149,12 +149,12 @@ def loads_table(found: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
             Cell(loaded.behind, state="old" if loaded.behind else "") if loaded.days else None,
             _run(loaded.latest, links),
         )
-        for loaded in found
+        for loaded in loads
     ]  # fmt: skip
     return Grid("loads", "Loads", columns, rows)
 
 
-def list_loads_table(found: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
+def list_loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
     """Return when each list of contacts was loaded.
 
     :param links: the addresses of task instances.
@@ -165,15 +165,15 @@ def list_loads_table(found: Sequence[Loaded], links: Mapping[Task, str]) -> Grid
     ]  # fmt: skip
     rows = [
         (part.name, _freshness(part), part.at, part.stale_since, _run(part, links), loaded.table, loaded.account)
-        for loaded in found
+        for loaded in loads
         for part in loaded.lists
     ]
     return Grid("list-loads", "Lists of contacts", columns, rows)
 
 
-def missing_days_table(found: Sequence[Loaded]) -> Grid:
+def missing_days_table(loads: Sequence[Loaded]) -> Grid:
     """Return the missing days, the latest first."""
-    rows = [(day, loaded.table, loaded.account) for loaded in found for day in reversed(loaded.missing)]
+    rows = [(day, loaded.table, loaded.account) for loaded in loads for day in reversed(loaded.missing)]
     return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Table"), Column("Account")], rows)
 
 
@@ -236,7 +236,7 @@ def transactional(reader: Reader, account: str) -> Transactional:
     return Transactional(list(spans), account, [(date, rows.get(date)) for date in days])
 
 
-def transactional_table(found: Transactional) -> Grid:
+def transactional_table(statistics: Transactional) -> Grid:
     """Return the days."""
     columns = [
         Column("Day", "day"), Column("Sent", "number"), Column("Opened", "percent"), Column("Clicked", "percent"),
@@ -247,7 +247,7 @@ def transactional_table(found: Transactional) -> Grid:
         (date, row["sent_count"], row["open_rate"], row["click_rate"], rate(row["click_count"], row["open_count"]),
          row["bounce_count"], row["unsent_count"], row["unsubscribe_count"])
         if row else (Cell(date, note="missing"), *[None] * 7)
-        for date, row in found.days
+        for date, row in statistics.days
     ]  # fmt: skip
     return Grid("days", "Days", columns, rows)
 
@@ -289,22 +289,22 @@ def _count(reader: Reader) -> Events:
     if reader.has("events"):
         table = reader["events"]
         codes = reader.rows(
-            "SELECT mail_conn_id, event_code AS what, COUNT(*) AS found, MAX(received_at) AS latest "
+            "SELECT mail_conn_id, event_code AS what, COUNT(*) AS total, MAX(received_at) AS latest "
             f"FROM {table.spelled} WHERE received_at >= ? GROUP BY mail_conn_id, event_code "
-            "ORDER BY mail_conn_id, found DESC, what",
+            "ORDER BY mail_conn_id, total DESC, what",
             [table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
         )
     letters: Sequence[Row] = []
     if reader.has("dead_letters"):
         letters = reader.rows(
-            "SELECT mail_conn_id, reason AS what, COUNT(*) AS found, MAX(received_at) AS latest "
+            "SELECT mail_conn_id, reason AS what, COUNT(*) AS total, MAX(received_at) AS latest "
             f"FROM {reader['dead_letters'].spelled} GROUP BY mail_conn_id, reason ORDER BY latest DESC, what"
         )
     return Events([_counted(row) for row in codes], [_counted(row) for row in letters], now)
 
 
 def _counted(row: Row) -> tuple[str, str, int, datetime.datetime | None]:
-    return str(row["mail_conn_id"]), str(row["what"]), int(row["found"]), moment(row["latest"])
+    return str(row["mail_conn_id"]), str(row["what"]), int(row["total"]), moment(row["latest"])
 
 
 def inbox() -> ReceiverStatus | str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Collection, Mapping
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT
@@ -18,18 +18,38 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail._task.rates import Rate
+    from airflow_provider_mail.warehouse.event_counts import CampaignEvents
 
 __all__ = ["MailStatsGateOperator"]
 
 OnBreach: TypeAlias = Literal["fail", "skip", "ask"]
 """What to do when a limit is not shown to be kept."""
 
-LIMITED = {
-    "max_hard_bounce": "hard_bounce",
-    "max_soft_bounce": "soft_bounce",
-    "max_unsubscribe": "unsubscribe_count",
+CountsFrom: TypeAlias = Literal["statistics", "events"]
+"""Where the counts are read."""
+
+
+class Limited(NamedTuple):
+    """What a limit applies to.
+
+    :param name: of the rate, in log and result.
+    :param counters: the counters of the statistics whose sum is limited; none if the statistics have no such counter.
+    :param event_code: of the events that count the same; ``None`` if no code does.
+    """
+
+    name: str
+    counters: tuple[str, ...]
+    event_code: str | None
+
+
+LIMITS = {
+    "max_hard_bounce": Limited("hard_bounce", ("hard_bounce",), None),
+    "max_soft_bounce": Limited("soft_bounce", ("soft_bounce",), None),
+    "max_bounce": Limited("bounce", ("hard_bounce", "soft_bounce"), "Bounced"),
+    "max_unsubscribe": Limited("unsubscribe_count", ("unsubscribe_count",), "Unsubscribed"),
+    "max_spam": Limited("spam_reports", (), "SpamReport"),
 }
-"""The limits of counts in the statistics."""
+"""The limits, by argument."""
 
 APPROVE, REJECT = "Approve", "Reject"
 
@@ -58,9 +78,13 @@ class MailStatsGateOperator(MailStatsSettledSensor):
     :param mail_name: the exact name of the campaign. (templated)
     :param max_hard_bounce: the largest share of permanent failures, such as ``0.02``. Default: not checked.
     :param max_soft_bounce: the largest share of temporary failures. Default: not checked.
+    :param max_bounce: the largest share of failures of both kinds. Default: not checked.
     :param max_unsubscribe: the largest share of unsubscribes. Default: not checked.
     :param max_spam: the largest share of spam reports. The statistics have none, so it needs the table of events.
         Default: not checked.
+    :param source: where the counts are read: the ``statistics`` of the service, or the ``events`` in the table, of
+        which each recipient counts once. Events do not show which bounces are hard: use ``max_bounce``. Default:
+        ``statistics``.
     :param min_sent: the smallest number of sent mails that may pass. Default: 1.
     :param max_age: how long after sending the counts are read; seconds or a timedelta. Default: an hour.
     :param confidence: the probability with which the true share is below the limit. Default: 0.95.
@@ -68,9 +92,9 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         after it, or ``ask`` a person in Airflow's user interface (Airflow 3.1 and later). Default: ``fail``.
     :param response_timeout: how long to wait for the person; seconds or a timedelta. Then the task fails. Default: a
         day.
-    :param sql_conn_id: the connection of the database with the table of events, for ``max_spam``. Default: none.
-        (templated)
-    :param events_table: the table of events, for ``max_spam``. Default: ``mail_events``. (templated)
+    :param sql_conn_id: the connection of the database with the table of events, for ``max_spam`` and
+        ``source="events"``. Default: none. (templated)
+    :param events_table: the table of events. Default: ``mail_events``. (templated)
     :param start_day: the first day, ``YYYY-MM-DD`` in UTC, on which the campaign may have been sent. Default:
         ``lookback_days`` before the run's data interval. (templated)
     :param end_day: the last such day. Default: the day of the poll. (templated)
@@ -88,8 +112,10 @@ class MailStatsGateOperator(MailStatsSettledSensor):
 
     max_hard_bounce: float | None
     max_soft_bounce: float | None
+    max_bounce: float | None
     max_unsubscribe: float | None
     max_spam: float | None
+    source: CountsFrom
     min_sent: int
     confidence: float
     on_breach: OnBreach
@@ -104,8 +130,10 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         mail_name: Templated[str],
         max_hard_bounce: float | None = None,
         max_soft_bounce: float | None = None,
+        max_bounce: float | None = None,
         max_unsubscribe: float | None = None,
         max_spam: float | None = None,
+        source: CountsFrom = "statistics",
         min_sent: int = 1,
         max_age: float | timedelta = 3600.0,
         confidence: float = 0.95,
@@ -127,21 +155,28 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         self._days: tuple[date, date | None] = (date.min, None)
         self.set_arguments(
             mail_conn_id=mail_conn_id, mail_name=mail_name, max_hard_bounce=max_hard_bounce,
-            max_soft_bounce=max_soft_bounce, max_unsubscribe=max_unsubscribe, max_spam=max_spam, min_sent=min_sent,
-            max_age=max_age, confidence=confidence, on_breach=on_breach, response_timeout=response_timeout,
-            sql_conn_id=sql_conn_id, events_table=events_table, start_day=start_day, end_day=end_day,
-            lookback_days=lookback_days, deferrable=deferrable, poke_interval=poke_interval, timeout=timeout,
-            poll_error_timeout=poll_error_timeout,
+            max_soft_bounce=max_soft_bounce, max_bounce=max_bounce, max_unsubscribe=max_unsubscribe, max_spam=max_spam,
+            source=source, min_sent=min_sent, max_age=max_age, confidence=confidence, on_breach=on_breach,
+            response_timeout=response_timeout, sql_conn_id=sql_conn_id, events_table=events_table, start_day=start_day,
+            end_day=end_day, lookback_days=lookback_days, deferrable=deferrable, poke_interval=poke_interval,
+            timeout=timeout, poll_error_timeout=poll_error_timeout,
         )  # fmt: skip
 
     def set_arguments(self, **arguments: Any) -> None:
         self.stable_checks, self.min_interval = None, 0.0
         super().set_arguments(**arguments)
-        limits = (*LIMITED, "max_spam")
-        if all(getattr(self, name) is None for name in limits):
-            raise self.argument_error(f"{', '.join(limits)}: give at least one")
-        if self.max_spam is not None and self.sql_conn_id is None:
-            raise self.argument_error("sql_conn_id: needed with max_spam, which is counted in the table of events")
+        given = [name for name in LIMITS if getattr(self, name) is not None]
+        if not given:
+            raise self.argument_error(f"{', '.join(LIMITS)}: give at least one")
+        if self.source == "events" and (unknown := [name for name in given if LIMITS[name].event_code is None]):
+            raise self.argument_error(
+                f"{', '.join(unknown)}: events do not show which bounces are hard; use max_bounce, or "
+                "source='statistics'"
+            )
+        if (self.source == "events" or self.max_spam is not None) and self.sql_conn_id is None:
+            raise self.argument_error(
+                "sql_conn_id: needed with max_spam and source='events', which are counted in the table of events"
+            )
         if self.on_breach == "ask" and not AIRFLOW_V_3_1_PLUS:
             raise self.argument_error("on_breach: 'ask' needs Airflow 3.1 or later; use 'fail' or 'skip'")
 
@@ -160,12 +195,17 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         if not record or record.get("sandbox"):
             nothing = {"sent": 0, "rates": [], "problems": [], "table": ""}
             return {"decision": "sandbox", "mail_name": self.mail_name, **nothing}
-        rates = self._rates(record)
-        sent: int = record["sent_count"]
-        problems = [str(rate) for rate in rates if rate.verdict != "ok"]
+        from airflow_provider_mail._task.rates import Rate
+
+        sent, counts, problems = self._counts(record)
+        # A service may count more bounces than mails.
+        rates = [
+            Rate(LIMITS[limit].name, min(count, sent), sent, getattr(self, limit), self.confidence)
+            for limit, count in counts.items()
+        ]
+        problems += [str(rate) for rate in rates if rate.verdict != "ok"]
         if sent < self.min_sent:
             problems.insert(0, f"min_sent: {sent:,} mails were sent, {self.min_sent:,} are needed")
-        problems += self._missing_events
         report = {
             "decision": self.on_breach if problems else "pass",
             "mail_name": self.mail_name,
@@ -186,35 +226,61 @@ class MailStatsGateOperator(MailStatsSettledSensor):
             self._ask(report, context)
         raise AirflowFailException(message)
 
-    def _rates(self, record: Mapping[str, Any]) -> list[Rate]:
-        from airflow_provider_mail._task.rates import Rate
+    def _counts(self, record: Mapping[str, Any]) -> tuple[int, dict[str, int], list[str]]:
+        """Return the number of sent mails, the counts by limit, and why counts may be missing.
 
-        self._missing_events: list[str] = []
-        counts = {
-            counter: (record[counter], limit)
-            for name, counter in LIMITED.items()
-            if (limit := getattr(self, name)) is not None
+        :param record: the statistics of the campaign.
+        """
+        limits = {name: limited for name, limited in LIMITS.items() if getattr(self, name) is not None}
+        counts = {name: sum(record[counter] for counter in limited.counters) for name, limited in limits.items()}
+        codes = {
+            name: limited.event_code
+            for name, limited in limits.items()
+            if limited.event_code and (self.source == "events" or not limited.counters)
         }
-        if self.max_spam is not None:
-            counts["spam_reports"] = (self._spam_reports(), self.max_spam)
-        sent = record["sent_count"]
-        # A service may count more bounces than mails.
-        return [Rate(name, min(count, sent), sent, limit, self.confidence) for name, (count, limit) in counts.items()]
+        sent: int = record["sent_count"]
+        if not codes:
+            return sent, counts, []
+        events = self._event_counts(codes.values(), datetime.fromisoformat(record["mail_send_date"]))
+        counts |= {name: events.by_code[code] for name, code in codes.items()}
+        if self.source == "events":
+            sent = events.sent
+        return sent, counts, self._missing_events(codes, events)
 
-    def _spam_reports(self) -> int:
+    def _event_counts(self, codes: Collection[str], sent_at: datetime) -> CampaignEvents:
         from airflow_provider_mail._task.sql import sql_hook
         from airflow_provider_mail.warehouse.event_counts import campaign_event_counts
 
         assert self.sql_conn_id is not None
-        counts = campaign_event_counts(
-            sql_hook(self.sql_conn_id), self.events_table, mail_conn_id=self.mail_conn_id, mail_name=self.mail_name
-        )
-        if not counts:
-            self._missing_events = [
-                f"max_spam: {self.events_table} has no event of the campaign, so spam reports may be missing: is it "
-                "filled, and does the service push events?"
+        return campaign_event_counts(
+            sql_hook(self.sql_conn_id), self.events_table, codes, mail_conn_id=self.mail_conn_id,
+            mail_name=self.mail_name, since=sent_at,
+        )  # fmt: skip
+
+    def _missing_events(self, codes: Mapping[str, str], events: CampaignEvents) -> list[str]:
+        """Return why events may be missing.
+
+        :param codes: the codes of events by the limits that need them.
+        """
+        from airflow_provider_mail.api.webhooks import GetWebhook
+
+        if not events.total:
+            return [
+                f"{', '.join(codes)}: {self.events_table} has no event of the campaign, so counts may be missing: is "
+                "it filled, and does the service push events?"
             ]
-        return counts.get("SpamReport", 0)
+        with self.mail_errors():
+            toggles = self.hook.send(GetWebhook()).trans_event
+        if toggles is None:
+            return []
+        # The toggle of SpamReport is spamReport.
+        pushed = {name.lower() for name, enabled in toggles.model_dump(by_alias=True).items() if enabled}
+        return [
+            f"{name}: the service does not push events {code}, so the count may be too small: enable them with "
+            "MailSaveWebhookOperator"
+            for name, code in codes.items()
+            if code.lower() not in pushed
+        ]
 
     def _ask(self, report: Mapping[str, Any], context: Context) -> None:
         """Wait for a person's response; raises what makes Airflow wait."""

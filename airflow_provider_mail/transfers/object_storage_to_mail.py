@@ -103,7 +103,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         Default: none. (templated)
     :param dry_run: read and check the rows, log counts and masked examples, and send nothing. Default: false.
     :param changes_only: send only rows that are new or whose mapped values changed since the service accepted them. It
-        needs a state, which has keyed digests and encrypted addresses; the secret is ``[mail] audience_key``, or
+        needs a state, in which the rows are encrypted; the secret is ``[mail] audience_key``, or
         Airflow's Fernet key. A state that is missing, or another one's, or does not fit the list, is not used:
         everybody is sent, with a warning. Default: false.
     :param state_conn_id: the connection of the database for the state. Default: none. (templated)

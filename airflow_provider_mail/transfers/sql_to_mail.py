@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
-from airflow_provider_mail._task.redacted import RedactedField, unwrap
+from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.sql import SqlTask
 from airflow_provider_mail.operators._contact_import import (
     AUDIENCE_FIELDS,
@@ -109,7 +109,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         Default: ``sql_conn_id``. (templated)
     :param dry_run: read and check the rows, log counts and masked examples, and send nothing. Default: false.
     :param changes_only: send only rows that are new or whose mapped values changed since the service accepted them. It
-        needs a state, which has keyed digests and encrypted addresses; the secret is ``[mail] audience_key``, or
+        needs a state, in which the rows are encrypted; the secret is ``[mail] audience_key``, or
         Airflow's Fernet key. A state that is missing, or another one's, or does not fit the list, is not used:
         everybody is sent, with a warning. Default: false.
     :param state_conn_id: the connection of the database for the state. Default: ``sql_conn_id``. (templated)

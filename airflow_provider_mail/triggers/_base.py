@@ -27,7 +27,8 @@ class BaseWaitTrigger(BaseTrigger):
     The arguments are stored unencrypted in Airflow's database: they contain a connection id and no secret. They do not
     change between versions, so that waits survive an upgrade.
 
-    The event is plain JSON, which ``_task.waiting`` parses: ``status``, ``message``, the name and the result.
+    The event is plain JSON, which ``_task.waiting`` parses: ``status``, ``name`` of the awaited object,
+    ``message`` and ``result``.
 
     :param poke_interval: seconds between polls; all waits with the same connection and interval share them.
     :param end_time: Unix time of the deadline, by the service's clock if its responses show one: the clocks of the
@@ -39,9 +40,6 @@ class BaseWaitTrigger(BaseTrigger):
 
     identity: ClassVar[str] = "mail_name"
     """The argument that names the awaited object."""
-
-    event_keys: ClassVar[tuple[str, str]] = ("mail_name", "mail_stats")
-    """The keys of the event for the name of the awaited object and for the result."""
 
     def __init__(
         self,
@@ -77,14 +75,9 @@ class BaseWaitTrigger(BaseTrigger):
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, self.poller_module)
         decision = (await self._wait()).for_connection(self.conn_id)
-        name, result = self.event_keys
+        name = getattr(self, self.identity)
         yield TriggerEvent(
-            {
-                "status": decision.status.value,
-                name: getattr(self, self.identity),
-                "message": decision.message,
-                result: decision.result,
-            }
+            {"status": decision.status.value, "name": name, "message": decision.message, "result": decision.result}
         )
         await self._log_line(decision.message)
 

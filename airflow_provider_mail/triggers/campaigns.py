@@ -25,8 +25,8 @@ __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
 class MailCampaignTrigger(BaseWaitTrigger):
     """Fire when a campaign is sent, when it fails, or when the wait times out.
 
-    The event contains ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``mail_name``,
-    ``message`` and ``mail_stats`` (the counts of a sent campaign).
+    The event contains ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``name`` (the
+    campaign), ``message`` and ``result`` (the counts of a sent campaign).
 
     .. seealso::
         For more information on how to use this trigger, see the guide
@@ -197,7 +197,9 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         key = f"mail_events_{digest(identity)}"
         reported = ReportedCampaigns(getattr(self, "asset_state_store", None), key)
         detector = CampaignChangeDetector(self._wants, self.lookback, await reported.read())
-        subscription = CompletedSubscription(text=next((name for name in names if name is not None), None))
+        # The service searches for one text; the exact name says most, then a prefix.
+        text = next((name for name in names if name is not None), None)
+        subscription = CompletedSubscription(text=text)
         failed = 0
         async with subscribe(CompletedCampaignPoller, self.mail_conn_id, self.poke_interval, subscription):
             while True:

@@ -31,7 +31,6 @@ class MailInboxTrigger(BaseWaitTrigger):
 
     poller_module = "airflow_provider_mail._polling.inbox"
     identity = "inbox_table"
-    event_keys = ("name", "result")
 
     def __init__(
         self,

@@ -30,7 +30,6 @@ class MailSenderTrigger(BaseWaitTrigger):
     """
 
     identity = "sender_email"
-    event_keys = ("name", "result")
 
     def __init__(
         self,

@@ -18,8 +18,8 @@ __all__ = ["MailStatsSettledTrigger"]
 class MailStatsSettledTrigger(BaseWaitTrigger):
     """Fire when the statistics of a campaign are final, when they disappear, or when the wait times out.
 
-    The event contains ``status``, ``mail_name``, ``message`` and ``mail_stats`` (the final record). Observations do not
-    survive a restart of the triggerer: the trigger then continues from ``memory``.
+    The event contains ``status``, ``name`` (the campaign), ``message`` and ``result`` (the final record). Observations
+    do not survive a restart of the triggerer: the trigger then continues from ``memory``.
 
     :param mail_conn_id: the connection to the service.
     :param mail_name: the exact name of the campaign.

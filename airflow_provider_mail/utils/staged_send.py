@@ -1,4 +1,4 @@
-"""Send a campaign in stages: to a few people first, and to the others when the counts are good."""
+"""Send a campaign to a few people first: to the others when the counts are good, or in the version that did better."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow.sdk import TaskGroup, task
 
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.sensors.gate import MailStatsGateOperator
+from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.stages import Stage, divide
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
     from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 
-__all__ = ["StagedSend", "staged_send"]
+__all__ = ["AbSend", "StagedSend", "ab_send", "staged_send"]
 
 
 class StagedSend(NamedTuple):
@@ -69,28 +73,123 @@ def staged_send(
     :raises ValueError: naming the stage that is wrong, or a task of ``audience`` does not import all rows.
     """
     with TaskGroup(group_id) as group:
-        divided = divide(stages, mail_name if seed is None else seed)
-        audiences = {stage.name: _import_task(audience, stage) for stage in divided}
-        results: list[Any] = [imports.output for imports in audiences.values()]
-        before: Any = _check(results)
-        check = before
+        audiences = _import_tasks(audience, divide(stages, mail_name if seed is None else seed))
+        before = check = _check_task(audiences)
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateOperator] = {}
-        for stage in divided:
-            name = f"{mail_name} {stage.name}"
-            sends[stage.name] = MailCreateCampaignOperator(
-                task_id=f"send_{stage.name}",
-                mail_name=name,
-                audience=audiences[stage.name].output,
-                repel_list_names=_lists_of([audiences[earlier] for earlier in gates]),
-                wait_for_completion=True,
-                **campaign,
-            )
-            before >> sends[stage.name]
-            if stage is not divided[-1]:
-                before = gates[stage.name] = MailStatsGateOperator(task_id=f"gate_{stage.name}", mail_name=name, **gate)
-                sends[stage.name] >> before
+        for name in audiences:
+            sends[name] = _send_task(f"send_{name}", mail_name, name, audiences, campaign)
+            before >> sends[name]
+            if len(sends) < len(audiences):
+                gates[name] = MailStatsGateOperator(task_id=f"gate_{name}", mail_name=f"{mail_name} {name}", **gate)
+                sends[name] >> gates[name]
+                before = gates[name]
     return StagedSend(group, audiences, check, sends, gates)
+
+
+class AbSend(NamedTuple):
+    """The tasks of an A/B test, for the tasks before and between them.
+
+    :param group: the task group that has all of them.
+    :param audiences: the tasks that import the people, by ``a``, ``b`` and ``rest``.
+    :param check: the task after them, which fails if a person would be left out.
+    :param sends: the tasks that send the versions ``a`` and ``b`` to their part.
+    :param compare: the task that decides which did better.
+    :param choose: the task that skips one of ``rest``.
+    :param rest: the tasks that send the versions ``a`` and ``b`` to all others, one of which is skipped.
+    """
+
+    group: TaskGroup
+    audiences: Mapping[str, BaseContactImportOperator]
+    check: Any
+    sends: Mapping[str, MailCreateCampaignOperator]
+    compare: MailCompareCampaignsOperator
+    choose: BaseOperator
+    rest: Mapping[str, MailCreateCampaignOperator]
+
+
+def ab_send(
+    *,
+    group_id: str = "ab_send",
+    test_fraction: float = 0.2,
+    audience: Callable[[Stage], BaseContactImportOperator],
+    mail_name: str,
+    campaign: Mapping[str, Any],
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    wait: Mapping[str, Any],
+    compare: Mapping[str, Any] | None = None,
+    seed: str | None = None,
+) -> AbSend:
+    """Make the tasks that send two versions of a campaign to a part of the people, and the better one to all others.
+
+    All audiences are imported before a mail is sent, and ``check`` fails if a person would be left out. Both versions
+    are sent, each to one half of ``test_fraction``; their counts are read at the same age and compared.
+
+    The tasks are those of ``audience``, ``check``, ``send_a``, ``send_b``, ``counts_a``, ``counts_b``, ``compare``,
+    ``choose``, ``send_rest_a``, ``send_rest_b`` and ``sent``, which ends the group. The last two campaigns have one
+    name, so that the service has at most one of them, also if the comparison is repeated with later counts.
+
+    :param group_id: the id of the task group. Default: ``ab_send``.
+    :param test_fraction: the share of all people in the test, above 0 and below 1. Default: 0.2, a tenth for each
+        version.
+    :param audience: called with the stages ``a``, ``b`` and ``rest``; as in :func:`staged_send`.
+    :param mail_name: the name of the campaign. That of a stage has ``a``, ``b`` or ``rest`` behind it. It may be a
+        template.
+    :param campaign: further arguments of ``MailCreateCampaignOperator`` for all campaigns, without lists.
+    :param a: those of version A alone, such as ``{"subject": "..."}``.
+    :param b: those of version B alone.
+    :param wait: arguments of ``MailStatsSettledSensor``, without ``mail_name``: ``{"max_age": timedelta(hours=4)}``
+        compares the counts four hours after each version was sent.
+    :param compare: arguments of ``MailCompareCampaignsOperator``, without ``a`` and ``b``. Default: its defaults.
+    :param seed: divides the people in another way; it may be a template. Default: ``mail_name``.
+    :raises ValueError: naming the argument that is wrong, or a task of ``audience`` does not import all rows.
+    """
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.providers.standard.operators.python import BranchPythonOperator
+
+    if isinstance(test_fraction, bool) or not 0 < test_fraction < 1:
+        raise ValueError(f"test_fraction: must be a number above 0 and below 1, not {test_fraction!r}")
+    shares = {"a": test_fraction / 2, "b": test_fraction, "rest": 1}
+    versions = {"a": {**campaign, **a}, "b": {**campaign, **b}}
+    with TaskGroup(group_id) as group:
+        audiences = _import_tasks(audience, divide(shares, mail_name if seed is None else seed))
+        check = _check_task(audiences)
+        sends: dict[str, MailCreateCampaignOperator] = {}
+        counts: dict[str, MailStatsSettledSensor] = {}
+        for name, version in versions.items():
+            sends[name] = _send_task(f"send_{name}", mail_name, name, audiences, version)
+            counts[name] = MailStatsSettledSensor(
+                task_id=f"counts_{name}", mail_name=f"{mail_name} {name}", **{"stable_checks": None, **wait}
+            )
+            check >> sends[name] >> counts[name]
+        comparison = MailCompareCampaignsOperator(
+            task_id="compare", a=counts["a"].output, b=counts["b"].output, **(compare or {})
+        )
+        rest = {
+            name: _send_task(f"send_rest_{name}", mail_name, "rest", audiences, version)
+            for name, version in versions.items()
+        }
+        choose = BranchPythonOperator(
+            task_id="choose",
+            python_callable=_choose,
+            op_args=[comparison.output, {name: send.task_id for name, send in rest.items()}],
+        )
+        sent = EmptyOperator(task_id="sent", trigger_rule="none_failed_min_one_success")
+        choose >> list(rest.values()) >> sent
+    return AbSend(group, audiences, check, sends, comparison, choose, rest)
+
+
+def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
+    """Return the id of the task that sends the winner to all others."""
+    return task_ids[comparison["winner"]]
+
+
+def _import_tasks(
+    audience: Callable[[Stage], BaseContactImportOperator], stages: Sequence[Stage]
+) -> dict[str, BaseContactImportOperator]:
+    """Return the tasks that import the people, by stage."""
+    return {stage.name: _import_task(audience, stage) for stage in stages}
 
 
 def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: Stage) -> BaseContactImportOperator:
@@ -101,12 +200,36 @@ def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: 
     return imports
 
 
+def _send_task(
+    task_id: str,
+    mail_name: str,
+    stage: str,
+    audiences: Mapping[str, BaseContactImportOperator],
+    campaign: Mapping[str, Any],
+) -> MailCreateCampaignOperator:
+    """Return the task that sends a campaign to a stage, without the people of the stages before it."""
+    names = list(audiences)
+    return MailCreateCampaignOperator(
+        task_id=task_id,
+        mail_name=f"{mail_name} {stage}",
+        audience=audiences[stage].output,
+        repel_list_names=_lists_of([audiences[name] for name in names[: names.index(stage)]]),
+        wait_for_completion=True,
+        **campaign,
+    )
+
+
 def _lists_of(people: Sequence[BaseContactImportOperator]) -> str | None:
     """Return a template of the lists that earlier stages were sent to; ``None`` for the first stage."""
     if not people:
         return None
     lists = " + ".join(f"ti.xcom_pull({each.task_id!r})['send_list_names']" for each in people)
     return f"{{{{ {lists} }}}}"
+
+
+def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
+    results: list[Any] = [imports.output for imports in audiences.values()]
+    return _check(results)
 
 
 @task(task_id="check")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.read import stream_rows
@@ -22,6 +22,9 @@ CountedOn: TypeAlias = Literal["send", "event"]
 
 CLOCK_TOLERANCE = datetime.timedelta(days=1)
 """How much earlier than it happened an event may have been received, by clocks that differ."""
+
+_SENT = ("Bounced", "Delivered")
+"""The codes of mails that were sent."""
 
 _TIMES: Mapping[CountedOn, str] = {
     # Only Delivered events are known to carry the time of submission.
@@ -80,19 +83,47 @@ FROM (
     return {counter: EventCounts(*pair) for counter, pair in zip(RULES, pairs, strict=True)}
 
 
-def campaign_event_counts(hook: DbApiHook, name: str, *, mail_conn_id: str, mail_name: str) -> dict[str, int]:
-    """Count the recipients of a campaign by the code of their events; empty if no event of it was received.
+class CampaignEvents(NamedTuple):
+    """The events of a campaign.
 
+    :param total: their number.
+    :param sent: recipients to whom a mail was sent: delivered or bounced.
+    :param by_code: recipients with an event of each code.
+    """
+
+    total: int
+    sent: int
+    by_code: Mapping[str, int]
+
+
+def campaign_event_counts(
+    hook: DbApiHook,
+    name: str,
+    codes: Collection[str],
+    *,
+    mail_conn_id: str,
+    mail_name: str,
+    since: datetime.datetime,
+) -> CampaignEvents:
+    """Count the events of a campaign, and their recipients.
+
+    :param codes: the codes of events to count recipients of.
+    :param since: when it was sent. Events that were received before belong to an earlier campaign of this name.
     :raises WarehouseError: naming the table and the connection.
     """
     dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
+    timestamp = dialect.parameters.get("timestamp", lambda value: value)
     mark = hook.placeholder
+    # A mail may bounce softly first, and be delivered later: it was sent once.
+    counted = [_SENT, *([code] for code in codes)]
+    recipients = (f"COUNT(DISTINCT CASE WHEN event_code IN ({_listed(group)}) THEN email END)" for group in counted)
     sql = (
-        f"SELECT event_code, COUNT(DISTINCT email) FROM {dialect.target} "
-        f"WHERE mail_conn_id = {mark} AND mail_name = {mark} GROUP BY event_code"
+        f"SELECT COUNT(*), {', '.join(recipients)} FROM {dialect.target} "
+        f"WHERE mail_conn_id = {mark} AND mail_name = {mark} AND received_at >= {mark}"
     )
-    with stream_rows(hook, sql, [mail_conn_id, mail_name]) as (_, batches):
-        return {str(code): int(count) for batch in batches for code, count in batch}
+    with stream_rows(hook, sql, [mail_conn_id, mail_name, timestamp(since - CLOCK_TOLERANCE)]) as (_, batches):
+        total, sent, *by_code = (int(number) for batch in batches for row in batch for number in row)
+    return CampaignEvents(total, sent, dict(zip(codes, by_code, strict=True)))
 
 
 def _is_one(codes: Collection[str]) -> str:

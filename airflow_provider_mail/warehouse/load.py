@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import gc
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.dialects import database, dialect_of
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
@@ -169,34 +168,3 @@ def database_time(hook: DbApiHook) -> datetime.datetime | None:
         return None
     with connected(hook) as connection, closing(connection.cursor()) as cursor:
         return dialect.read_clock(cursor)
-
-
-_GC_THRESHOLD = 10_000
-_gc_lock = threading.Lock()
-_gc_loads = 0
-_gc_before = 0
-
-
-@contextmanager
-def infrequent_gc() -> Iterator[None]:
-    """Run the garbage collector less often during loads.
-
-    The many small objects of a load trigger hundreds of collections, and those that traverse all of Airflow's objects
-    take a third of the processor's time. With this threshold a page of records is freed before a collection; reference
-    cycles are still found. The threshold is global: the first load raises it, the last one restores it unless other
-    code has changed it.
-    """
-    global _gc_loads, _gc_before
-    with _gc_lock:
-        _gc_loads += 1
-        if _gc_loads == 1:
-            _gc_before = gc.get_threshold()[0]
-            if 0 < _gc_before < _GC_THRESHOLD:  # 0: the collector is off
-                gc.set_threshold(_GC_THRESHOLD)
-    try:
-        yield
-    finally:
-        with _gc_lock:
-            _gc_loads -= 1
-            if _gc_loads == 0 and gc.get_threshold()[0] == _GC_THRESHOLD:
-                gc.set_threshold(_gc_before)

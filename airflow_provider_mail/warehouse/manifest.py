@@ -115,6 +115,14 @@ class Manifest:
             return None
         return Coverage(self.mail_conn_id, self.observed_at, self.covers, self.covers_whole or {})
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the rows are all that the service has for the window; otherwise no other row may be removed."""
+        has_window = bool(self.covers or self.replace_where or self.mark_gone)
+        # An empty result proves nothing, except for a list that may be empty.
+        proves_it = bool(self.rows or self.replace_where)
+        return has_window and proves_it and not self.rejected
+
     def to_json(self) -> bytes:
         """Encode the manifest, in UTF-8."""
         size = sum(file.size for file in self.files)
@@ -125,11 +133,7 @@ class Manifest:
             "mail_conn_id": self.mail_conn_id,
             "observed_at": _text(self.observed_at),
             "file_format": self.file_format,
-            # Whether the rows are all that the service has for the window; otherwise no other row may be removed.
-            # An empty result proves nothing, except for a list that may be empty.
-            "complete": bool(self.covers or self.replace_where or self.mark_gone)
-            and not self.rejected
-            and bool(self.rows or self.replace_where),
+            "complete": self.is_complete,
             "rejected": self.rejected,
             "window": {
                 "start_day": _text(self.start_day),

@@ -201,34 +201,41 @@ class Encoder:
         """
         types = set(map(type, values))
         if not all(fits(column, value_type) for value_type in types):
-            row, value_type = next(
-                (row, type(value)) for row, value in enumerate(values, number) if not fits(column, type(value))
-            )
-            got = "nothing" if value_type is type(None) else value_type.__name__
-            raise UnstorableError.of(row, column.name, f"needs {column.type.name}, got {got}")
+            self._reject_first(number, column, values, self._type_problem)
         # Converters and the database's limits are for values that are not null.
         present = [value for value in values if value is not None] if type(None) in types else values
         convert = self._converts.get(column.type.name)
         converted = _converted(convert, present) if convert else present
         if converted is None:
-            assert convert
-            row, value = next(
-                (row, value)
-                for row, value in enumerate(values, number)
-                if value is not None and not _converted(convert, [value])
-            )
-            need = "a datetime with a zone" if column.type.name == "timestamp" else f"a {column.type.name} value"
-            reason = text_problem(value, nul=True) if column.type.name in ("text", "json") else None
-            raise UnstorableError.of(row, column.name, reason or f"needs {need}")
+            self._reject_first(number, column, values, self._conversion_problem)
         if converted and not self._storable(column, present, converted):
-            for row, value in enumerate(values, number):
-                if value is not None and (reason := self._problem(column, value)):
-                    raise UnstorableError.of(row, column.name, reason)
+            self._reject_first(number, column, values, self._problem)
+        assert converted is not None
         if present is values:
             return converted
         # Put the nulls back between the converted values.
         remaining = iter(converted)
         return [self._null if value is None else next(remaining) for value in values]
+
+    def _reject_first(
+        self, number: int, column: Column, values: Sequence[Any], problem_of: Callable[[Column, Any], str | None]
+    ) -> None:
+        """Raise the error of the first value that has a problem."""
+        for row, value in enumerate(values, number):
+            if problem := problem_of(column, value):
+                raise UnstorableError.of(row, column.name, problem)
+
+    def _type_problem(self, column: Column, value: Any) -> str | None:
+        if fits(column, type(value)):
+            return None
+        return f"needs {column.type.name}, got {'nothing' if value is None else type(value).__name__}"
+
+    def _conversion_problem(self, column: Column, value: Any) -> str | None:
+        type_name = column.type.name
+        if value is None or _converted(self._converts[type_name], [value]):
+            return None
+        problem = text_problem(value, nul=True) if type_name in ("text", "json") else None
+        return problem or f"needs {'a datetime with a zone' if type_name == 'timestamp' else f'a {type_name} value'}"
 
     def _storable(self, column: Column, values: Sequence[Any], converted: Sequence[Any]) -> bool:
         """Whether all values can be stored: a fast check, since almost all can."""
@@ -242,14 +249,19 @@ class Encoder:
                 return False
             if type_name == "json" and self._json_depth and not all(map(self._is_flat, values, converted)):
                 return False
+            # One long text is checked faster than many short ones.
             joined = "".join(converted)
-            return (joined.isascii() or _encodes(joined)) and (
-                self._nul or ("\x00" not in joined and (type_name == "text" or "\\u0000" not in joined))
-            )
+            if not joined.isascii() and not _encodes(joined):
+                return False
+            # In JSON, a NUL is escaped.
+            has_nul = "\x00" in joined or (type_name == "json" and "\\u0000" in joined)
+            return self._nul or not has_nul
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
         """The reason why a value cannot be stored, if there is one."""
+        if value is None:
+            return None
         type_name = column.type.name
         if type_name in _RANGES:
             if column.least is not None and value < column.least:
@@ -424,8 +436,7 @@ class Source:
 
         :raises RowsFailed: getting or encoding a row failed.
         """
-        for columns in self.columns(encoder):
-            yield from zip(*columns, strict=True)
+        return chain.from_iterable(zip(*columns, strict=True) for columns in self.columns(encoder))
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:

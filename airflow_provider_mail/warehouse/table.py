@@ -164,7 +164,9 @@ class Table:
     @cached_property
     def updated(self) -> tuple[str, ...]:
         """Names of the columns that a load updates in an existing row, besides those of ``load_columns``."""
-        return () if self.insert_only else tuple(name for name in self.names if name not in self.key)
+        if self.insert_only:
+            return ()
+        return tuple(name for name in self.names if name not in self.key)
 
     @cached_property
     def content(self) -> tuple[str, ...]:
@@ -211,7 +213,8 @@ class TableName:
                 break
             position += 1
         complete = bool(parts) and position == len(name) and not name.endswith(".")
-        if not complete or len(parts) > 3 or any(len(part.text.encode()) > MAX_PART_BYTES for part in parts):
+        too_long = any(len(part.text.encode()) > MAX_PART_BYTES for part in parts)
+        if not complete or too_long or len(parts) > 3:
             raise WarehouseError(
                 f'`table` must be a name such as orders, crm.orders or crm."Orders 2026" '
                 f"(each part at most {MAX_PART_BYTES} bytes, without '%'), not {name!r}"

@@ -59,8 +59,8 @@ def _not_stored(stored: StoredTable, rows: Sequence[Row]) -> Iterator[Row]:
 
 def _select(stored: StoredTable, part: Sequence[Row], *columns: str) -> Iterator[tuple[Any, ...]]:
     conn_ids, event_ids = ({row[index] for row in part} for index in (0, 1))
-    where = {"mail_conn_id": OneOf([*conn_ids]), "event_id": OneOf([*event_ids])}
-    yield from stored.rows(("mail_conn_id", "event_id", *columns), where)
+    conditions = {"mail_conn_id": OneOf([*conn_ids]), "event_id": OneOf([*event_ids])}
+    yield from stored.rows(("mail_conn_id", "event_id", *columns), conditions)
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

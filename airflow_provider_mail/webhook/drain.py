@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
-from airflow_provider_mail.warehouse.load import infrequent_gc, load
+from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS

@@ -116,6 +116,12 @@ def queue_task_status(context: Context, campaign_id: int, at: int, status: str) 
     context.store.insert("events", code="TaskStatus", at=at, campaign_id=campaign_id, detail=status)
 
 
+COUNTERS = (
+    "sentCount", "deliveredCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount",
+    "unsubscribeCount",
+)  # fmt: skip
+
+
 def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
     """Return the counters of a finished task at a time, under the specification's names."""
     if row["fixed_stats"]:
@@ -128,16 +134,9 @@ def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
     def reacted(column: str) -> int:
         return min(delivered, count_at(row[column], elapsed, settings) + by_hand.get(column, 0))
 
-    return {
-        "sentCount": row["sent"],
-        "deliveredCount": delivered,
-        "openCount": reacted("opens"),
-        "clickCount": reacted("clicks"),
-        "hardBounce": row["hard"],
-        "softBounce": row["soft"],
-        "unsentCount": row["unsent"],
-        "unsubscribeCount": reacted("unsubscribes"),
-    }
+    opens, clicks, unsubscribes = reacted("opens"), reacted("clicks"), reacted("unsubscribes")
+    values = (row["sent"], delivered, opens, clicks, row["hard"], row["soft"], row["unsent"], unsubscribes)
+    return dict(zip(COUNTERS, values, strict=True))
 
 
 #: Reactions over days: the event and the column with its final count.

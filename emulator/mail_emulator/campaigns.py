@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import uuid
 from typing import Any
 
-from mail_emulator import lists, senders
+from mail_emulator import check, lists, senders
 from mail_emulator.campaign_life import (
     CANCELLED,
     DONE,
@@ -20,30 +18,23 @@ from mail_emulator.campaign_life import (
     mail_status,
     queue_task_status,
 )
-from mail_emulator.clock import parse_date, parse_iso, to_ms
+from mail_emulator.check import Body, Field
+from mail_emulator.clock import DAY_MS, parse_date, parse_iso, to_ms
 from mail_emulator.operations import (
     ATTACHMENT,
     LANGUAGES,
     SANDBOX,
-    Body,
     Context,
-    Field,
     Operation,
-    is_boolean,
-    is_moment,
-    is_text,
-    list_of,
-    one_of,
+    attachment_bytes,
     paging,
     texts,
-    up_to_bytes,
     window,
-)
+)  # fmt: skip
 from mail_emulator.responses import ServiceError, decode_json, encode_json
 from mail_emulator.store import Row
 
 STATES = (DRAFT, SCHEDULED, SENDING, DONE, FAILED, CANCELLED)
-_DAY = 86_400_000
 
 
 def _find(context: Context, name: str) -> Row | None:
@@ -69,13 +60,11 @@ def _sends(context: Context, body: Body) -> dict[str, Any]:
     if settings.enforce_unique_mail_name and _find(context, name):
         raise ServiceError(settings.duplicate_mail_name_code, f"mailName {name} exists already")
     kept_because = context.plan.kept_because
-    attachment = body.pop("attachment")
     size = 0
-    if attachment:
-        try:
-            size = len(base64.b64decode(attachment["fileData"], validate=True))
-        except binascii.Error:
-            kept_because = kept_because or "adding the attachment failed: fileData is not Base64"
+    try:
+        size = attachment_bytes(body.pop("attachment")) or 0
+    except ValueError:
+        kept_because = kept_because or "adding the attachment failed: fileData is not Base64"
     for label_kind, label in (("market", body["marketName"]), ("project", body["projectCode"])):
         if label:
             context.store.run("INSERT OR IGNORE INTO labels VALUES (?, ?)", [label_kind, label])
@@ -163,13 +152,9 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
         states = [state for state in STATES if mail_status(state, settings) in body["mailStatus"]]
         conditions.append("state IN (SELECT value FROM json_each(?))")
         values.append(encode_json(states).decode())
-    condition_sql = " AND ".join(conditions)
-    direction = "DESC" if settings.newest_first else "ASC"
-    rows = context.store.rows(
-        f"SELECT * FROM campaigns WHERE {condition_sql} ORDER BY id {direction} LIMIT ? OFFSET ?",
-        [*values, *context.page(body)],
+    rows, total = context.select_page(
+        body, "campaigns", conditions, values, order="id", descending=settings.newest_first
     )
-    total = context.store.value(f"SELECT count(*) FROM campaigns WHERE {condition_sql}", values)
     context.store.run("UPDATE campaigns SET hidden_looks = hidden_looks - 1 WHERE hidden_looks > 0")
     for row in rows:
         if row["state"] == SENDING:
@@ -221,17 +206,14 @@ def _delete(context: Context, body: Body) -> None:
 
 
 def period(context: Context, body: Body) -> tuple[int, int]:
-    """Return the start of startDate and the end of endDate in milliseconds.
-
-    :raises ServiceError: startDate is after endDate.
-    """
+    """Return the start of startDate and the end of endDate in milliseconds; ServiceError in the wrong order."""
     first, last = parse_date(body["startDate"]), parse_date(body["endDate"])
     assert first is not None
     assert last is not None
     if first > last:
         raise ServiceError(400, "invalid parameter: startDate is after endDate")
     offset = int(context.settings.stats_utc_offset_hours * 3_600_000)
-    return to_ms(first) - offset, to_ms(last) + _DAY - offset
+    return to_ms(first) - offset, to_ms(last) + DAY_MS - offset
 
 
 def _stats_get(context: Context, body: Body) -> dict[str, Any]:
@@ -255,42 +237,41 @@ def _record(context: Context, row: Row) -> dict[str, Any]:
     }
 
 
-_NAME = Field("mailName", is_text, required=True)
-_TYPE = Field("type", one_of("MailList", "ABTest"))
+_NAME = Field("mailName", check.text, required=True)
+_TYPE = Field("type", check.one_of("MailList", "ABTest"))
 
 OPERATIONS = (
     Operation(
         "/v5/campaign/mail/sends",
         (
-            Field("mailName", up_to_bytes(200), required=True),
+            Field("mailName", check.up_to_bytes(200), required=True),
             *texts("senderMail", required=True),
             *texts("senderName", "subject", "content"),
-            Field("sendDate", is_moment),
-            Field("onlySave", is_boolean, default=False),
-            Field("sendListNames", list_of(is_text)),
-            Field("repelListNames", list_of(is_text)),
-            Field("replyTo", is_text),
+            Field("sendDate", check.moment),
+            Field("onlySave", check.boolean, default=False),
+            Field("sendListNames", check.list_of(check.text)),
+            Field("repelListNames", check.list_of(check.text)),
+            Field("replyTo", check.text),
             ATTACHMENT,
-            Field("languageCode", one_of(*LANGUAGES)),
+            Field("languageCode", check.one_of(*LANGUAGES)),
             *texts("marketName", "subscriptName", "projectCode"),
-            Field("editorType", one_of("CLASSIC", "DRAG"), default="DRAG"),
+            Field("editorType", check.one_of("CLASSIC", "DRAG"), default="DRAG"),
             SANDBOX,
         ),
         _sends,
-        sandbox=True,
     ),
-    Operation("/v5/campaign/mail/cancel", (_NAME, SANDBOX), _cancel, sandbox=True),
+    Operation("/v5/campaign/mail/cancel", (_NAME, SANDBOX), _cancel),
     Operation(
         "/v5/campaign/mail/get",
         (
             *texts("mailName", "subject", "senderMail"),
             _TYPE,
-            Field("allTeam", is_boolean, default=False),
-            Field("mailStatus", list_of(one_of(-1, 1, 2, 4))),
+            Field("allTeam", check.boolean, default=False),
+            Field("mailStatus", check.list_of(check.one_of(-1, 1, 2, 4))),
             *paging(10),
         ),
         _get,
     ),
-    Operation("/v5/campaign/mail/delete", (_NAME, SANDBOX), _delete, sandbox=True),
-    Operation("/v5/campaign/mail/stats/get", (*window(), Field("mailName", is_text), _TYPE), _stats_get),
+    Operation("/v5/campaign/mail/delete", (_NAME, SANDBOX), _delete),
+    Operation("/v5/campaign/mail/stats/get", (*window(), Field("mailName", check.text), _TYPE), _stats_get),
 )

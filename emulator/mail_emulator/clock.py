@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS, _LAST_MS = 0, 253_370_764_800_000
 """From 1970 to 9999, at whose end Python's times end."""
@@ -42,19 +43,13 @@ class VirtualClock:
         self._base_ms, self._origin = to_ms(moment), time.time()
 
     def advance(self, seconds: float) -> None:
-        """Move the clock.
-
-        :raises ValueError: it would leave the years from 1970 to 9998.
-        """
+        """Move the clock, within the years from 1970 to 9998."""
         if not _FIRST_MS <= self.now_ms() + seconds * 1000 < _LAST_MS:
             raise ValueError("seconds: the clock must stay in the years from 1970 to 9998")
         self._base_ms += seconds * 1000
 
     def run(self, rate: float = 1.0) -> None:
-        """Run at a multiple of real time.
-
-        :raises ValueError: it is negative or not finite.
-        """
+        """Run at a multiple of real time."""
         if not 0 <= rate < math.inf:
             raise ValueError("the rate of the clock must be a finite number that is not negative")
         self._base_ms, self._origin, self.rate = self.now_ms(), time.time(), rate
@@ -65,10 +60,7 @@ class VirtualClock:
 
 
 def to_ms(moment: datetime) -> int:
-    """Convert a time to milliseconds since the epoch.
-
-    :raises ValueError: it has none.
-    """
+    """Convert a time to milliseconds since the epoch; ValueError without a time zone."""
     if moment.tzinfo is None:
         raise ValueError("a moment for the emulator must be a datetime with a time zone")
     return (moment - _EPOCH) // timedelta(milliseconds=1)

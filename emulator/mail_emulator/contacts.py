@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mail_emulator import lists
+from mail_emulator import check, lists
 from mail_emulator.campaign_life import apply_reactions
+from mail_emulator.check import EMAIL, Body, Field
 from mail_emulator.clock import iso
-from mail_emulator.operations import (
-    EMAIL,
-    SANDBOX,
-    Body,
-    Context,
-    Field,
-    Operation,
-    integer,
-    is_array,
-    is_text,
-    list_of,
-    one_of,
-    paging,
-    record,
-    texts,
-)
+from mail_emulator.operations import SANDBOX, Context, Operation, paging, texts
 from mail_emulator.responses import ServiceError, decode_json, encode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row
@@ -138,10 +124,7 @@ def _as_text(row: list[Any], settings: EmulatorSettings) -> tuple[list[Any], str
 def save(
     context: Context, contacts: Sequence[Incoming], mode: int, list_id: int | None, *, with_properties: bool = False
 ) -> None:
-    """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins.
-
-    :raises ServiceError: 403, there would be more contacts than ``contact_quota``.
-    """
+    """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins."""
     store, now = context.store, context.now
     newest = store.value("SELECT max(id) FROM contacts") or 0
     values = f"?, ?, ?, ?, {now}, {now}, {context.settings.user_id}"
@@ -224,35 +207,35 @@ def _delete(context: Context, body: Body) -> None:
     context.store.run("DELETE FROM contacts WHERE id = ?", [row["id"]])
 
 
-_EMAIL = Field("email", is_text, required=True)
+_EMAIL = Field("email", check.text, required=True)
 
 OPERATIONS = (
-    Operation(
-        "/v5/contacts/upsert", (*texts("name", "email", "phoneNumber", "listName"), SANDBOX), _upsert, sandbox=True
-    ),
+    Operation("/v5/contacts/upsert", (*texts("name", "email", "phoneNumber", "listName"), SANDBOX), _upsert),
     Operation(
         "/v5/contacts/imports",
         (
-            Field("contactData", is_array, required=True),
+            Field("contactData", check.array, required=True),
             Field(
                 "contactDataMapping",
-                list_of(
-                    record(Field("columnNum", integer(0), required=True), Field("propertyName", is_text, required=True))
+                check.list_of(
+                    check.record(
+                        Field("columnNum", check.integer(0), required=True),
+                        Field("propertyName", check.text, required=True),
+                    )
                 ),
                 required=True,
             ),
-            Field("updateMode", one_of(CREATE_AND_UPDATE, CREATE_ONLY, UPDATE_ONLY), required=True),
+            Field("updateMode", check.one_of(CREATE_AND_UPDATE, CREATE_ONLY, UPDATE_ONLY), required=True),
             *texts("listName", "listDescription"),
             SANDBOX,
         ),
         _imports,
-        sandbox=True,
     ),
     Operation("/v5/contacts/get", (_EMAIL,), _get),
     Operation(
         "/v5/contacts/list/get",
-        (Field("listName", is_text, required=True), *paging(200), Field("teamName", is_text)),
+        (Field("listName", check.text, required=True), *paging(200), Field("teamName", check.text)),
         _list_get,
     ),
-    Operation("/v5/contacts/delete", (_EMAIL, SANDBOX), _delete, sandbox=True),
+    Operation("/v5/contacts/delete", (_EMAIL, SANDBOX), _delete),
 )

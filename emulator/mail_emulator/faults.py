@@ -75,10 +75,7 @@ class FaultKind:
 
 
 def too_many_requests(retry_after: float | None, form: str = "seconds") -> Response:
-    """Return HTTP 429.
-
-    :param retry_after: seconds of the ``Retry-After`` header; None leaves it out.
-    """
+    """Return HTTP 429, with a ``Retry-After`` header unless its seconds are None."""
     response = Response({"code": 429, "message": "too many requests"}, 429)
     if retry_after is not None:
         moment = time.gmtime(time.time() + retry_after)
@@ -255,34 +252,24 @@ class Faults:
         self._last_id = 0
 
     def add(
-        self,
-        kind: str,
-        operation: str = "*",
-        *,
-        count: int | None = 1,
-        skip: int = 0,
-        where: Mapping[str, Any] | None = None,
-        params: Params | None = None,
+        self, kind: str, operation: str, count: int | None, skip: int, where: Mapping[str, Any], params: Params
     ) -> int:
-        """Add a fault and return its id; see ``FaultControl.add``.
-
-        :raises ValueError: the kind, a parameter or the operation is unknown, or a parameter has an impossible value.
-        """
+        """Add a fault and return its id; see ``FaultControl.add``."""
         if kind not in FAULT_KINDS:
             raise ValueError(f"unknown kind of fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
-        chosen, defaults = dict(params or {}), FAULT_KINDS[kind].parameters
-        if unknown := chosen.keys() - defaults.keys():
+        defaults = FAULT_KINDS[kind].parameters
+        if unknown := params.keys() - defaults.keys():
             raise ValueError(
                 f"fault {kind} has no parameter {', '.join(sorted(unknown))}; it has: {', '.join(defaults)}"
             )
-        for name, value in chosen.items():
+        for name, value in params.items():
             _check(name, value, defaults[name])
         if operation != "*":
             operation = operation_path(operation)
             if operation not in self._operations:
                 raise ValueError(f"unknown operation {operation!r}; known are: {', '.join(self._operations)}")
         self._last_id += 1
-        self.added.append(Fault(self._last_id, kind, operation, count, skip, dict(where or {}), {**defaults, **chosen}))
+        self.added.append(Fault(self._last_id, kind, operation, count, skip, dict(where), {**defaults, **params}))
         return self._last_id
 
     def needs_body(self, operation: str) -> bool:
@@ -315,10 +302,7 @@ def operation_path(operation: str) -> str:
 
 
 def _check(name: str, value: Any, default: Any) -> None:
-    """Reject a value that would fail only when the fault applies.
-
-    :raises ValueError: it is not a number as the default is.
-    """
+    """Reject a value that is not a number as the default is: it would fail only when the fault applies."""
     any_json = isinstance(default, bool) or not isinstance(default, int | float) or name == "code"
     if any_json or (value is None and name in ("by", "retry_after")):
         return

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mail_emulator import check
+from mail_emulator.check import Body, Field
 from mail_emulator.clock import iso
-from mail_emulator.operations import SANDBOX, Body, Context, Field, Operation, is_text, one_of, paging
+from mail_emulator.operations import SANDBOX, Context, Operation, paging
 from mail_emulator.responses import ServiceError
 from mail_emulator.store import Row
 
@@ -50,14 +52,9 @@ def _get(context: Context, body: Body) -> dict[str, Any]:
     if body["listType"] is not None:
         conditions.append("type = ?")
         values.append(int(body["listType"]))
-    condition = " AND ".join(conditions)
     order = {"CreateDate": "created", "ModifyDate": "modified"}[body["sort"] or "CreateDate"]
-    direction = "DESC" if context.settings.list_sort_descending else "ASC"
-    rows = context.store.rows(
-        f"SELECT * FROM lists WHERE {condition} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
-        [*values, *context.page(body)],
-    )
-    total = context.store.value(f"SELECT count(*) FROM lists WHERE {condition}", values)
+    descending = context.settings.list_sort_descending
+    rows, total = context.select_page(body, "lists", conditions, values, order=order, descending=descending)
     return {"lists": [_to_json(context, row) for row in rows], "totalRecords": total}
 
 
@@ -84,19 +81,19 @@ def _delete(context: Context, body: Body) -> None:
     context.store.run("DELETE FROM lists WHERE id = ?", [row["id"]])
 
 
-_NAME = Field("listName", is_text, required=True)
+_NAME = Field("listName", check.text, required=True)
 
 OPERATIONS = (
-    Operation("/v5/lists/add", (_NAME, Field("listDescription", is_text), SANDBOX), _add, sandbox=True),
+    Operation("/v5/lists/add", (_NAME, Field("listDescription", check.text), SANDBOX), _add),
     Operation(
         "/v5/lists/get",
         (
-            Field("search", is_text),
-            Field("listType", one_of(DYNAMIC, STATIC, "0", "1")),
-            Field("sort", one_of("CreateDate", "ModifyDate")),
+            Field("search", check.text),
+            Field("listType", check.one_of(DYNAMIC, STATIC, "0", "1")),
+            Field("sort", check.one_of("CreateDate", "ModifyDate")),
             *paging(10),
         ),
         _get,
     ),
-    Operation("/v5/lists/delete", (_NAME, SANDBOX), _delete, sandbox=True),
+    Operation("/v5/lists/delete", (_NAME, SANDBOX), _delete),
 )

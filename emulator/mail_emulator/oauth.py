@@ -71,12 +71,7 @@ def _authorization_problem(context: Context, query: Mapping[str, str]) -> str | 
 
 
 def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
-    """Exchange a code for a token.
-
-    A successful exchange uses the code up; a rejected one does not.
-
-    :raises ServiceError: a parameter is missing or invalid.
-    """
+    """Exchange a code for a token. A successful exchange uses the code up; a rejected one does not."""
     settings = context.settings
     application = {"client_id": settings.oauth_client_id, "client_secret": settings.oauth_client_secret}
     if problem := _problem(query, {"grant_type": "authorization_code", **application, "code": None}):

@@ -1,183 +1,46 @@
-"""The declaration of an operation and of its fields, and the context of its handler.
-
-A check of a field takes the value and the settings, and returns the problem, or None for a valid value.
-"""
+"""The declaration of an operation, the fields that several share, and the context of a handler."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+import base64
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mail_emulator.clock import parse_date, parse_iso
+from mail_emulator import check
+from mail_emulator.check import Body, Field
 from mail_emulator.faults import Plan
 from mail_emulator.responses import ServiceError
 from mail_emulator.settings import EmulatorSettings
-from mail_emulator.store import Store
-
-Check = Callable[[Any, EmulatorSettings], str | None]
-Body = dict[str, Any]
-
-EMAIL = re.compile(r"[^\s\x00-\x1f\x7f@<>(),;:\"\[\]\\]+@[\w-]+(?:\.[\w-]+)+")
-_LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a request: its name on the wire, its check, and its default."""
-
-    name: str
-    check: Check
-    required: bool = False
-    default: Any = None
-
-
-def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSettings, within: str = "") -> Body:
-    """Check a body and return it with defaults filled in.
-
-    :param within: place of that object, for errors.
-    :raises ServiceError: 400, naming the first missing or invalid field.
-    """
-    values: Body = {}
-    for field in fields:
-        value = body.get(field.name)
-        if value is None and (settings.null_is_absent or field.name not in body):
-            if field.required:
-                raise ServiceError(400, f"missing parameter: {within}{field.name}")
-            values[field.name] = field.default
-            continue
-        if field.required and value in ("", {}):
-            raise ServiceError(400, f"missing parameter: {within}{field.name} is empty")
-        if problem := field.check(value, settings):
-            # The check of a nested value has named its place.
-            separator = "" if problem.startswith(("[", ".")) else " "
-            raise ServiceError(400, f"invalid parameter: {within}{field.name}{separator}{problem}")
-        values[field.name] = value
-    if settings.unknown_fields == "reject" and len(body) > len(values.keys() & body.keys()):
-        unknown = ", ".join(sorted(body.keys() - values.keys()))
-        raise ServiceError(400, f"unknown parameter: {within}{unknown} (setting unknown_fields of the emulator)")
-    return values
-
-
-# Checks
-
-
-def _is(valid: Callable[[Any], object], problem: str) -> Check:
-    return lambda value, settings: None if valid(value) else problem
-
-
-def _is_a(python_type: type, name: str) -> Check:
-    return _is(lambda value: isinstance(value, python_type), f"must be {name}")
-
-
-is_anything = _is(lambda value: True, "")
-is_text = _is_a(str, "a string")
-is_boolean = _is_a(bool, "a boolean")
-is_array = _is_a(list, "an array")
-is_object = _is_a(dict, "an object")
-is_moment = _is(
-    lambda value: isinstance(value, str) and parse_iso(value) is not None,
-    "is not ISO 8601 UTC, format YYYY-MM-DDThh:mm:ssZ",
-)
-is_date = _is(
-    lambda value: isinstance(value, str) and parse_date(value) is not None, "is not a date, format YYYY-MM-DD"
-)
-is_web_address = _is(
-    lambda value: isinstance(value, str) and value.startswith(("http://", "https://")), "must begin http:// or https://"
-)
-
-
-def is_email(value: Any, settings: EmulatorSettings) -> str | None:
-    """Check an email address."""
-    return is_text(value, settings) or (None if EMAIL.fullmatch(value) else "is not a valid email address")
-
-
-def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
-    """Return a check for text of limited length."""
-
-    def check(value: Any, settings: EmulatorSettings) -> str | None:
-        if problem := is_text(value, settings):
-            return problem
-        if len(value.encode(errors="surrogatepass")) > limit:
-            return f"exceeds {limit} bytes"
-        return "may hold letters and digits only" if labels and not _LETTERS_AND_DIGITS.fullmatch(value) else None
-
-    return check
-
-
-def integer(lowest: int | None = None) -> Check:
-    """Return a check for an integer."""
-
-    def check(value: Any, settings: EmulatorSettings) -> str | None:
-        if not isinstance(value, int) or isinstance(value, bool):
-            return "must be an integer"
-        return f"must be at least {lowest}" if lowest is not None and value < lowest else None
-
-    return check
-
-
-def one_of(*values: Any) -> Check:
-    """Return a check for one of some values of the same type."""
-    return _is(
-        lambda value: any(value == allowed and type(value) is type(allowed) for allowed in values),
-        f"must be one of {', '.join(map(str, values))}",
-    )
-
-
-def list_of(check_item: Check, *, limit: int | None = None) -> Check:
-    """Return a check for an array."""
-
-    def check(value: Any, settings: EmulatorSettings) -> str | None:
-        if not isinstance(value, list):
-            return "must be an array"
-        if limit is not None and len(value) > limit:
-            return f"holds {len(value)} items, at most {limit} are allowed"
-        for position, item in enumerate(value):
-            if problem := check_item(item, settings):
-                return f"[{position}]{'' if problem.startswith('.') else ' '}{problem}"
-        return None
-
-    return check
-
-
-def record(*fields: Field) -> Check:
-    """Return a check for an object."""
-
-    def check(value: Any, settings: EmulatorSettings) -> str | None:
-        if not isinstance(value, dict):
-            return "must be an object"
-        try:
-            read(fields, value, settings)
-        except ServiceError as error:
-            problem, _, place = error.message.partition(" parameter: ")
-            return f".{place}" + (f" ({problem})" if problem != "invalid" else "")
-        return None
-
-    return check
-
+from mail_emulator.store import Row, Store
 
 # Fields that several operations share
 
-SANDBOX = Field("sandboxMode", is_boolean, default=False)
+SANDBOX = Field("sandboxMode", check.boolean, default=False)
 LANGUAGES = ("zh-cn", "en", "ja", "ko", "de", "tt", "es", "zh-tw", "ar", "pt-br", "id", "vi", "th", "fr")
 ATTACHMENT = Field(
-    "attachment", record(Field("fileName", is_text, required=True), Field("fileData", is_text, required=True))
+    "attachment",
+    check.record(Field("fileName", check.text, required=True), Field("fileData", check.text, required=True)),
 )
+
+
+def attachment_bytes(attachment: Body | None) -> int | None:
+    """Return the size of an attachment, None without one; ValueError if it is not Base64."""
+    return None if attachment is None else len(base64.b64decode(attachment["fileData"], validate=True))
 
 
 def texts(*names: str, required: bool = False) -> tuple[Field, ...]:
     """Return fields that hold text."""
-    return tuple(Field(name, is_text, required) for name in names)
+    return tuple(Field(name, check.text, required) for name in names)
 
 
 def paging(default_size: int) -> tuple[Field, Field]:
     """Return the fields of a list that is read page by page."""
-    return Field("pageSize", integer(1), default=default_size), Field("pageIndex", integer(1), default=1)
+    return Field("pageSize", check.integer(1), default=default_size), Field("pageIndex", check.integer(1), default=1)
 
 
 def window() -> tuple[Field, Field]:
-    return Field("startDate", is_date, required=True), Field("endDate", is_date, required=True)
+    return Field("startDate", check.date, required=True), Field("endDate", check.date, required=True)
 
 
 #: The largest number that SQLite takes.
@@ -216,12 +79,21 @@ class Context:
         return f"instr(lower({column}), lower(?))" if self.settings.contains_ignores_case else f"instr({column}, ?)"
 
     def not_found(self, what: str) -> None:
-        """Raise the error for a missing object, unless ``not_found_code`` is 200.
-
-        :raises ServiceError: with ``not_found_code``.
-        """
+        """Raise the error for a missing object, unless ``not_found_code`` is 200."""
         if self.settings.not_found_code != 200:
             raise ServiceError(self.settings.not_found_code, f"{what} does not exist")
+
+    def select_page(
+        self, body: Body, table: str, conditions: Sequence[str], values: Sequence[Any], *, order: str, descending: bool
+    ) -> tuple[list[Row], int]:
+        """Return a page of rows, and the number of rows on all pages."""
+        direction = "DESC" if descending else "ASC"
+        source = f"FROM {table} WHERE {' AND '.join(conditions)}"
+        rows = self.store.rows(
+            f"SELECT * {source} ORDER BY {order} {direction}, id {direction} LIMIT ? OFFSET ?",
+            [*values, *self.page(body)],
+        )
+        return rows, self.store.value(f"SELECT count(*) {source}", values)
 
 
 Handler = Callable[[Context, Body], dict[str, Any] | None]
@@ -229,9 +101,10 @@ Handler = Callable[[Context, Body], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Operation:
-    """A ``POST`` operation of the specification: its path, its fields, its handler, and whether it takes sandboxMode.
+    """A ``POST`` operation of the specification: its path, its fields, and its handler.
 
-    When the fields depend on the body, ``fields`` is a function that returns them.
+    When the fields depend on the body, ``fields`` is a function that returns them. `SANDBOX` is one of them where the
+    operation takes sandboxMode.
 
     The handler returns the fields of the response beside ``code`` and ``message``. It runs in a transaction that is
     rolled back on an error and in sandbox mode.
@@ -240,4 +113,7 @@ class Operation:
     path: str
     fields: tuple[Field, ...] | Callable[[Body, EmulatorSettings], tuple[Field, ...]]
     handle: Handler
-    sandbox: bool = False
+
+    def fields_for(self, body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
+        """Return the fields that a request with this body may have."""
+        return self.fields if isinstance(self.fields, tuple) else self.fields(body, settings)

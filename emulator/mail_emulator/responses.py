@@ -11,10 +11,7 @@ encode_json = msgspec.json.encode
 
 
 def decode_json(data: bytes | str) -> Any:
-    """Decode JSON.
-
-    :raises ValueError: it is not JSON.
-    """
+    """Decode JSON; ValueError for anything else."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:  # a ValueError of its own only since msgspec 0.20

@@ -179,7 +179,7 @@ class FaultControl(Group):
         :param params: parameters of the kind.
         :return: id of the fault.
         """
-        return self.service.faults.add(kind, operation, count=count, skip=skip, where=where, params=params)
+        return self.service.faults.add(kind, operation, count, skip, where or {}, params)
 
     @control
     def remove(self, fault_id: int) -> None:

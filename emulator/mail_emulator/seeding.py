@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
-from mail_emulator import contacts, lists, senders, templates
+from mail_emulator import campaign_life, contacts, lists, senders, templates
 from mail_emulator.campaign_life import DONE, FAILED, SENDING
 from mail_emulator.campaigns import STATES
 from mail_emulator.clock import to_ms
@@ -16,16 +17,6 @@ from mail_emulator.responses import encode_json
 from mail_emulator.rpc import Group, control
 from mail_emulator.transactional import COUNTERS
 
-_CAMPAIGN_COUNTERS = (
-    "sentCount",
-    "deliveredCount",
-    "openCount",
-    "clickCount",
-    "hardBounce",
-    "softBounce",
-    "unsentCount",
-    "unsubscribeCount",
-)
 _EMPTY_REQUEST = dict.fromkeys(
     ("content", "senderName", "replyTo", "sendListNames", "repelListNames", "languageCode", "marketName",
      "subscriptName", "projectCode")
@@ -238,9 +229,9 @@ class Seeding(Group):
         :param counts: counters by the specification's names (``sentCount``, ``openCount`` ...).
         :raises ValueError: there is no such counter or task.
         """
-        if unknown := counts.keys() - set(_CAMPAIGN_COUNTERS):
+        if unknown := counts.keys() - set(campaign_life.COUNTERS):
             raise ValueError(f"no counter of a campaign: {', '.join(sorted(unknown))}")
-        fixed = encode_json({**dict.fromkeys(_CAMPAIGN_COUNTERS, 0), **counts}).decode()
+        fixed = encode_json({**dict.fromkeys(campaign_life.COUNTERS, 0), **counts}).decode()
         if not self.service.store.run("UPDATE campaigns SET fixed_stats = ? WHERE name = ?", [fixed, mail_name]):
             raise ValueError(f"there is no campaign {mail_name!r}")
 
@@ -271,10 +262,9 @@ class Seeding(Group):
         :param team: its team. Default: the account's.
         """
         at = self.service.clock.now_ms() if send_date is None else _milliseconds(send_date)
+        columns = {"state": state, "sender": sender_mail, "subject": subject, "type": type}
         with self.service.store.transaction():
-            self._add_campaign(
-                mail_name, at, sent, state=state, sender=sender_mail, subject=subject, kind=type, team=team
-            )
+            self._add_campaign(mail_name, at, sent, **columns, **({"team": team} if team else {}))
 
     @control
     def add_campaigns(self, count: int, *, prefix: str = "campaign", first_day: date | str, per_day: int = 1) -> None:
@@ -294,36 +284,24 @@ class Seeding(Group):
                 sent = 100 + (number * 7919) % 9900
                 self._add_campaign(f"{prefix}-{number:06d}", to_ms(moment), sent)
 
-    def _add_campaign(
-        self,
-        name: str,
-        at: int,
-        sent: int,
-        *,
-        state: str = DONE,
-        sender: str = _SENDER,
-        subject: str = "News",
-        kind: str = "MailList",
-        team: str | None = None,
-    ) -> None:
+    def _add_campaign(self, name: str, at: int, sent: int, **columns: str) -> None:
+        """Add a task; columns that are not given are those of a campaign that is done."""
         settings, store = self.service.settings, self.service.store
-        ended = at + int(settings.sending_seconds * 1000) if state in (DONE, FAILED) else None
+        values: dict[str, Any] = {"team": settings.team_name, "type": "MailList", "state": DONE}
+        values |= {"sender": _SENDER, "subject": "News", **columns}
+        if values["state"] in (DONE, FAILED):
+            values["ended_at"] = at + int(settings.sending_seconds * 1000)
         campaign_id = store.insert(
             "campaigns",
             guid=str(uuid.uuid4()),
-            team=team or settings.team_name,
             name=name,
-            type=kind,
-            state=state,
             created=at,
             send_at=at,
-            started_at=self.service.clock.now_ms() if state == SENDING else at,
-            ended_at=ended,
+            started_at=self.service.clock.now_ms() if values["state"] == SENDING else at,
             plan_seconds=settings.sending_seconds,
-            sender=sender,
-            subject=subject,
             request=encode_json({**_EMPTY_REQUEST, "arranged": True}).decode(),
             events_to=_FOREVER,
+            **values,
         )
         store.update("campaigns", campaign_id, **asdict(expected_reactions(sent, settings, name)))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mail_emulator.operations import EMAIL, SANDBOX, Body, Context, Field, Operation, is_text, one_of, texts
+from mail_emulator import check
+from mail_emulator.check import EMAIL, Body, Field
+from mail_emulator.operations import SANDBOX, Context, Operation, texts
 from mail_emulator.responses import ServiceError
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row
@@ -105,17 +107,16 @@ def _is_sender(value: Any, settings: EmulatorSettings) -> str | None:
 
 
 OPERATIONS = (
-    Operation("/v5/verified_senders/get", (Field("senderEmail", is_text),), _get),
+    Operation("/v5/verified_senders/get", (Field("senderEmail", check.text),), _get),
     Operation(
         "/v5/verified_senders/add",
         (
             Field("senderEmail", _is_sender, required=True),
-            Field("senderType", one_of("1", "2"), required=True),
+            Field("senderType", check.one_of("1", "2"), required=True),
             SANDBOX,
         ),
         _add,
-        sandbox=True,
     ),
     Operation("/v5/verified_senders/verify", texts("fromDomain", "selector", required=True), _verify),
-    Operation("/v5/verified_senders/delete", (*texts("senderEmail", required=True), SANDBOX), _delete, sandbox=True),
+    Operation("/v5/verified_senders/delete", (*texts("senderEmail", required=True), SANDBOX), _delete),
 )

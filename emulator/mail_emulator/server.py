@@ -51,11 +51,7 @@ class Server:
         return self._address[1]
 
     async def start(self, host: str, port: int) -> None:
-        """Listen for connections.
-
-        :param port: port to listen on; 0 for a free one.
-        :raises OSError: the address is not available.
-        """
+        """Listen for connections; OSError when the address is not available."""
         self._address = (host, port)
         await self._listen()
         assert self._listener is not None

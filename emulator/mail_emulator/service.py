@@ -15,10 +15,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from mail_emulator import campaign_life, campaigns, contacts, lists, oauth, senders, templates, transactional, webhooks
+from mail_emulator.check import Body, read
 from mail_emulator.clock import VirtualClock
 from mail_emulator.faults import Faults, Plan, too_many_requests
 from mail_emulator.journal import Entry, Journal
-from mail_emulator.operations import Body, Context, Operation, read
+from mail_emulator.operations import SANDBOX, Context, Operation
 from mail_emulator.responses import Response, ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Store
@@ -154,11 +155,8 @@ class Service:
         return Response({"code": 200, "message": self.settings.success_message, **result})
 
     def _run_operation(self, operation: Operation, request_body: Body, plan: Plan, entry: Entry) -> dict[str, Any]:
-        fields = (
-            operation.fields if isinstance(operation.fields, tuple) else operation.fields(request_body, self.settings)
-        )
-        body = read(fields, request_body, self.settings)
-        sandbox = operation.sandbox and body.pop("sandboxMode")
+        body = read(operation.fields_for(request_body, self.settings), request_body, self.settings)
+        sandbox = body.pop(SANDBOX.name, False)
         error_after_commit: ServiceError | None = None
         result = None
         with self.store.transaction() as transaction:

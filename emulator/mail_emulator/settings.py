@@ -69,36 +69,24 @@ class EmulatorSettings:
     duplicate_unique_msg_id_code: int | None = setting(None, "Body code for a uniqueMsgID seen before; null accepts.")
 
     # Checking of requests
-    unknown_fields: Literal["reject", "ignore"] = setting(
-        "reject", "What happens to fields the specification does not list."
-    )
+    unknown_fields: Literal["reject", "ignore"] = setting("reject", "Fields that the specification does not list.")
     null_is_absent: bool = setting(True, "Whether a null field counts as not given.")
     require_json_content_type: bool = setting(True, "Whether Content-Type must be application/json.")
     template_name_unit: Literal["bytes", "characters"] = setting("bytes", "Unit of templateName's limit of 250.")
     check_contact_emails: bool = setting(True, "Whether contact addresses must look like addresses.")
     refused_addresses: tuple[str, ...] = setting((), "Contact addresses that the service rejects.")
     import_bad_row: Literal["reject", "skip"] = setting("reject", "An invalid row: reject the import, or skip the row.")
-    import_text_only: bool = setting(
-        False, "Whether contactData values must be strings (null always is an absent value)."
-    )
+    import_text_only: bool = setting(False, "Whether contactData values must be strings, or null if absent.")
     import_max_rows: int | None = setting(None, "Most rows in one import; null is unlimited.")
     import_lists_existing: bool = setting(False, "Whether updateMode 2 adds existing contacts to the list too.")
     contact_properties: tuple[str, ...] | None = setting(None, "Allowed property names of an import; null allows all.")
-    name_reset_on_update: bool = setting(
-        False, "Whether upserting an existing contact without name resets it to the email."
-    )
-    cc_bcc_required: bool = setting(
-        True, "Whether cc and bcc must be present (also empty), as the specification lists them."
-    )
+    name_reset_on_update: bool = setting(False, "Whether an upsert without name resets it to the email.")
+    cc_bcc_required: bool = setting(True, "Whether cc and bcc must be present, also when empty.")
     batch_email_check: bool = setting(True, "Whether the batch form validates recipient addresses, as the single does.")
     single_form_template: bool = setting(False, "Whether the single form accepts templateName instead of content.")
-    sender_type_matters: bool = setting(
-        True, "Whether campaigns need a sender of type 1 and transactional one of type 2."
-    )
+    sender_type_matters: bool = setting(True, "Whether campaigns need senders of type 1, others of type 2.")
 
-    transactional_needs_verified: bool = setting(
-        False, "Whether transactional mail needs a verified sender, not only a configured one."
-    )
+    transactional_needs_verified: bool = setting(False, "Whether transactional senders must be verified.")
 
     # Form of responses
     success_message: str | None = setting("", "The message of a successful response.")
@@ -110,16 +98,12 @@ class EmulatorSettings:
     newest_first: bool = setting(True, "Order of campaign get and template get; false is oldest first.")
     list_sort_descending: bool = setting(True, "Direction of sort in lists/get.")
     max_page_size: int = setting(1000, "Largest pageSize of campaign, template and list get.")
-    oversized_page: Literal["cap", "reject"] = setting(
-        "cap", "A pageSize over the maximum: capped, or rejected with 400."
-    )
+    oversized_page: Literal["cap", "reject"] = setting("cap", "A pageSize over the maximum: capped, or 400.")
     sandbox_ids: Literal["made_up", "null"] = setting("made_up", "id and guid in the response to a sandboxed campaign.")
     stats_empty_days: bool = setting(True, "Whether transactional statistics hold days without any send.")
     stats_utc_offset_hours: float = setting(0.0, "Zone of the calendar days of both statistics, hours east of UTC.")
     stats_mail_name_match: Literal["contains", "exact"] = setting("contains", "How stats/get compares mailName.")
-    stats_day: Literal["send", "event"] = setting(
-        "send", "Transactional opens count on the day of the send or of the open."
-    )
+    stats_day: Literal["send", "event"] = setting("send", "The day on which transactional opens count.")
 
     # Life of a campaign
     scheduled_status: Literal[-1, 1] = setting(1, "mailStatus of a task whose send time has not come.")
@@ -135,13 +119,9 @@ class EmulatorSettings:
     visible_after_seconds: float = setting(0.0, "Virtual seconds until a created task appears in campaign get.")
     visible_after_looks: int = setting(0, "Calls of campaign get that do not yet return a created task.")
     draft_at_first_seconds: float = setting(0.0, "Virtual seconds for which a created task is a draft (-1).")
-    added_content: str = setting(
-        "", "HTML that the service adds to the content of a campaign, such as a tracking pixel."
-    )
+    added_content: str = setting("", "HTML that is added to the content of a campaign, such as a tracking pixel.")
     send_time_in_minutes: bool = setting(False, "Whether sendByDateTime is cut to whole minutes.")
-    kept_task_state: Literal["draft", "scheduled"] = setting(
-        "draft", "State of a task kept after code 500; scheduled means that it is sent."
-    )
+    kept_task_state: Literal["draft", "scheduled"] = setting("draft", "State of a task kept after code 500.")
 
     # Reactions of recipients
     seed: int = setting(1, "Seed of the reactions of recipients.")
@@ -160,9 +140,7 @@ class EmulatorSettings:
     dns_live: bool = setting(True, "Whether verified_senders/get checks DNS, or returns the last verify.")
 
     # Webhooks
-    task_status_events: bool = setting(
-        True, "Whether TaskStatus events are pushed (the specification lists no toggle)."
-    )
+    task_status_events: bool = setting(True, "Whether TaskStatus events, which have no toggle, are pushed.")
     task_status_key: str = setting("TaskStatus", "Key under which a TaskStatus event says Created or Completed.")
     transactional_event_type: str = setting("Transactional", "EventType of events of transactional mail.")
     campaign_event_type: str = setting("Campaign", "EventType of events of campaigns.")
@@ -199,10 +177,7 @@ class EmulatorSettings:
         }
 
     def update(self, values: Mapping[str, object]) -> None:
-        """Assign settings: all of them, or none if one is unknown or invalid.
-
-        :raises ValueError: naming the setting.
-        """
+        """Assign all of these settings, or none if one is unknown or invalid; ValueError names it."""
         values = {name: checked(name, value) for name, value in values.items()}
         for name, value in values.items():
             setattr(self, name, value)
@@ -214,10 +189,7 @@ def _types() -> dict[str, Any]:
 
 
 def checked(name: str, value: object) -> object:
-    """Validate the value of a setting; lists become tuples.
-
-    :raises ValueError: there is no such setting, or its type is another one.
-    """
+    """Return the valid value of a setting, with tuples for lists; ValueError names the setting."""
     if name not in _types():
         raise ValueError(f"there is no emulator setting {name!r}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -229,10 +201,7 @@ def checked(name: str, value: object) -> object:
 
 
 def from_text(assignment: str) -> tuple[str, object]:
-    """Parse ``name=value``.
-
-    :raises ValueError: it has another form, or the setting is unknown or invalid.
-    """
+    """Parse ``name=value``; ValueError says what is wrong."""
     name, equals, text = assignment.partition("=")
     if not equals:
         raise ValueError(f"--setting {assignment!r} is not name=value")

@@ -74,11 +74,7 @@ Values = Sequence[Any] | Mapping[str, Any]
 
 
 class Store:
-    """A database connection whose rows are dictionaries by column name.
-
-    :param file: the SQLite file. Default: memory.
-    :raises OSError: when the file cannot be used.
-    """
+    """A database connection whose rows are dictionaries by column name; OSError when the file cannot be used."""
 
     def __init__(self, file: Path | None = None) -> None:
         try:

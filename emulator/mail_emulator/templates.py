@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mail_emulator import check
+from mail_emulator.check import Body, Field
 from mail_emulator.clock import from_ms
-from mail_emulator.operations import Body, Context, Field, Operation, is_text, one_of, paging, texts
+from mail_emulator.operations import Context, Operation, paging, texts
 from mail_emulator.responses import ServiceError
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row
@@ -19,10 +21,7 @@ def find(context: Context, name: str) -> Row | None:
 
 
 def add(context: Context, body: Body) -> None:
-    """Add a template (``template/add``).
-
-    :raises ServiceError: one of that name exists.
-    """
+    """Add a template (``template/add``); ServiceError if one of that name exists."""
     name = body["templateName"]
     if find(context, name):
         raise ServiceError(context.settings.duplicate_code, f"template {name} exists already")
@@ -39,12 +38,9 @@ def add(context: Context, body: Body) -> None:
 def _get(context: Context, body: Body) -> dict[str, Any]:
     name = body["templateName"] or ""
     condition = f"(? = '' OR {context.contains('name')})"
-    direction = "DESC" if context.settings.newest_first else "ASC"
-    rows = context.store.rows(
-        f"SELECT * FROM templates WHERE {condition} ORDER BY id {direction} LIMIT ? OFFSET ?",
-        [name, name, *context.page(body)],
+    rows, total = context.select_page(
+        body, "templates", [condition], [name, name], order="id", descending=context.settings.newest_first
     )
-    total = context.store.value(f"SELECT count(*) FROM templates WHERE {condition}", [name, name])
     return {"templateList": [_to_json(row) for row in rows], "totalRecords": total}
 
 
@@ -75,10 +71,10 @@ OPERATIONS = (
         (
             Field("templateName", _is_name, required=True),
             *texts("templateContent", "templateSubject", required=True),
-            Field("editorType", one_of("DRAG", "CLASSIC"), default="DRAG"),
+            Field("editorType", check.one_of("DRAG", "CLASSIC"), default="DRAG"),
         ),
         add,
     ),
-    Operation("/v5/campaign/mail/template/get", (Field("templateName", is_text), *paging(10)), _get),
-    Operation("/v5/campaign/mail/template/delete", (Field("templateName", is_text, required=True),), _delete),
+    Operation("/v5/campaign/mail/template/get", (Field("templateName", check.text), *paging(10)), _get),
+    Operation("/v5/campaign/mail/template/delete", (Field("templateName", check.text, required=True),), _delete),
 )

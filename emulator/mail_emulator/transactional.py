@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mail_emulator import senders, templates
+from mail_emulator import check, senders, templates
 from mail_emulator.campaign_life import apply_reactions
 from mail_emulator.campaigns import period
-from mail_emulator.clock import from_ms, parse_iso
+from mail_emulator.check import Body, Field
+from mail_emulator.clock import DAY_MS, from_ms, parse_iso
 from mail_emulator.markup import fill, tracks_clicks
-from mail_emulator.operations import (
-    ATTACHMENT,
-    SANDBOX,
-    Body,
-    Context,
-    Field,
-    Operation,
-    is_anything,
-    is_email,
-    is_moment,
-    is_object,
-    is_text,
-    list_of,
-    record,
-    texts,
-    up_to_bytes,
-    window,
-)
+from mail_emulator.operations import ATTACHMENT, SANDBOX, Context, Operation, attachment_bytes, texts, window
 from mail_emulator.recipient_behavior import REOPENED_AFTER, random_values, time_of_share
 from mail_emulator.responses import ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
@@ -72,7 +53,7 @@ class Outcome:
     events: list[tuple[str, int]] = field(default_factory=list)
 
 
-def send(context: Context, body: Body, messages: list[Message], send_at: int, attachment_bytes: int | None) -> None:
+def send(context: Context, body: Body, messages: list[Message], send_at: int, size: int | None) -> None:
     """Store the messages of one request and the outcome for each recipient."""
     store = context.store
     batch = (store.value("SELECT max(batch) FROM messages") or 0) + 1
@@ -94,7 +75,7 @@ def send(context: Context, body: Body, messages: list[Message], send_at: int, at
             category=body["category"],
             campaign=body["campaign"],
             attachment_name=body["attachment"]["fileName"] if body["attachment"] else None,
-            attachment_bytes=attachment_bytes,
+            attachment_bytes=size,
             created=context.now,
             send_at=send_at,
         )
@@ -170,21 +151,15 @@ def _sends_customised(context: Context, body: Body) -> None:
     obstacle = senders.state(context, body["senderMail"], senders.TRANSACTIONAL)
     if obstacle == "unknown" or (obstacle and context.settings.transactional_needs_verified):
         raise ServiceError(403, f"senderMail {body['senderMail']} is not a sender of the account")
-    attachment_bytes = _attachment_size(body["attachment"])
+    try:
+        size = attachment_bytes(body["attachment"])
+    except ValueError:
+        raise ServiceError(400, "invalid parameter: attachment.fileData is not Base64") from None
     messages = _batch(context, body) if "messageVersions" in body else [_single(context, body)]
     _check_msg_id(context, body["uniqueMsgID"])
     _check_credits(context, sum(len(message.recipients) for message in messages))
     send_at = max(parse_iso(body["sendDate"] or "") or 0, context.now)
-    send(context, body, messages, send_at, attachment_bytes)
-
-
-def _attachment_size(attachment: Mapping[str, str] | None) -> int | None:
-    if attachment is None:
-        return None
-    try:
-        return len(base64.b64decode(attachment["fileData"], validate=True))
-    except binascii.Error:
-        raise ServiceError(400, "invalid parameter: attachment.fileData is not Base64") from None
+    send(context, body, messages, send_at, size)
 
 
 def _single(context: Context, body: Body) -> Message:
@@ -243,40 +218,45 @@ def _check_credits(context: Context, needed: int) -> None:
 def _form(body: Body, settings: EmulatorSettings) -> tuple[Field, ...]:
     """Return the fields of the form of a body; the batch form has ``messageVersions``."""
     if "messageVersions" not in body:
-        return (*SINGLE, Field("templateName", is_text)) if settings.single_form_template else SINGLE
-    email = is_email if settings.batch_email_check else is_text
-    people = list_of(record(Field("email", email, required=True), Field("name", up_to_bytes(100))), limit=20)
-    version = record(
+        return (*SINGLE, Field("templateName", check.text)) if settings.single_form_template else SINGLE
+    email = check.email if settings.batch_email_check else check.text
+    people = check.list_of(
+        check.record(Field("email", email, required=True), Field("name", check.up_to_bytes(100))), limit=20
+    )
+    version = check.record(
         Field("to", people, required=True),
         *(Field(copy, people, required=settings.cc_bcc_required) for copy in ("cc", "bcc")),
         *_OVERRIDES,
     )
-    return (*BATCH, Field("messageVersions", list_of(version, limit=100), required=True))
+    return (*BATCH, Field("messageVersions", check.list_of(version, limit=100), required=True))
 
 
-_OVERRIDES = (*texts("subject", "content", "templateName"), Field("params", is_object))
+_OVERRIDES = (*texts("subject", "content", "templateName"), Field("params", check.json_object))
 _SHARED = (
-    Field("senderMail", is_text, required=True),
-    Field("replyTo", is_email),
-    Field("sendDate", is_moment),
-    Field("category", up_to_bytes(100, labels=True)),
-    Field("campaign", up_to_bytes(100, labels=True)),
-    Field("trackOpen", is_anything),
-    Field("trackClick", is_anything),
-    Field("uniqueMsgID", up_to_bytes(50)),
+    Field("senderMail", check.text, required=True),
+    Field("replyTo", check.email),
+    Field("sendDate", check.moment),
+    Field("category", check.up_to_bytes(100, labels=True)),
+    Field("campaign", check.up_to_bytes(100, labels=True)),
+    Field("trackOpen", check.anything),
+    Field("trackClick", check.anything),
+    Field("uniqueMsgID", check.up_to_bytes(50)),
     ATTACHMENT,
     SANDBOX,
 )
 SINGLE = (
     *texts("subject", required=True),
     *texts("content", "senderName"),
-    Field("to", record(Field("email", is_email, required=True), Field("name", up_to_bytes(100))), required=True),
+    Field(
+        "to",
+        check.record(Field("email", check.email, required=True), Field("name", check.up_to_bytes(100))),
+        required=True,
+    ),
     *_SHARED,
 )
-BATCH = (*_OVERRIDES, Field("senderName", up_to_bytes(200)), *_SHARED)
+BATCH = (*_OVERRIDES, Field("senderName", check.up_to_bytes(200)), *_SHARED)
 
 
-_DAY = 86_400_000
 #: Per counter: the condition on deliveries, and the column with the time.
 COUNTERS = (
     ("sentCount", "dropped IS NULL", "send_at"),
@@ -295,22 +275,22 @@ def _stats_get(context: Context, body: Body) -> dict[str, Any]:
     for name, condition, happened in COUNTERS:
         counted_on = happened if context.settings.stats_day == "event" else "send_at"
         for row in context.store.rows(
-            f"SELECT ({counted_on} + ?) / {_DAY} AS day, count(*) AS number FROM deliveries "
+            f"SELECT ({counted_on} + ?) / {DAY_MS} AS day, count(*) AS number FROM deliveries "
             f"WHERE {condition} AND {happened} <= ? AND {counted_on} >= ? AND {counted_on} < ? GROUP BY 1",
             [offset, context.now, begin, end],
         ):
             days[row["day"]][name] = row["number"]
     for row in context.store.rows("SELECT * FROM fixed_days"):
         day = int(row["day"])
-        if begin <= day * _DAY - offset < end:
+        if begin <= day * DAY_MS - offset < end:
             days[day].update(decode_json(row["stats"]))
     if context.settings.stats_empty_days:
-        for day in range((max(begin, 0) + offset) // _DAY, (min(end - 1, context.now) + offset) // _DAY + 1):
+        for day in range((max(begin, 0) + offset) // DAY_MS, (min(end - 1, context.now) + offset) // DAY_MS + 1):
             days[day]
-    return {"mailStatsList": [{"statsDate": f"{from_ms(day * _DAY):%Y-%m-%d}", **days[day]} for day in sorted(days)]}
+    return {"mailStatsList": [{"statsDate": f"{from_ms(day * DAY_MS):%Y-%m-%d}", **days[day]} for day in sorted(days)]}
 
 
 OPERATIONS = (
-    Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised, sandbox=True),
+    Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised),
     Operation("/v5/transactional/mail/stats/get", window(), _stats_get),
 )

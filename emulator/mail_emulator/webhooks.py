@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from mail_emulator import check
 from mail_emulator.campaign_life import DONE, REACTIONS, first_rank, reacting
+from mail_emulator.check import Body, Field
 from mail_emulator.clock import iso
-from mail_emulator.operations import (
-    Body,
-    Context,
-    Field,
-    Operation,
-    is_boolean,
-    is_text,
-    is_web_address,
-    list_of,
-    one_of,
-    record,
-)
+from mail_emulator.operations import Context, Operation
 from mail_emulator.recipient_behavior import REOPENED_AFTER, end_ms, random_values, time_of_reaction
 from mail_emulator.responses import decode_json, encode_json
 from mail_emulator.settings import EmulatorSettings
@@ -70,7 +61,7 @@ def _save(context: Context, body: Body) -> None:
 
 def _is_override(value: Any, settings: EmulatorSettings) -> str | None:
     """An empty address removes the sender's override."""
-    return None if value == "" else is_web_address(value, settings)
+    return None if value == "" else check.web_address(value, settings)
 
 
 OPERATIONS = (
@@ -78,14 +69,14 @@ OPERATIONS = (
     Operation(
         "/v5/webhook/save",
         (
-            Field("transEvent", record(*(Field(name, is_boolean) for name in TOGGLES))),
-            Field("transCallbackUrl", is_web_address),
+            Field("transEvent", check.record(*(Field(name, check.boolean) for name in TOGGLES))),
+            Field("transCallbackUrl", check.web_address),
             Field(
                 "transCallbackUrlExtra",
-                list_of(record(Field("sender", is_text, required=True), Field("url", _is_override))),
+                check.list_of(check.record(Field("sender", check.text, required=True), Field("url", _is_override))),
             ),
-            Field("transCallbackUrlExtraUpdateMode", one_of("save", "replace"), default="save"),
-            Field("transEnable", is_boolean),
+            Field("transCallbackUrlExtraUpdateMode", check.one_of("save", "replace"), default="save"),
+            Field("transEnable", check.boolean),
         ),
         _save,
     ),
@@ -93,15 +84,7 @@ OPERATIONS = (
 
 
 #: EventCode to its key in transEvent; TaskStatus has none.
-TOGGLE_KEYS = {
-    "Dropped": "dropped",
-    "Bounced": "bounced",
-    "Delivered": "delivered",
-    "Opened": "opened",
-    "Clicked": "clicked",
-    "Unsubscribed": "unsubscribed",
-    "SpamReport": "spamReport",
-}
+TOGGLE_KEYS = {toggle[0].upper() + toggle[1:]: toggle for toggle in TOGGLES}
 _READERS = (("iOS", "Mobile Safari"), ("Windows", "Chrome"), ("Android", "Chrome Mobile"), ("macOS", "Safari"))
 
 Event = dict[str, str]

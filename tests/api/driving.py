@@ -32,8 +32,8 @@ QUICK = RetryRule(attempts=3, total_seconds=20.0, base_seconds=0.001, cap_second
 
 
 class SyncDriver:
-    def __init__(self, config: ClientConfig) -> None:
-        self.client = MailClient(config)
+    def __init__(self, config: ClientConfig, **options: Any) -> None:
+        self.client = MailClient(config, **options)
         self.send, self.run, self.close = self.client.send, self.client.run, self.client.close
 
     def pages(self, request: PagedRequest[Any]) -> list[list[Any]]:
@@ -41,8 +41,8 @@ class SyncDriver:
 
 
 class AsyncDriver:
-    def __init__(self, config: ClientConfig) -> None:
-        self.client = AsyncMailClient(config)
+    def __init__(self, config: ClientConfig, **options: Any) -> None:
+        self.client = AsyncMailClient(config, **options)
         self._runner = asyncio.Runner()
 
     def send(self, request: MailRequest[R]) -> R:
@@ -66,8 +66,8 @@ Driver: TypeAlias = SyncDriver | AsyncDriver
 """A client of either kind."""
 
 
-def driver(kind: str, config: ClientConfig) -> Driver:
-    return SyncDriver(config) if kind == "sync" else AsyncDriver(config)
+def driver(kind: str, config: ClientConfig, **options: Any) -> Driver:
+    return SyncDriver(config, **options) if kind == "sync" else AsyncDriver(config, **options)
 
 
 class Time:
@@ -86,6 +86,9 @@ class Rehearsal:
     performed in the order in which ``shuffle`` leaves their numbers.
     """
 
+    late = 0.0
+    """Seconds by which each pause is too long."""
+
     def __init__(
         self, answers: Any, time: Time | None = None, shuffle: Callable[[list[int]], object] = lambda numbers: None
     ) -> None:
@@ -103,7 +106,7 @@ class Rehearsal:
             self.steps += 1
             if isinstance(runner.step, Pause):
                 self.pauses.append(runner.step.seconds)
-                self.time.now += runner.step.seconds
+                self.time.now += runner.step.seconds + self.late
                 runner.send(None)
             elif isinstance(runner.step, Concurrent):
                 order = list(range(len(runner.step.requests)))

@@ -9,6 +9,7 @@ from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, address_k
 from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, explain
 from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, Throttle, http_date, retry_after_seconds
 from airflow_provider_mail.api._core.exchange import (
+    MAX_MISSED,
     Call,
     Exchange,
     FlowRunner,
@@ -30,4 +31,5 @@ from airflow_provider_mail.api._core.requests import (
     Resource,
 )
 from airflow_provider_mail.api._core.responses import HttpResponse, exceeds_memory, parse_response
+from airflow_provider_mail.api._core.shared_rate import Slot
 from airflow_provider_mail.api._core.tags import tags_of

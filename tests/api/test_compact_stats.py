@@ -204,6 +204,13 @@ def test_contacts_of_the_documented_form_are_compact(more: dict[str, Any]) -> No
     assert set(Contact.model_fields) <= {*CONTACTS_TABLE.names}  # no other field of a compact contact is stored
 
 
+@pytest.mark.parametrize("status", [199, 300, 400])
+def test_compact_records_are_those_of_a_success(status: int) -> None:
+    response = HttpResponse(status, {}, answer("mailList", [{"mailName": "a", "mailStatus": 1}]))
+    with pytest.raises(MailError, match=f"HTTP {status}"):
+        parse_response(STATES, response)
+
+
 def test_the_limit_of_memory_holds_for_compact_records() -> None:
     for request, name in ((compact_records(CONTACTS), "contactList"), (STATES, "mailList")):
         response = HttpResponse(200, {}, answer(name, [{"mailName": "a", "mailStatus": 1}] * 100))

@@ -16,13 +16,14 @@ import pytest
 
 from airflow_provider_mail import api
 from mail_emulator import Emulator, EmulatorSettings
-from tests.api.driving import KINDS, ONCE, Driver
+from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
 from tests.api.parts import Effect, MailRequest, transport_error
 from tests.api.wire import Gate, Wire, http, read_request
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
 from tests.support.changes import at_request
 from tests.support.clock import Clock
+from tests.support.processes import free_port
 from tests.support.sampling import pairwise
 
 pytestmark = pytest.mark.both_clients
@@ -51,6 +52,8 @@ def test_only_what_happens_before_a_byte_was_sent_is_harmless() -> None:
         "InvalidURL",
     }  # fmt: skip
     assert all(isinstance(error, api.MailConnectError | api.MailConfigError) for error in harmless.values())
+    reasons = {error.reason for error in harmless.values() if isinstance(error, api.MailConnectError)}
+    assert reasons == {f"{kind}: boom" for kind in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")}
     assert len(errors) > len(harmless) + 5
 
 
@@ -74,6 +77,26 @@ def test_a_success_before_the_request_was_sent_is_none(wire: Wire, connect: Call
     wire.answer, wire.reads = early, 1000
     with pytest.raises(api.MailError, match="not sent again"):
         connect(wire.base_url).send(long(50_000_000))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_check_is_made_when_there_is_a_connection(kind: str, emulator: Emulator) -> None:
+    """Connecting takes time, in which the decision may change; a request that is refused is not repeated."""
+    checked = []
+
+    def refuse(operation: str) -> None:
+        checked.append(operation)
+        raise api.MailHeldError("held")
+
+    for base_url, error in (
+        (f"http://127.0.0.1:{free_port()}", api.MailConnectError),
+        (emulator.base_url, api.MailHeldError),
+    ):
+        client = driver(kind, api.ClientConfig(base_url=base_url, api_key="k", retry=QUICK), before_write=refuse)
+        with pytest.raises(error):
+            client.send(SEND)
+        client.close()
+    assert (checked, emulator.journal.entries()) == ([SEND.path], [])
 
 
 # A response that arrives twice.

@@ -119,6 +119,12 @@ def test_every_field_that_differs_is_named(service: Emulator, client: Driver) ->
     assert service.journal.count(SENDS) == 1
 
 
+def test_a_draft_is_adopted_where_only_save_is_ignored(service: Emulator, client: Driver) -> None:
+    create(client, changed(only_save=True))
+    assert create(client, ignore=["only_save"]).adopted
+    assert held(service)["state"] == "draft"
+
+
 def test_ignoring_a_field_that_is_never_compared(service: Emulator, client: Driver) -> None:
     with pytest.raises(MailValidationError, match=r"ignore: attachment, sender: not among .*subject"):
         create(client, ignore=["subject", "sender", "attachment"])
@@ -486,6 +492,19 @@ def test_a_cancelled_one_that_shows_as_scheduled(scheduled: Any, service: Emulat
     client.send(CancelCampaign(mail_name=REQUEST.mail_name))
     conflict(client, r"is not scheduled: it was cancelled, or only saved\. Choose", request)
     assert held(service)["state"] == "cancelled"
+
+
+def test_an_own_cancelled_one_is_created_again_once_it_is_deleted(service: Emulator, client: Driver) -> None:
+    request, state = changed(send_date=SOON), CreationState()
+    service.settings.state_after_cancel = "cancelled"
+    create(client, request, memory=state)
+    client.send(CancelCampaign(mail_name=REQUEST.mail_name))
+    service.clock.advance(minutes=20)  # it is not new any more
+    conflict(client, r"To send it after all, delete that campaign and clear this task", request, memory=state)
+    assert (state.seen, state.sends_at) == (True, None)
+    service.set_campaign_state(REQUEST.mail_name, "removed")
+    state.cleared = True
+    assert not create(client, request, memory=state).adopted
 
 
 @pytest.mark.parametrize("lost", [True, False])

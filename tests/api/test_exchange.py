@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_mail import api
 from mail_emulator import Emulator
 from tests.api.driving import Driver, Rehearsal, Time, exchange
-from tests.api.parts import Call, HttpResponse, MailRequest, PauseAll, Reserve
+from tests.api.parts import MAX_MISSED, Call, HttpResponse, MailRequest, PauseAll, Reserve, Slot
 from tests.support.sampling import pairwise
 
 GOOD = HttpResponse(200, {}, b'{"code": 200}')
@@ -291,17 +291,27 @@ def test_a_state_that_shows_nothing_is_no_cancellation(status: int, sent_in: int
 # One rate for all processes.
 
 SHARED = {"requests_per_second": 1000, "rate_limit_url": "redis://limits"}
+NOW = Slot(True, 0.0)
 
 
 def test_a_request_waits_for_the_rate_of_all_processes() -> None:
-    rehearsal, response = sending(READ, 2.0, 0.5, 0, GOOD, **SHARED)
+    rehearsal, response = sending(READ, Slot(False, 2.0), Slot(False, 0.5), Slot(True, 0.25), GOOD, **SHARED)
     assert response.code == 200
     assert [type(step) for step in rehearsal.asked] == [Reserve, Reserve, Reserve, Call]
-    assert rehearsal.pauses == [2.0, 0.5]
+    assert rehearsal.pauses == [2.0, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(("late", "slots"), [(0.01, 1), (0.05, 1 + MAX_MISSED)])
+def test_a_slot_that_is_missed_is_replaced_a_few_times(late: float, slots: int) -> None:
+    """Whoever is late for a slot would meet those of the next ones; a machine that is always late sends."""
+    rehearsal = Rehearsal(lambda step: Slot(True, 0.25) if isinstance(step, Reserve) else GOOD)
+    rehearsal.late = late
+    rehearsal.run(exchange(rehearsal.time, **SHARED).send(READ))
+    assert [type(step) for step in rehearsal.asked] == [*[Reserve] * slots, Call]
 
 
 def test_each_repetition_is_reserved_and_429_pauses_all() -> None:
-    rehearsal, response = sending(READ, 0, busy("7"), None, 0, LOST, 0, GOOD, **SHARED)
+    rehearsal, response = sending(READ, NOW, busy("7"), None, NOW, LOST, NOW, GOOD, **SHARED)
     assert response.code == 200
     assert rehearsal.asked[2] == PauseAll(7.0)
     assert [type(step) for step in rehearsal.asked] == [Reserve, Call, PauseAll, Reserve, Call, Reserve, Call]

@@ -7,6 +7,7 @@ import importlib
 import json
 import pkgutil
 import re
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -100,7 +101,7 @@ TABLE: list[tuple[int, bytes, *Judgement]] = [
     ),
     *(
         (status, body, MailConfigError, False, False, None, "redirect (HTTP 30")
-        for status in (301, 302, 303, 307, 308)
+        for status in (300, 301, 302, 303, 307, 308)
         for body in (b"", coded(200))
     ),
 ]
@@ -128,6 +129,18 @@ def test_success() -> None:
     # What is no JSON spoils nothing but itself.
     assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "x": Infinity}')).code == 200
     assert parse_response(REQUEST, HttpResponse(200, {}, b'{"code": 200, "message": "\\ud800"}')).code == 200
+
+
+# What a float holds exactly enough, or not at all; and what would become another number.
+FLOATS = ["0.1", "-1.5", "1e300", "0.123456789012345", "12345678901234.75", "100.000000000000000", "1e999", "-1.50e999"]
+DECIMALS = ["9007199254740.993", "0.1234567890123456789", "-12345678901234567.25", "1.0000000000000000001e-7"]
+
+
+def test_a_number_keeps_its_digits() -> None:
+    for text, kind in [*((text, float) for text in FLOATS), *((text, Decimal) for text in DECIMALS)]:
+        body = b'{"code": 200, "lists": [{"ListName": "vip", "score": [%s, 0.5]}]}' % text.encode()
+        (record,) = parse_response(GetLists(), HttpResponse(200, {}, body)).records
+        assert repr(record.other_fields) == repr({"score": [kind(text), 0.5]})
 
 
 # The last two are 1 and 0 to Python.
@@ -179,6 +192,11 @@ def test_what_is_passed_on_of_the_services_words(said: Any, shown: str | None) -
         parse_response(REQUEST, HttpResponse(200, {}, coded(400, said)), secrets=["sk-hidden-1"])
     assert raised.value.service_message == shown
     assert str(raised.value) == "/v5/lists/add: code 400: rejected" + (f": {shown}" if shown else "")
+
+
+def test_a_long_message_is_cut_where_nothing_is_masked() -> None:
+    with pytest.raises(MailRejectedError, match=r"rejected: x{300}$"):
+        parse_response(REQUEST, HttpResponse(200, {}, coded(400, "x" * 12_000)))
 
 
 def subclasses(kind: type[Any]) -> set[type[Any]]:

@@ -108,7 +108,7 @@ def test_cancelled(lost: bool, case: Case) -> None:
         case.service.faults.add("close_after", CANCEL)
     text = case.kept("cancel")
     assert case.held["cancelled"]
-    assert "code 500" in text
+    assert f"{SENDS}: code 500" in text
     assert "It was cancelled: it is not sent. Delete it (its name may still be taken)" in text
 
 

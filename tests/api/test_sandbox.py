@@ -11,7 +11,7 @@ from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.contacts import UpsertContact
 from airflow_provider_mail.api.errors import MailRejectedError, MailSandboxError
 from mail_emulator import Emulator
-from tests.api.driving import Driver
+from tests.api.driving import Driver, Time, exchange
 from tests.api.parts import Effect
 from tests.document.examples import EXAMPLES, snapshot
 from tests.document.fact_types import READ
@@ -74,6 +74,22 @@ def test_a_request_that_cannot_be_marked_is_not_sent(body: bytes, emulator: Emul
     with pytest.raises(MailSandboxError, match="nothing was sent") as raised:
         client.send(Encoded(email="ada@example.com"))
     assert (raised.value.operation, emulator.journal.count()) == (Encoded.path, 0)
+
+
+@pytest.mark.parametrize("query", [{}, {"sandboxMode": False}, {"sandboxMode": True}, {"sandboxMode": "true"}])
+def test_a_request_without_a_body_is_marked_in_its_query(query: dict[str, Any]) -> None:
+    class Encoded(UpsertContact):
+        method = "GET"
+
+        def query(self) -> dict[str, Any]:
+            return query
+
+    steps = exchange(Time(), sandbox=True).send(Encoded(email="ada@example.com"))
+    if query.get("sandboxMode"):
+        assert next(steps).params == query
+    else:
+        with pytest.raises(MailSandboxError, match="nothing was sent"):
+            next(steps)
 
 
 def test_what_is_wrong_is_reported(client: Driver) -> None:

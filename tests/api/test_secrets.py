@@ -96,12 +96,14 @@ def test_a_service_that_repeats_a_request_is_not_quoted(
     assert_clean(logged())
 
 
-@pytest.mark.parametrize("length", [9_990, 9_995, 10_000, 30_000])
-def test_no_part_of_a_secret_is_quoted_where_a_long_message_is_cut(length: int) -> None:
-    message = "rejected:".ljust(length) + f"{KEY} {ADDRESS} Ada"
+@pytest.mark.parametrize(
+    ("length", "secret"), [(9_990, KEY), (9_995, KEY), (10_000, KEY), (30_000, KEY), (9_850, "planted-" * 25)]
+)
+def test_no_part_of_a_secret_is_quoted_where_a_long_message_is_cut(length: int, secret: str) -> None:
+    message = "rejected:".ljust(length) + f"{secret} {ADDRESS} Ada"
     response = HttpResponse(200, {}, json.dumps({"code": 400, "message": message}).encode())
     for request in REQUESTS:
-        text = fails(lambda request=request: parse_response(request, response, [KEY]))  # type: ignore[misc]
+        text = fails(lambda request=request: parse_response(request, response, [secret]))  # type: ignore[misc]
         assert "rejected:" in text
         assert "plant" not in text
 

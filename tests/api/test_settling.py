@@ -39,9 +39,18 @@ def tracker(errors: PollErrorBudget | None = None, **options: Any) -> StatsStabi
     return StatsStabilityTracker("news", errors, **{"stable_checks": 3, "min_interval": HOUR} | options)
 
 
-def decisions(results: Results, errors: dict[str, Any] | None = None, **options: Any) -> list[PollDecision]:
+def decisions(
+    results: Results, errors: dict[str, Any] | None = None, *, restarts: bool = False, **options: Any
+) -> list[PollDecision]:
+    """The decisions of one process or, if it ``restarts``, of another one after each poll."""
     settling = tracker(PollErrorBudget(**(errors or {})), **options)
-    return [settling.decide(result, SENT_AT + after) for result, after in results]
+    found = []
+    for result, after in results:
+        found.append(settling.decide(result, SENT_AT + after))
+        if restarts:
+            state = json.loads(json.dumps(settling.state))
+            settling = tracker(PollErrorBudget(**(errors or {})), state=state, **options)
+    return found
 
 
 def same(opens: int | None, *hours: float) -> Results:
@@ -100,6 +109,7 @@ AGE = {"stable_checks": None, "max_age": 24 * HOUR}
 FEW = {"max_errors": 1, "timeout": 10}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize(
     ("results", "options", "ends", "message"),
     [
@@ -122,8 +132,10 @@ FEW = {"max_errors": 1, "timeout": 10}
         ([(BLIP, 0), (BLIP, 10)], {"errors": FEW}, "error", "2 polls in a row failed"),
     ],
 )
-def test_how_a_row_of_polls_ends(results: Results, options: dict[str, Any], ends: str, message: str) -> None:
-    *earlier, last = decisions(results, **options)
+def test_how_a_row_of_polls_ends(
+    results: Results, options: dict[str, Any], ends: str, message: str, restarts: bool
+) -> None:
+    *earlier, last = decisions(results, restarts=restarts, **options)
     assert {decision.status.value for decision in earlier} <= {"waiting"}
     assert last.status.value == ends
     assert message in last.message

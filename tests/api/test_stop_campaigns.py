@@ -13,6 +13,7 @@ from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_camp
 from mail_emulator import Emulator
 from tests.api.driving import QUICK
 from tests.support.changes import at_request
+from tests.support.clock import Clock
 
 CANCEL, GET = "campaign/mail/cancel", "campaign/mail/get"
 SOON = "2999-01-01T00:00:00Z"
@@ -28,10 +29,10 @@ def service(emulator: Emulator) -> Emulator:
     return emulator
 
 
-def stop(emulator: Emulator, prefix: str = "") -> StopResult:
+def stop(emulator: Emulator, prefix: str = "", **options: Any) -> StopResult:
     config = ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key, retry=QUICK)
     with MailClient(config) as client:
-        return client.run(stop_campaigns(prefix, clock=client.service_clock))
+        return client.run(stop_campaigns(prefix, clock=client.service_clock, **options))
 
 
 def states(emulator: Emulator) -> dict[str, Any]:
@@ -63,6 +64,11 @@ def test_one_that_is_created_meanwhile(service: Emulator) -> None:
 
     with at_request(service, CANCEL, 2, create):
         assert sorted(stop(service, "news").stopped) == ["news a", "news b", "news late"]
+
+
+def test_one_that_is_created_before_all_tasks_know(service: Emulator, clock: Clock) -> None:
+    clock.after(7, lambda: service.add_campaign("news late", state="scheduled", send_date=SOON))
+    assert sorted(stop(service, "news", settle_seconds=8).stopped) == ["news a", "news b", "news late"]
 
 
 def test_a_lost_response_is_no_failure(service: Emulator) -> None:

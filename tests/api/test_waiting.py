@@ -52,10 +52,17 @@ DONE, FAILED = campaign(2, PAST, sentCount=7), campaign(4, PAST)
 SOON = campaign(-1, NOW + timedelta(seconds=CONFIRM_SECONDS))
 
 
-def decisions(results: list[PollResult], every: float = 60.0, **options: Any) -> list[PollDecision]:
-    errors = PollErrorBudget(**options.pop("errors", {}))
-    wait = CampaignWait("news", errors, **options)
-    return [wait.decide(result, T0 + number * every) for number, result in enumerate(results)]
+def decisions(
+    results: list[PollResult], every: float = 60.0, *, restarts: bool = False, **options: Any
+) -> list[PollDecision]:
+    """The decisions of one process or, if it ``restarts``, of another one after each poll."""
+    wait = CampaignWait("news", **options)
+    found = []
+    for number, result in enumerate(results):
+        found.append(wait.decide(result, T0 + number * every))
+        if restarts:
+            wait = CampaignWait("news", state=json.loads(json.dumps(wait.state)))
+    return found
 
 
 def statuses(results: list[PollResult], every: float = 60.0, **options: Any) -> list[WaitStatus]:
@@ -103,6 +110,7 @@ def test_every_row_of_polls(
             return
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize(
     ("results", "message"),
     [
@@ -121,8 +129,8 @@ def test_every_row_of_polls(
     ],
     ids=itertools.count(),
 )
-def test_the_message_says_what_was_seen(results: list[PollResult], message: str) -> None:
-    assert decisions(results, every=300)[-1].message == message
+def test_the_message_says_what_was_seen(results: list[PollResult], message: str, restarts: bool) -> None:
+    assert decisions(results, every=300, restarts=restarts)[-1].message == message
 
 
 @pytest.mark.parametrize("result", [None, DRAFT])

@@ -17,9 +17,9 @@ from mail_emulator import Emulator
 CONN = "mail_oauth"
 
 
-def register(emulator: Emulator, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
+def register(emulator: Emulator, port: int) -> dict[str, Any]:
     """Register a redirect to a port of this machine; gives back the connection's fields."""
-    emulator.change_settings(oauth_redirect_uri=f"http://{host}:{port}/callback", oauth_echo_state=True)
+    emulator.change_settings(oauth_redirect_uri=f"http://127.0.0.1:{port}/callback", oauth_echo_state=True)
     settings = emulator.settings
     return {
         "client_id": settings.oauth_client_id,
@@ -42,11 +42,11 @@ def remove() -> None:
 
 
 @contextmanager
-def reserved_port(host: str = "127.0.0.1") -> Iterator[int]:
+def reserved_port() -> Iterator[int]:
     """A port on which the command can listen, and which no other program is given."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
+    with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((host, 0))
+        held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
 
 

@@ -90,9 +90,3 @@ def test_a_campaign_is_watched_until_it_fails(command: Command, service: Emulato
         said = command("campaign", "other", "--watch")
     assert (said.status, said.out) == (1, "")
     assert "sending failed (mailStatus 4)" in said.err
-
-
-def test_the_settings_of_the_emulator_are_listed(command: Command) -> None:
-    said = command("emulator", "--list-settings")
-    assert (said.status, said.err) == (0, "")
-    assert "sending_seconds=5.0\n    Virtual seconds" in said.out

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_mail.hold import SETTLE_SECONDS
 from mail_emulator import Emulator
 from tests.cli.conftest import Command
+from tests.support.clock import Clock
 
 SOON = "2999-01-01T00:00:00Z"
 pytestmark = pytest.mark.not_unit
@@ -35,9 +37,10 @@ def test_stop_fails_when_one_may_be_sent(command: Command, emulator: Emulator) -
     assert "NOT STOPPED: it is still scheduled" in " ".join(said.out.split())
 
 
-def test_hold_and_release(command: Command) -> None:
+def test_hold_and_release(command: Command, clock: Clock) -> None:
     said = command("stop", "--hold", "--reason", "wrong price")
     assert (said.status, said.out) == (0, "")
+    assert clock.skipped > SETTLE_SECONDS - 1
     assert "All mass mail is held, set by " in said.err
     assert "wrong price" in said.err
     assert "wrong price" in command("release").out

@@ -227,19 +227,6 @@ def test_other_requests_do_not_end_the_login(stored: Callable[..., None], redire
     assert {response.headers["cache-control"] for response in responses} == {"no-store"}
 
 
-def test_a_redirect_to_the_newer_loopback_address(
-    stored: Callable[..., None], redirect: Login, emulator: Emulator
-) -> None:
-    try:
-        with application.reserved_port("::1") as port:
-            stored(**application.register(emulator, port, "[::1]"))
-            said = redirect(lambda url: request(approving(url)))
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
-    assert said.status == 0, said.err
-    assert extra()["access_token"]
-
-
 def test_the_command_does_not_wait_for_ever(
     stored: Callable[..., None], redirect: Login, command: Command, emulator: Emulator, still_clock: StillClock
 ) -> None:

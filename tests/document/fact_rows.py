@@ -92,6 +92,3 @@ MAIL_STATUS = {"DRAFT": -1, "SENDING": 1, "COMPLETE": 2, "FAILED": 4}
 STATES = tuple(
     f"states.{of}.{n + 1}" for of, count in (("campaign", 5), ("oauth_code", 3), ("webhook", 2)) for n in range(count)
 )
-
-TOKEN_PERMANENT = -1
-"""The seconds of a token that does not expire."""

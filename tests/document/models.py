@@ -9,7 +9,6 @@ import json
 import pkgutil
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import AliasChoices, BaseModel
@@ -198,34 +197,3 @@ def spelled(operation: Operation, steps: Steps) -> str:
         if position < len(steps) - 1:
             model = nested_model(model.model_fields[attribute].annotation)
     return where
-
-
-# Sending what a model would reject: only so can it be seen what the service says to it.
-
-
-@dataclass(frozen=True)
-class Unchecked:
-    """A request of an operation with any body at all; everything else is as its model has it."""
-
-    model: type[MailRequest[Any]]
-    body: dict[str, Any]
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("path", "method", "effect", "authenticated"):
-            return getattr(self.model, name)
-        if name in ("pii_values", "senders"):
-            return lambda: iter(())
-        raise AttributeError(name)
-
-    def decode(self, body: bytes | bytearray) -> None:
-        return None
-
-    def payload(self) -> bytes:
-        return json.dumps(self.body).encode()
-
-    def read(self, response: Any) -> Any:
-        return self.model.model_construct().read(response)
-
-
-def unchecked(key: str, body: dict[str, Any]) -> Any:
-    return Unchecked(model_of(operation_of(key)), body)

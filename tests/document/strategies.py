@@ -56,8 +56,6 @@ anything = st.text(ANY, min_size=1, max_size=60)
 lines = st.text(IN_A_LINE, min_size=1, max_size=60)
 """The same without line breaks and control characters, for what becomes part of a header."""
 
-phone_numbers = st.from_regex(r"\+?[0-9][0-9 ().-]{0,20}", fullmatch=True)
-
 
 def at_most_bytes(size: int, alphabet: st.SearchStrategy[str] = ANY) -> st.SearchStrategy[str]:
     """Text of one up to so many bytes, the edge included."""

@@ -18,10 +18,10 @@ from tests.document.facts import OPERATIONS
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
 REACHES_THE_SERVICE = "test_operations_end_to_end.py::test_an_operation_reaches_the_service"
-TOKEN = "test_oauth_end_to_end.py::test_a_code_becomes_a_token_that_opens_the_service"
+TOKEN = "tests/cli/test_oauth.py::test_the_token_is_stored_and_works"
 CONSENT = "test_models_match_document.py::test_the_consent_page_is_addressed_as_documented"
 OAUTH = {
-    "oauth.authorize": ((CONSENT, TOKEN), "test_senders_and_oauth.py::test_authorize_checks_every_parameter"),
+    "oauth.authorize": ((CONSENT,), "test_senders_and_oauth.py::test_authorize_checks_every_parameter"),
     "oauth.token": ((TOKEN,), "test_senders_and_oauth.py::test_token_checks_every_parameter"),
 }
 """The two operations without an example: the tests of our client, and of the emulator by itself."""
@@ -47,7 +47,7 @@ def operation_row(operation: Operation) -> str:
     client, emulator = OAUTH.get(operation.key, ((), ""))
     if example := EXAMPLES.get(operation.key):
         client, emulator = (f"{REACHES_THE_SERVICE}[{operation.key}-example]", *example.client), example.emulator
-    shown = "<br>".join(f"`tests/document/{test}`" for test in client)
+    shown = "<br>".join(f"`{test if '/' in test else f'tests/document/{test}'}`" for test in client)
     key, at = quoted(operation.key), f"{operation.method} `{operation.path}`"
     return f"| {key} | {at} | {shown} | `tests/emulator/{emulator}` |\n"
 

@@ -197,16 +197,3 @@ def test_a_deleted_contact_leaves_its_lists(api: Api) -> None:
     api.ok("contacts/delete", email="A@example.com")
     assert emails(api.emulator) == emails(api.emulator, "L") == ["b@example.com"]
     api.rejected(404, "contacts/delete", email="a@example.com")
-
-
-def test_a_sandbox_checks_everything_and_changes_nothing(api: Api) -> None:
-    api.emulator.add_list("L", ["a@example.com"])
-    api.ok("contacts/upsert", email="b@example.com", sandboxMode=True)
-    api.rejected(400, "contacts/upsert", email="nobody", sandboxMode=True)
-    api.rejected(400, "contacts/upsert", "sandboxMode", email="b@example.com", sandboxMode="true")
-    response = api.import_contacts([["b@example.com", "B"]], listName="M", sandboxMode=True)
-    assert response == {"code": 200, "message": ""}
-    assert not api.emulator.journal.entries()[-1]["processed"]
-    api.ok("contacts/delete", email="a@example.com", sandboxMode=True)
-    api.rejected(404, "contacts/delete", email="b@example.com", sandboxMode=True)
-    assert (emails(api.emulator), len(api.emulator.lists())) == (["a@example.com"], 1)

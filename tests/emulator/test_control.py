@@ -76,22 +76,6 @@ def test_the_clock_runs_at_a_multiple_of_real_time(emulator: Emulator, monkeypat
     assert emulator.clock.now() == datetime(2026, 3, 1, 2, tzinfo=UTC)
 
 
-def test_faults_and_journal(control: Control, api: Api) -> None:
-    fault = control.faults.add("code_before", "lists/get", skip=1, where={"search": "x"}, code=501)
-    for _ in range(2):
-        api("lists/get", search="x")
-    api("webhook/get")
-    assert [entry["code"] for entry in control.journal.entries()] == [200, 501, 200]
-    assert [entry["sequence"] for entry in control.journal.entries(since=1)] == [2, 3]
-    assert control.journal.counts() == {"/v5/lists/get": 2, "/v5/webhook/get": 1}
-    assert (control.journal.count(), control.journal.count("lists/get")) == (3, 2)
-    assert len(control.journal.processed("lists/get")) == 1
-    assert control.faults.list()[0]["id"] == fault
-    control.faults.clear()
-    control.journal.clear()
-    assert (control.faults.list(), control.journal.entries(), control.journal.count()) == ([], [], 0)
-
-
 def test_settings_change_together_or_not_at_all(control: Control, emulator: Emulator) -> None:
     control.change_settings(sending_looks=2, refused_addresses=["a@example.com"], email_credits=None)
     assert (emulator.settings.sending_looks, emulator.settings.refused_addresses) == (2, ("a@example.com",))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mail_emulator.operations import SANDBOX
 from mail_emulator.service import OPERATIONS
+from mail_emulator.settings import EmulatorSettings
 from tests.document import facts
 from tests.emulator.conftest import Api
 
@@ -16,7 +18,8 @@ WITH_SANDBOX = {operation.path.removeprefix("/v5/") for operation in SPECIFIED i
 
 def test_the_operations_are_those_of_the_specification() -> None:
     assert {path.removeprefix("/v5/") for path in OPERATIONS} == MINIMAL.keys()
-    assert {path.removeprefix("/v5/") for path, operation in OPERATIONS.items() if operation.sandbox} == WITH_SANDBOX
+    fields = {path: operation.fields_for({}, EmulatorSettings()) for path, operation in OPERATIONS.items()}
+    assert {path.removeprefix("/v5/") for path in fields if SANDBOX in fields[path]} == WITH_SANDBOX
 
 
 @pytest.mark.parametrize("operation", sorted(MINIMAL))

@@ -1,4 +1,4 @@
-"""Delivered mail is forwarded once; tests/real/emulator has the same with a real SMTP server."""
+"""Delivered mail is forwarded once, as a message with the headers and both forms of its content."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Server:
         (recipient,) = recipients
         if recipient == "unknown@example.com":
             raise smtplib.SMTPRecipientsRefused({recipient: (550, b"no such user")})
+        self.message = message
         self.mails.put((sender, recipient, message["Subject"]))
         self.accepts.wait()
 
@@ -81,9 +82,14 @@ def test_mail_is_forwarded_when_it_is_delivered(server: Server) -> None:
     with forwards() as api:
         api.emulator.suppress("gone@example.com")
         send(api, "later@example.com", sendDate="2999-01-01T00:00:00Z")
+        letter = {"subject": "Grüße", "content": "<p>Hello <b>Ada</b></p>", "senderName": "News"}
         for to in ("gone@example.com", "unknown@example.com", "ada@example.com"):
-            send(api, to)
-        assert server.mails.get(timeout=240) == ("news@example.com", "ada@example.com", "Your order")
+            send(api, to, **letter, replyTo="help@example.com")
+        assert server.mails.get(timeout=240) == ("news@example.com", "ada@example.com", "Grüße")
+        assert (server.message["From"], server.message["Reply-To"]) == ("News <news@example.com>", "help@example.com")
+        assert [str(part.get_content()).strip() for part in server.message.iter_parts()] == [
+            "Hello Ada", "<p>Hello <b>Ada</b></p>",
+        ]  # fmt: skip
         api.emulator.clock.set("2999-01-01T00:00:00Z")
         assert server.next() == ["later@example.com"]
 

@@ -146,12 +146,6 @@ def test_rules_that_settings_change(api: Api) -> None:
     assert len(api.emulator.messages("once")) == 2
 
 
-def test_a_sandbox_sends_nothing(api: Api) -> None:
-    for body in (SINGLE, BATCH):
-        assert api(SEND, **body, sandboxMode=True) == {"code": 200, "message": ""}
-    assert api.emulator.messages() == api.emulator.mails_to("ann@example.com") == []
-
-
 class TestStatistics:
     def days(self, api: Api, start: str = "2026-03-02", end: str = "2026-03-02") -> list[dict[str, Any]]:
         return api.ok("transactional/mail/stats/get", startDate=start, endDate=end)["mailStatsList"]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.models import Connection
 
 from airflow_provider_mail.api.errors import MailConnectError
 from airflow_provider_mail.api.lists import GetLists
@@ -149,13 +148,3 @@ def test_other_responses(hook: MailHook, emulator: Emulator, fault: str, params:
     assert said.startswith(emulator.base_url + message)
     assert explained(said)
     assert emulator.journal.count() == 1, "the button tries once"
-
-
-def test_the_connection_of_the_button(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
-    """As the API server does it: the form's values, untouched ones null, under a temporary name."""
-    untouched = dict.fromkeys(["access_token", "client_id", "timeout", "max_in_flight", "proxy"])
-    form = {"host": emulator.base_url, "password": emulator.api_key, "port": 443}
-    extra = json.dumps({**untouched, "auth_type": "api_key"})
-    connection = Connection(conn_id="made_up", conn_type="mail", extra=extra, **form)
-    monkeypatch.setenv("AIRFLOW_CONN_MADE_UP", connection.get_uri())
-    assert MailHook("made_up").test_connection()[0]

@@ -235,7 +235,7 @@ class Audiences(RuleBasedStateMachine):
     def _damage(self, people: set[str]) -> None:
         self.undisturbed = False
         if self.store == "folder":
-            for file in sorted(self.state.rglob("*.gz"))[-1:]:
+            for file in sorted(self.state.rglob("*.jsonl"))[-1:]:
                 file.write_bytes(file.read_bytes()[: -1 - len(people)])
         elif self.state.exists():
             with closing(sqlite3.connect(self.state)) as database, database:
@@ -409,7 +409,7 @@ def make(emulator: Emulator, clock: Clock, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(BaseHook, "get_connection", staticmethod(cache(BaseHook.get_connection)))
     death = Death(emulator)
     for store in (SqlStateStore, FileStateStore):
-        for name in ("read", "create", "update", "write", "drop", "counts"):
+        for name in ("read", "create", "update", "write", "drop", "parts"):
             monkeypatch.setattr(store, name, death.guard(getattr(store, name)))
     return lambda: Audiences(emulator, clock, tmp_path, death)
 

@@ -176,7 +176,7 @@ class CampaignWaits(RuleBasedStateMachine):
         said = "polls? (in a row )?failed" if last.error else SHOWN[last.status]
         assert re.search(said, found["message"])
         if found["status"] == "complete":
-            assert found["mail_stats"]["sent_count"] == SENT
+            assert found["result"]["sent_count"] == SENT
 
 
 def poll_of(at: float, body: dict[str, Any]) -> Poll:

@@ -11,10 +11,10 @@ import pytest
 from airflow_provider_mail.notifications.mail import MailNotifier
 from mail_emulator import Emulator
 from tests.support.clock import Clock
-from tests.tasks.conftest import _made_once, _mail_default, connect, errors, new_dag, run, run_in_airflow, run_with
+from tests.tasks.conftest import _made_once, _mail_default, connect, errors, new_dag, run, run_with
 from tests.tasks.sending import SENDS
 
-__all__ = ["_made_once", "_mail_default", "connect", "errors", "new_dag", "run", "run_in_airflow", "run_with"]
+__all__ = ["_made_once", "_mail_default", "connect", "errors", "new_dag", "run", "run_with"]
 
 AIRFLOW = "https://airflow.example.com"
 PEOPLE = ["ada@example.com", "bob@example.com"]

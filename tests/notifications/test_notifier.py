@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -42,7 +41,7 @@ def test_a_task_with_a_question_that_is_tried_again_and_fails(
     """Each event has a mail of its own."""
     notifier = MailNotifier(to=PEOPLE, category="Alerts")
     started = MailNotifier(
-        to=["{{ ti.task_id }}@example.com"], subject="{{ ti.task_id }}: {{ run_id | length > 0 }}",
+        to=["{{ ti.task_id }}@example.com"], subject="{{ ti.task_id }}: {{ ti.try_number }}",
         content="<p>{{ dag.dag_id }}</p>", sender_name="{{ ti.task_id }}",
     )  # fmt: skip
 
@@ -62,9 +61,9 @@ def test_a_task_with_a_question_that_is_tried_again_and_fails(
     name = f"{done.result.dag_id}.load"
     page = f"{AIRFLOW}/dags/{done.result.dag_id}/runs/{quote(done.result.run_id, safe='')}"
     first, question, retried, again, failed = emulator.messages()
-    for message in (first, again):
+    for number, message in enumerate((first, again), 1):
         assert (addressees(message), message["sender_name"]) == (["load@example.com"], "load")
-        assert (message["subject"], message["content"]) == ("load: True", f"<p>{done.result.dag_id}</p>")
+        assert (message["subject"], message["content"]) == (f"load: {number}", f"<p>{done.result.dag_id}</p>")
     assert question["subject"] == "Decision needed: Send to 10,000?"
     assert "*Checked*.\nSend &lt;now&gt;?" in question["content"]
     assert "/tasks/load/required_actions?map_index=-1" in question["content"]
@@ -164,33 +163,6 @@ def test_what_cannot_be_rendered_is_left_to_its_default(emulator: Emulator, capl
         assert f"Mail: {name} cannot be rendered: " in caplog.text
     assert partly["subject"] == "of orders"
     assert "'ti' is undefined" in caplog.text
-
-
-def test_tasks_and_runs_that_share_a_notifier(
-    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator
-) -> None:
-    """Each has its own mail; a mapped task is named with its index."""
-    shared = MailNotifier(to="ada@example.com", subject="{{ ti.task_id }}[{{ ti.map_index }}]")
-    of_runs = MailNotifier(to="ada@example.com")
-    for fails in (True, False):
-        with new_dag(on_failure_callback=of_runs, on_success_callback=of_runs) as dag:
-
-            @task(on_failure_callback=shared, on_success_callback=None if fails else MailNotifier(to=PEOPLE))
-            def load(part: int) -> None:
-                if part < 9:
-                    raise ValueError(part)
-
-            load.expand(part=[1, 2] if fails else [9])
-            if fails:
-                load.override(task_id="other")(3)
-        run_in_airflow(dag)
-    *tasks, failed, success, succeeded = emulator.messages()
-    assert sorted(message["subject"] for message in tasks) == ["load[0]", "load[1]", "other[-1]"]
-    assert sum("/tasks/load/mapped/0?try_number=1" in message["content"] for message in tasks) == 1
-    assert failed["subject"].startswith("Run failed: ")
-    assert "task failure" in failed["content"]
-    assert success["subject"].startswith("Succeeded: ")
-    assert succeeded["subject"].startswith("Run succeeded: ")
 
 
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="notifiers can be awaited from Airflow 3.1 on")

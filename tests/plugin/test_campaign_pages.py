@@ -26,13 +26,6 @@ def names(text: str) -> list[str]:
     return [parse_qs(urlsplit(link).query)["name"][0] for link in Page(text).links() if link.startswith("campaign?")]
 
 
-def test_without_tables_it_leads_to_what_makes_them(visitor: Visitor, empty: Warehouse) -> None:
-    text = visitor.get("campaigns")
-    assert f"{DOCUMENTATION}statistics.html" in Page(text).links()
-    assert "mail_campaign_stats" in text
-    assert empty.query("SELECT COUNT(*) FROM sqlite_master") == [(0,)], "the page writes nothing"
-
-
 def test_campaigns_are_found_and_sorted(visitor: Visitor, filled: Warehouse) -> None:
     everything = visitor.get("campaigns")
     assert "16 campaigns" in everything

@@ -111,6 +111,10 @@ class ExecutionApi:
                     assert ti.start_date is not None
                     ti.reschedules.append(ti.start_date)
                 return DONE
+            case "PATCH", "skip-downstream":
+                for task_id, _ in body["tasks"]:
+                    self.instances[task_id].state = "skipped"
+                return DONE
             case "GET", "validate-inlets-and-outlets":
                 return found({"inactive_assets": []})
             case "PUT", "rtif":

@@ -6,7 +6,7 @@ from airflow_provider_mail import _metrics
 from airflow_provider_mail._task.checks import declared
 from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses
 from airflow_provider_mail._task.exceptions import log as errors_log
-from airflow_provider_mail._task.redacted import unwrap
+from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail._task.rules import _PLAIN as PLAIN_TEXTS
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS
 from airflow_provider_mail._task.rules import _validator as validator

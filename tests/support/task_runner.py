@@ -20,12 +20,13 @@ from unittest import mock
 import httpx
 
 from tests.support.dags import AIRFLOW_VERSION, RunResult, TaskResult
-from tests.support.execution_api import ExecutionApi, TaskInstance
+from tests.support.execution_api import HAS_NO_STATE, ExecutionApi, TaskInstance
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 FAILED = {"failed", "upstream_failed"}
+ALL_SUCCESS, ALL_DONE, ONE_SUCCESS = "all_success", "all_done", "none_failed_min_one_success"
 MOST_SECONDS = 60
 """The longest wait for a retry or a reschedule; a longer one is a mistake in the test."""
 
@@ -57,8 +58,8 @@ def run_tasks(
 
     As in a deployment, and not as in `dag.test()`, a deferred task gets its own kwargs beside the event, and a trigger
     that fails makes its task fail, which may be retried. Timeouts of deferrals are not watched. There are no mapped
-    tasks, no assets, no callbacks of the DAG and no trigger rules but `all_success` and `all_done`: a run in Airflow
-    is for these.
+    tasks, no assets, no callbacks of the DAG and no trigger rules but `all_success`, `all_done` and
+    `none_failed_min_one_success`: a run in Airflow is for these.
 
     :param logical_date: of the run, and through the timetable its data interval; default: now.
     """
@@ -83,8 +84,12 @@ class TaskRunner:
             upstream = {
                 self.api.instances[task_id].state for task_id in self.dag.get_task(ti.task_id).upstream_task_ids
             }
-            if self.dag.get_task(ti.task_id).trigger_rule == "all_success" and upstream & {*FAILED, "skipped"}:
-                ti.state = "upstream_failed" if upstream & FAILED else "skipped"
+            rule = self.dag.get_task(ti.task_id).trigger_rule
+            if rule != ALL_DONE and upstream & FAILED:
+                ti.state = "upstream_failed"
+            elif (rule == ALL_SUCCESS and "skipped" in upstream) or (rule == ONE_SUCCESS and "success" not in upstream):
+                ti.state = "skipped"
+            if ti.state != HAS_NO_STATE:  # also what a branch has skipped
                 continue
             ti.next_try()
             self._run_try(ti)
@@ -142,7 +147,7 @@ class TaskRunner:
 def _check(dag: DAG) -> None:
     """Refuse what is not done here, and see that the DAG can be stored, as the DAG processor does."""
     unsupported = [task.task_id for task in dag.tasks if task.is_mapped or task.is_setup or task.is_teardown]
-    rules = {task.trigger_rule for task in dag.tasks} - {"all_success", "all_done"}
+    rules = {task.trigger_rule for task in dag.tasks} - {ALL_SUCCESS, ALL_DONE, ONE_SUCCESS}
     if unsupported or rules or dag.on_failure_callback or dag.on_success_callback:
         raise NotImplementedError("run this DAG with `run_in_airflow`")
     dag.validate()

@@ -8,7 +8,7 @@ under the real Airflow, in ``tests/real/faults/test_under_airflow.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ class StateStore:
     """The task state store of one task instance."""
 
     def __init__(self) -> None:
-        self.values: dict[str, str] = {}
+        self.values: MutableMapping[str, str] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         return json.loads(self.values[key]) if key in self.values else default
@@ -189,8 +189,10 @@ class Tries:
         self._ti.pushed.clear()
         self.store.begin(kill)
         ExecutorSafeguard.tracker.set(operator)
+        context = self._context(operator)
         try:
-            return json.loads(json.dumps(operator.execute(self._context(operator))))
+            self._prepare(operator, context)
+            return json.loads(json.dumps(operator.execute(context)))
         finally:
             if "hook" in vars(operator):
                 vars(operator)["hook"].close()
@@ -216,15 +218,13 @@ class Tries:
         """Do what a user does who clears the task."""
         self._ti.max_tries = self._ti.try_number
 
+    def _prepare(self, operator: BaseOperator, context: Any) -> None:
+        """Do what Airflow does before it executes the operator."""
+
     def _context(self, operator: BaseOperator) -> Any:
         ti = self._ti
         dag_run = SimpleNamespace(
-            run_after=DAY,
-            start_date=DAY,
-            clear_number=0,
-            run_type="manual",
-            run_id=ti.run_id,
-            dag_id=ti.dag_id,
+            run_after=DAY, start_date=DAY, clear_number=0, run_type="manual", run_id=ti.run_id, dag_id=ti.dag_id
         )
         context = {"ti": ti, "task_instance": ti, "task": operator, "run_id": ti.run_id, "dag_run": dag_run}
         context |= {"params": self._params, "data_interval_start": DAY - timedelta(days=1), "data_interval_end": DAY}

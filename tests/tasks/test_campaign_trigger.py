@@ -70,8 +70,8 @@ def test_the_event_of_a_sent_campaign(emulator: Emulator) -> None:
 
     (found,) = events(trigger("spring"))
 
-    stats = found.pop("mail_stats")
-    assert found == {"status": "complete", "mail_name": "spring", "message": "campaign 'spring' was sent"}
+    stats = found.pop("result")
+    assert found == {"status": "complete", "name": "spring", "message": "campaign 'spring' was sent"}
     assert stats["sent_count"] == 1000
     assert json.loads(json.dumps(stats)) == stats
     # The first not before the scheduler has recorded the deferral.
@@ -89,7 +89,7 @@ def test_two_hundred_waits_share_one_poll(emulator: Emulator, clock: Clock, monk
 
     found = events(*map(trigger, names))
 
-    assert [(each["mail_name"], each["status"]) for each in found] == [(name, "complete") for name in names]
+    assert [(each["name"], each["status"]) for each in found] == [(name, "complete") for name in names]
     # Two pages of a hundred and one that is empty; when all are sent at once, those are listed too.
     assert polls(emulator) == [[1]] * 3 * 6 + [[1]] + [[2, 4]] * 3
     assert len(closed) == 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
-from tests.support.creation import StateStore
+from tests.support.creation import RECORD_KEY, StateStore
 from tests.support.task_runner import stored
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import campaign, remembers
@@ -167,6 +168,30 @@ def test_a_second_try_waits_again_and_creates_nothing(
     assert emulator.journal.count(SENDS) == 2
 
 
+@remembers
+@pytest.mark.parametrize("how", ["before its send time", "record lost"])
+def test_a_cleared_task_sends_nothing_that_was_sent(run: Run, emulator: Emulator, how: str) -> None:
+    """Although the campaign is gone, and what was recorded when it was created does not show that it was sent."""
+    early = how != "record lost"
+    send_date = in_seconds(80_000) if early else None
+    executions: list[Any] = []
+
+    def forget(context: Any) -> None:
+        executions.append(context["ti"])
+        if len(executions) == 2:  # it goes on after the trigger
+            context["task_state_store"].delete(RECORD_KEY)
+
+    operation, number = (SENDS, 1) if early else (GETS, FIRST_POLL)
+    with at_request(emulator, operation, number, lambda: emulator.set_campaign_state("spring", "done")):
+        done = run(lambda: create(deferrable=not early, send_date=send_date, pre_execute=None if early else forget))
+    assert (done.state, len(executions)) == ("success", 0 if early else 2)
+    assert send_date is None or datetime.datetime.now(datetime.UTC) < send_date
+
+    emulator.set_campaign_state("spring", "removed")
+    assert done.result.clear_and_run(TASK).state == "failed"
+    assert emulator.journal.count(SENDS) == 1
+
+
 # --- the sensor ---
 
 
@@ -208,6 +233,20 @@ def test_a_sensor_that_fails_silently_polls_again(run: Run, emulator: Emulator) 
     done = run(lambda: wait("poke", poll_error_timeout=0, silent_fail=True))
     assert (done.state, done.tries) == ("success", 1)
     assert "Sensor poke failed" in done.log
+
+
+def test_after_failed_polls_a_sensor_waits_longer(run: Run, emulator: Emulator) -> None:
+    """Twice as long each time, however often Airflow calls it; after one that succeeds, as often as before."""
+    emulator.add_campaign("spring", state="sending")
+    # So long a pause is not waited for: each poll is one request.
+    emulator.faults.add("too_many_requests", GETS, skip=1, count=7, retry_after=999)
+    with at_request(emulator, GETS, 4, lambda: emulator.set_campaign_state("spring", "done")):
+        done = run(lambda: wait("poke", poke_interval=1, retries=0))
+    assert done.state == "success"
+    moments = [entry["real_ms"] / 1000 for entry in emulator.journal.entries(GETS)]
+    least = [1, 1, 1, 2, 4, 8, 16, 32, 1, 1, 1]  # not less than the interval of the sensor
+    pauses = [later - earlier for earlier, later in pairwise(moments)]
+    assert [pause >= seconds - 0.01 for pause, seconds in zip(pauses, least, strict=True)] == [True] * len(least)
 
 
 # --- rescheduled: every poll is another process ---

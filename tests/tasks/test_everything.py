@@ -128,8 +128,8 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 """What each task sends."""
 # fmt: on
 
-WITHOUT_SERVICE = {"MailCreateStageTableOperator", "MailMergeStageTableOperator"}
-"""They read files and work in a warehouse (test_stage_and_merge.py)."""
+WITHOUT_SERVICE = {"MailCompareCampaignsOperator", "MailCreateStageTableOperator", "MailMergeStageTableOperator"}
+"""They compare counts (test_ab_send.py), or read files and work in a warehouse (test_stage_and_merge.py)."""
 
 NO_SANDBOX = {"create_template", "delete_template", "save_webhook"}
 """Tasks that write with an operation that has no ``sandboxMode``."""

@@ -311,6 +311,20 @@ def staged(
     return lambda: run_in_airflow(dag)
 
 
+def test_an_ab_test(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase) -> None:
+    crm.execute("CREATE TABLE customers (email TEXT, full_name TEXT, subscribed INTEGER)")
+    crm.execute("INSERT INTO customers", [(f"user{number}@example.com", "U", 1) for number in range(1_000)])
+    done = run(example("mail_ab_test"))
+    assert states(done)["ab_send.sent"] == "success"
+    comparison = done.result.xcom("ab_send.compare")
+    # Too few for a difference.
+    assert (comparison["winner"], comparison["decision"]) == ("a", "no difference")
+    sent = [(campaign["mailName"].rpartition(" ")[2], campaign["subject"]) for campaign in emulator.campaigns()]
+    news = sent[0][1]
+    assert sent == [("a", news), ("b", "What you have missed"), ("rest", news)]
+    assert warehouse.query("SELECT SUM(sent_count + unsent_count) FROM mail_campaign_stats") == [(1_000,)]
+
+
 @asks
 def test_a_campaign_in_stages(
     staged: Callable[[], Done], emulator: Emulator, warehouse: SqlDatabase, clock: Clock

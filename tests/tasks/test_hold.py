@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from airflow.sdk import task
 
-from airflow_provider_mail.hold import SETTLE_SECONDS, Hold, MailHeldError, current_hold, release_hold, set_hold, stop
+from airflow_provider_mail.api.errors import MailHeldError
+from airflow_provider_mail.hold import FRESH_SECONDS, SETTLE_SECONDS, Hold, current_hold, release_hold, set_hold, stop
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
@@ -127,6 +129,23 @@ def test_a_batch_stops_where_it_is(emulator: Emulator, clock: Clock, monkeypatch
     monkeypatch.delenv("AIRFLOW_VAR_MAIL_HOLD")
     assert tries.run(batch(messages=letters(40)))["recipients"] == 40
     assert len(bodies(emulator)) == 4
+
+
+def test_a_hold_that_is_set_while_a_request_connects(
+    emulator: Emulator, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = socket.create_connection
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        if emulator.journal.count(SENDS) == 1:
+            monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", HELD)
+            clock.sleep(FRESH_SECONDS)
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    with pytest.raises(MailHeldError):
+        Tries().run(batch(messages=letters(40)))
+    assert len(bodies(emulator)) == 1
 
 
 def test_a_task_can_hold_and_release(run: Run, emulator: Emulator) -> None:

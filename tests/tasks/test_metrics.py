@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from airflow.sdk import chain
 
 from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
@@ -98,6 +100,21 @@ def test_repeated_and_throttled_requests_are_counted(
     throttled = found.pop(("mail.throttled_ms", *tags))
     assert found == {("mail.requests", *tags): 4, ("mail.retries", *tags): 1}
     assert throttled >= 30_000
+
+
+def test_without_a_switch_nothing_is_emitted(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first metric of a process reads a large file of Airflow's."""
+    emitted: list[str] = []
+    loads = MailLineage()
+    loads.mail_conn_id = "mail_default"
+    use(monkeypatch, SimpleNamespace(incr=lambda name, *_, **__: emitted.append(name)))
+    for is_on in (False, True):
+        monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(is_on))
+        forget_metrics()
+        MailHook().send(GetCampaigns())
+        loads.moved("campaigns", f"lists/{is_on}", rows=1)
+        assert emitted == ["mail.requests", "mail.load.records"] * is_on
+    forget_metrics()
 
 
 def test_metrics_that_cannot_be_sent_fail_nothing(

@@ -22,6 +22,7 @@ from tests.tasks.everything import OPERATORS, offered
 # fmt: off
 MERGED = {"sql_conn_id": "warehouse", "table": "mail_contacts", "manifest": "file:///tmp/contacts/1/manifest.json"}
 CAMPAIGN = {"sender_mail": "news@example.com", "send_list_names": ["friends"], "subject": "a", "content": "<p>a</p>"}
+COUNTED = {"mail_name": "a", "sent_count": 1, "open_count": 0, "click_count": 0}
 TO_SQL = {"sql_conn_id": "warehouse"}
 OF_NAME, OF_LIST, OF_SENDER = {"mail_name": "a"}, {"list_name": "friends"}, {"sender_email": "new.example.com"}
 OF_CONTACT = {"contact_email": "ada@example.com"}
@@ -30,6 +31,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
                      "MailStatsSettledSensor"), OF_NAME),
     **dict.fromkeys(("MailCampaignStatsToSqlOperator", "MailCampaignsToSqlOperator", "MailEventsReconcileOperator",
                      "MailEventsToSqlOperator", "MailTransactionalStatsToSqlOperator"), TO_SQL),
+    "MailCompareCampaignsOperator": {"a": COUNTED, "b": COUNTED},
     **dict.fromkeys(("MailCreateCampaignOperator", "MailPreflightOperator"), CAMPAIGN),
     **dict.fromkeys(("MailCreateListOperator", "MailDeleteListOperator"), OF_LIST),
     **dict.fromkeys(("MailCreateStageTableOperator", "MailMergeStageTableOperator"), MERGED),
@@ -61,6 +63,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {OPERATORS[name]: given for n
 """The smallest arguments of each."""
 
 LOCAL = {
+    "MailCompareCampaignsOperator": "a",
     "MailEventsToSqlOperator": "inbox_conn_id",
     "MailInboxSensor": "inbox_conn_id",
     "MailCreateStageTableOperator": "sql_conn_id",
@@ -69,18 +72,19 @@ LOCAL = {
 """They send nothing to the service."""
 
 UNTEMPLATED = {
-    "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size", "cancel_on_kill",
-    "changes_only", "chunk_size", "confidence", "count_first", "deferrable", "dry_run", "edge_hours",
-    "fail_if_invalid", "fail_on", "file_format", "full_every", "history", "ignore_differences", "ignore_draft",
-    "ignore_if_missing", "keep_days", "keep_lists", "kind", "layout", "limit", "lock_timeout", "lookback_days",
-    "max_age", "max_attachment_bytes", "max_change_fraction", "max_content_bytes", "max_hard_bounce",
-    "max_in_flight", "max_pushes", "max_reject_fraction", "max_removed_fraction", "max_rows", "max_seeds",
-    "max_soft_bounce", "max_spam", "max_unsubscribe", "min_interval", "min_sent", "mode", "on_breach", "on_change",
-    "on_duplicate_recipient", "on_empty", "on_incomplete", "on_removed", "on_unfilled_tag", "on_unstorable",
-    "only_save", "page_size", "poke_interval", "poll_error_timeout", "replace", "response_timeout", "resume",
-    "retention_days", "rows_per_file", "sandbox_mode", "send_again", "send_window", "snapshots", "stable_checks",
-    "timeout", "tolerance", "tolerance_fraction", "track_click", "track_open",
-    "trans_callback_url_extra_update_mode", "versions_per_request", "wait_for_completion",
+    "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "batch_size",
+    "cancel_on_kill", "changes_only", "chunk_size", "confidence", "count_first", "deferrable", "dry_run",
+    "edge_hours", "fail_if_invalid", "fail_on", "file_format", "full_every", "history", "ignore_differences",
+    "ignore_draft", "ignore_if_missing", "keep_days", "keep_lists", "kind", "layout", "limit", "lock_timeout",
+    "lookback_days", "max_age", "max_attachment_bytes", "max_change_fraction", "max_content_bytes",
+    "max_hard_bounce", "max_in_flight", "max_pushes", "max_reject_fraction", "max_removed_fraction", "max_rows",
+    "max_seeds", "max_soft_bounce", "max_spam", "max_unsubscribe", "metric", "min_interval", "min_sent", "mode",
+    "on_breach", "on_change", "on_duplicate_recipient", "on_empty", "on_incomplete", "on_no_difference",
+    "on_removed", "on_unfilled_tag", "on_unstorable", "only_save", "page_size", "poke_interval",
+    "poll_error_timeout", "replace", "response_timeout", "resume", "retention_days", "rows_per_file",
+    "sandbox_mode", "send_again", "send_window", "snapshots", "stable_checks", "timeout", "tolerance",
+    "tolerance_fraction", "track_click", "track_open", "trans_callback_url_extra_update_mode",
+    "versions_per_request", "wait_for_completion",
 }
 """What is not a value of the service or of a database: a template does not decide how a task works."""
 # fmt: on
@@ -177,7 +181,8 @@ def test_a_dag_of_all_of_them_is_stored_without_a_warning(new_dag: Callable[...,
                 made(kind)
                 conn_id = LOCAL.get(kind.__name__, "mail_conn_id")
                 fixed = {name: value for name, value in needed.items() if name != conn_id}
-                kind.partial(task_id=f"{kind.__name__}_mapped", **fixed).expand(**{conn_id: ["one", "two"]})
+                each = [needed.get(conn_id, name) for name in ("one", "two")]
+                kind.partial(task_id=f"{kind.__name__}_mapped", **fixed).expand(**{conn_id: each})
         again = SERIALIZATION.from_dict(json.loads(json.dumps(SERIALIZATION.to_dict(dag))))
     for kind in NEEDED:
         for task_id in (kind.__name__, f"{kind.__name__}_mapped"):

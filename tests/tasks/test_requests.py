@@ -48,6 +48,7 @@ WITHOUT_REQUEST = {
     "MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor", "MailStatsToObjectStorageOperator",
     "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailCreateStageTableOperator",
     "MailMergeStageTableOperator", "MailStatsGateOperator", "MailSendTestOperator",
+    "MailCompareCampaignsOperator",
 }
 """They have no request of which users give the fields."""
 

@@ -14,12 +14,12 @@ from airflow.sdk import DAG
 
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from mail_emulator import Emulator
-from tests.support.changes import at_request
+from tests.support.changes import at_request, time_out_task
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_parts import CHECKPOINT_KEY
 from tests.tasks.conftest import TASK, Run, SqlDatabase
-from tests.tasks.sending import AT_ONCE, remembers
+from tests.tasks.sending import AT_ONCE, DAY, remembers
 
 IMPORTS = "contacts/imports"
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
@@ -98,6 +98,29 @@ def test_a_retry_continues_after_what_was_accepted(
     ]
     assert [text for text in logged if (text in done.log) != REMEMBERS] == []
     assert "@example.com" not in done.log
+
+
+def test_a_time_out_of_the_task_loses_nothing(
+    run: Run, emulator: Emulator, imported: Imported, people: SqlDatabase
+) -> None:
+    """Neither what was accepted nor what was rejected until then."""
+    people.execute("UPDATE people SET email = 'nobody' WHERE id = 3")
+    emulator.faults.clear()
+    rejected: list[Any] = []
+    keep: dict[str, Any] = {"rejects_table": "rejects", "max_reject_fraction": 0.5, "execution_timeout": DAY}
+
+    def look(_: Any) -> None:
+        rejected.extend(people.query("SELECT row_number FROM rejects"))
+
+    with at_request(emulator, IMPORTS, 7, time_out_task):
+        done = run(lambda: imported(look, **keep))
+
+    assert (done.state, done.tries) == ("success", 2)
+    assert "AirflowTaskTimeout" in done.log
+    assert rejected == people.query("SELECT row_number FROM rejects") == [(3,)]
+    assert names(emulator) == {email: name for email, name in EVERYBODY.items() if email != address(3)}
+    # The request that was under way may have been given up although the service performed it.
+    assert taken(emulator) in ((10, 11) if REMEMBERS else (16, 17))
 
 
 @remembers

@@ -40,7 +40,7 @@ def test_two_hundred_waits_share_one_request(emulator: Emulator, monkeypatch: py
     names = [campaign["mailName"] for campaign in emulator.campaigns()]
     found = events(*(trigger(name, stable_checks=3) for name in names))
 
-    assert [each["mail_stats"]["mail_name"] for each in found] == names
+    assert [each["result"]["mail_name"] for each in found] == names
     assert {each["status"] for each in found} == {"complete"}
     assert [entry["body"].get("mailName") for entry in emulator.journal.entries(STATS)] == [None, None, None]
     assert len(closed) == 1

@@ -163,8 +163,8 @@ def test_cancelling_leaves_nothing_behind(emulator: Emulator, monkeypatch: pytes
     [
         None,
         {"status": "complete"},
-        {"status": "complete", "message": "", "mail_stats": None},
-        {"status": "no such", "message": "", "mail_stats": {}},
+        {"status": "complete", "message": "", "result": None},
+        {"status": "no such", "message": "", "result": {}},
     ],
 )
 def test_what_is_not_an_event_fails_loudly(strange: Any) -> None:

@@ -73,6 +73,24 @@ def test_the_cause_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(record.exc_info[1], MailRejectedError)
 
 
+@pytest.mark.parametrize("error", [MailRejectedError, MailConnectError, KeyError], ids=lambda error: error.__name__)
+def test_no_recipient_is_named_in_an_error_or_its_causes(error: type[Exception]) -> None:
+    """Whether the task fails at once, is tried again, or ends in an error of the user's own code."""
+    text = f"a letter from {SENDER} to ada@shop.example.com"
+
+    def fail() -> None:
+        try:
+            raise MailRejectedError(text)
+        except MailRejectedError:
+            raise error("row" if error is KeyError else text)  # noqa: B904 - as users write it
+
+    with pytest.raises((AirflowFailException, error)) as raised, AirflowErrors("mail_default", senders=[SENDER]):
+        fail()
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "ada@" not in shown
+    assert f"from {SENDER} to ***@shop.example.com" in shown
+
+
 def test_other_addresses_are_cut_down() -> None:
     text = f"from {SENDER} to ada@shop.example.com, {SENDER.upper()}."
     assert without_addresses(text, [SENDER]) == f"from {SENDER} to ***@shop.example.com, {SENDER.upper()}."

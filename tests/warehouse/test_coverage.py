@@ -9,15 +9,13 @@ import pytest
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
-from airflow_provider_mail.warehouse.request import LOADS, loads_beside
-from airflow_provider_mail.warehouse.table import TableName
+from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.tables.contacts import list_part
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
 DAY = NOON.date()
 NEXT = DAY + datetime.timedelta(days=1)
-LATEST = LATER + datetime.timedelta(hours=1)
 # The table of things has no mail_conn_id, so its conditions are spelled out.
 
 
@@ -57,14 +55,6 @@ def test_days_that_follow_each_other_are_one_window(column: str) -> None:
     assert days.windows([]) == []
 
 
-def test_a_load_is_recorded_under_its_table_and_account() -> None:
-    days = Coverage.days(THINGS["day"], DAY, NEXT, mail_conn_id="m", observed_at=NOON)
-    for name, table in (("crm.THINGS", "things"), ('crm."Things"', "Things")):
-        parts = [(table, "m", part, NOON) for part in ("2026-03-01", "2026-03-02")]
-        assert list(days.rows(TableName.parse(name))) == parts
-    assert loads_beside(TableName.parse('crm."Things"')) == TableName.parse("crm.mail_loads")
-
-
 def test_names_of_parts_are_bounded_and_different() -> None:
     long = ["l" * 250, *(f"list {'x' * 300} {number}" for number in range(2))]
     made = [Coverage.one(name, {"account": "a"}, mail_conn_id="m", observed_at=NOON) for name in long]
@@ -88,15 +78,6 @@ def test_only_what_changed_gets_the_time_of_the_observation(native: Warehouse) -
     assert noted(native) == [("2026-03-01", LATER)]
 
 
-def test_rows_of_a_part_that_was_not_read_whole_get_the_time(sqlite: Warehouse) -> None:
-    """That part is not recorded, so the time is known of the rows alone."""
-    for at, other in ((NOON, "x"), (LATER, "\ud800")):
-        rows = [thing(THINGS, 1, day=DAY, at=at), thing(THINGS, 2, name=other, day=DAY, at=at)]
-        sqlite.load(THINGS, rows, covers=day_of(DAY, at=at), on_unstorable=lambda *_: None)
-    assert [row[-1] for row in sqlite.rows(THINGS)] == [LATER, NOON]
-    assert noted(sqlite) == [("2026-03-01", NOON)]
-
-
 @pytest.mark.parametrize("table", [THINGS, PLAIN], ids=["covered", "without a time of observation"])
 def test_unchanged_rows_are_not_written(postgres: Warehouse, table: Any) -> None:
     sql = "SELECT number, ctid::text, xmin::text, xmax::text FROM things ORDER BY number"
@@ -107,28 +88,6 @@ def test_unchanged_rows_are_not_written(postgres: Warehouse, table: Any) -> None
         postgres.load(table, rows, **covers)
         written.append(postgres.query(sql))
     assert [old == new for old, new in zip(*written, strict=True)] == [True, False, True]
-
-
-def test_an_observation_that_arrives_late_is_left_out(way: Warehouse) -> None:
-    """It was true for a while between two that say the same, of which only the first wrote the row."""
-    way.load(THINGS, [thing(THINGS, 1, name="same", day=DAY)], covers=day_of(DAY, at=NOON))
-    way.load(THINGS, [thing(THINGS, 1, name="same", day=DAY, at=LATEST)], covers=day_of(DAY, at=LATEST))
-    late = [
-        thing(THINGS, 1, name="other", day=DAY, at=LATER),
-        thing(THINGS, 3, name="of a day that was not read later", day=NEXT, at=LATER),
-    ]
-    result = way.load(THINGS, late, covers=day_of(DAY, NEXT, at=LATER))
-    assert [row[2] for row in way.rows(THINGS)] == ["same", "of a day that was not read later"]
-    assert noted(way) == [("2026-03-01", LATEST), ("2026-03-02", LATER)]
-    if not way.is_portable:
-        assert result == LoadResult(2, inserted=1, changed=0, unchanged=0, outdated=1, deleted=0)
-
-
-def test_tables_share_the_note_in_their_schema(native: Warehouse) -> None:
-    for name in ("things", "Others"):
-        native.load(THINGS, [thing(THINGS, 1, day=DAY)], name, covers=day_of(DAY, at=NOON))
-    other = "others" if native.is_postgres else "Others"
-    assert {row[0] for row in native.rows(LOADS, "mail_loads")} == {other, "things"}
 
 
 def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:

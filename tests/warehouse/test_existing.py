@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -254,14 +253,6 @@ def test_a_database_that_is_not_there(postgres: Warehouse, monkeypatch: pytest.M
 def test_a_connection_that_does_not_exist(airflow_home: object) -> None:
     with pytest.raises(AirflowNotFoundException, match="missing"):
         load(SqliteHook("missing"), THINGS, "things", [])
-
-
-def test_a_read_only_database(sqlite: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    sqlite.load(THINGS, [])
-    read_only = {"conn_type": "sqlite", "host": sqlite.hook.connection.host, "extra": {"mode": "ro"}}
-    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(read_only))
-    with pytest.raises(WarehouseError, match="attempt to write a readonly database"):
-        load(SqliteHook("warehouse"), THINGS, "things", [thing(THINGS, 1)])
 
 
 @default_adapter

@@ -35,18 +35,6 @@ def gone(warehouse: Warehouse) -> dict[int, datetime.datetime | None]:
     return {row[1]: row[-1] for row in warehouse.rows(MARKED)}
 
 
-def test_what_is_gone_is_marked_once_and_cleared(warehouse: Warehouse) -> None:
-    """Marked with when it was first missed; it keeps when it was last seen."""
-    there(warehouse, NOON, 1, 2, 3)
-    results = [there(warehouse, LATER, 1, 3), there(warehouse, LATEST, 1, 3)]
-    assert gone(warehouse) == {1: None, 2: LATER, 3: None}
-    assert {row[1]: row[-2] for row in warehouse.rows(MARKED)} == {1: LATEST, 2: NOON, 3: LATEST}
-    back = there(warehouse, LATEST + (LATER - NOON), 1, 2, 3)
-    assert gone(warehouse) == {1: None, 2: None, 3: None}
-    if not warehouse.is_portable:
-        assert ([result.gone for result in results], back.changed) == ([1, 0], 1)
-
-
 def test_no_row_is_compared_with_each(postgres: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Postgres expects a single row in the window of a list, and may have the contacts of a million."""
     execute, plans = psycopg.Cursor.execute, []
@@ -92,12 +80,6 @@ def test_windows_are_asked_for_when_all_rows_are_there(way: Warehouse) -> None:
     assert gone(way) == {1: None, 2: LATER, 3: None}
     way.load(MARKED, [], mark_gone=MarkGone(LATEST, lambda: []))
     assert gone(way) == {1: None, 2: LATER, 3: None}
-
-
-def test_a_table_of_an_older_version_gets_the_column(way: Warehouse) -> None:
-    way.load(THINGS, [thing(THINGS, 1), thing(THINGS, 2)])
-    there(way, LATER, 1)
-    assert gone(way) == {1: None, 2: LATER}
 
 
 def test_a_table_without_the_column(sqlite: Warehouse) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse.errors import UnstorableError
 from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.table import JSON, TEXT, TIMESTAMP, Column, Table, text
 from tests.warehouse.conftest import ALL, COPY, Warehouse
@@ -48,14 +47,6 @@ def test_the_first_row_with_a_key_stays(make_warehouse: Callable[..., Warehouse]
     assert warehouse.rows(HAPPENED) == sorted([row("a"), row("b", "first", "x"), row("c", kind="y"), row("B")])
     assert warehouse.load(HAPPENED, [row("a", "later")]) == result(1, unchanged=1)
     assert warehouse.load(HAPPENED, []) == result(0)
-
-
-def test_rows_that_cannot_be_stored_do_not_count(way: Warehouse) -> None:
-    rejected: list[UnstorableError] = []
-    rows = [row("a"), row("b", "half \ud800"), row("a", "again")]
-    loaded = way.load(HAPPENED, rows, on_unstorable=lambda row, error: rejected.append(error))
-    assert loaded == result(3, unchanged=1, k=1)
-    assert [error.column for error in rejected] == ["note"]
 
 
 def test_a_load_in_the_middle_of_another_comes_first(warehouse: Warehouse) -> None:

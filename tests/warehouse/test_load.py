@@ -74,12 +74,6 @@ def test_only_what_says_something_else_counts_as_changed(native: Warehouse) -> N
     }  # fmt: skip
 
 
-def test_no_rows(way: Warehouse, table: Table) -> None:
-    for rows in ([], [thing(table, 1)], []):
-        assert way.load(table, rows).rows == len(rows)
-    assert way.rows(table) == [thing(table, 1)]
-
-
 def test_a_table_of_keys_only(warehouse: Warehouse) -> None:
     table = Table((Column("id", BIGINT, ""),), ("id",), "")
     for _ in range(2):
@@ -112,19 +106,12 @@ def test_when_the_rows_fail_the_old_ones_stay(warehouse: Warehouse, error: BaseE
     assert len(warehouse.rows(THINGS)) == 10
 
 
-def test_a_failed_load_leaves_no_table_behind(native: Warehouse) -> None:
-    with pytest.raises(RuntimeError):
-        native.load(THINGS, failing(10, RuntimeError()))
-    assert native.load(THINGS, []).inserted == 0
-    native.execute("DROP TABLE things")
-
-
 def test_a_row_of_the_wrong_length(way: Warehouse) -> None:
     with pytest.raises(WarehouseError, match="row 2 has 3 values for 10 columns"):
         way.load(THINGS, [thing(THINGS, 1), ("a", 2, "x")])
 
 
-@pytest.mark.parametrize(("threshold", "most"), [(700, 10_000), (0, 0), (50_000, 50_000)])
+@pytest.mark.parametrize(("threshold", "most"), [(700, 20_000), (0, 0), (50_000, 50_000)])
 def test_garbage_is_collected_less_often_during_a_load(
     make_warehouse: Callable[..., Warehouse], threshold: int, most: int
 ) -> None:

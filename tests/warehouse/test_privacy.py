@@ -45,32 +45,6 @@ def no_secret(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str
     assert SECRET not in caplog.text + output.out + output.err
 
 
-def poisoned(values: dict[str, Any]) -> tuple[Any, ...]:
-    """A row with the secret in its name, and these values."""
-    row = thing(THINGS, 3, name=SECRET)
-    return tuple(values.get(name, value) for name, value in zip(THINGS.names, row, strict=True))
-
-
-POISON: list[dict[str, Any]] = [
-    {"number": 2**70},
-    {"size": SECRET},
-    {"name": f"{SECRET}\ud800"},
-    {"name": f"{SECRET}\x00"},
-    {"extra": {SECRET: {1, 2}}},
-]
-
-
-def test_a_value_that_the_database_rejects(warehouse: Warehouse, no_secret: Callable[[Any], str]) -> None:
-    warehouse.load(THINGS, [thing(THINGS, 1, name="old")])
-    for values in POISON:
-        if "\x00" in values.get("name", "") and not warehouse.is_postgres:
-            continue  # Postgres is the one that does not take it
-        with pytest.raises(WarehouseError) as caught:
-            warehouse.load(THINGS, [thing(THINGS, 1, name=SECRET), poisoned(values)])
-        assert "table things on connection 'warehouse': " in no_secret(caught)
-        assert [row[2] for row in warehouse.rows(THINGS)] == ["old"]
-
-
 CONSTRAINTS = [
     ("name {text} CHECK (length(name) < 4)", ("length(name)", "things_name_check", "`things`", "CHECK constraint")),
     ("name {text} UNIQUE", ("things.name", "things_name_key", "duplicate key", "index name is unique, too")),

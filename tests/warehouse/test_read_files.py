@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import sys
 import tracemalloc
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from airflow_provider_mail.api.flows.validate_rows import RowChecker
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.files import check_format
 from airflow_provider_mail.warehouse.read_files import MAX_ROW, FileForm, file_rows
 
 GOOD = b"email,name\nada@example.com,Ada\nbob@example.com,Bob\n"
@@ -57,6 +59,10 @@ def read(content: bytes, form: FileForm) -> tuple[list[str], list[Any]]:
         return list(found.columns), [row for batch in found.batches for row in batch]
 
 
+def write(_: bytes, __: object) -> None:
+    check_format("parquet")
+
+
 @pytest.mark.parametrize("mark", ["", "sep=;\r\n"])
 def test_each_row_of_csv_has_its_line(mark: str) -> None:
     comma = ";" if mark else ","
@@ -91,6 +97,20 @@ def test_half_a_surrogate_rejects_only_its_row() -> None:
     assert [(each.row_number, each.field, each.reason) for each in checked.rejects] == [
         (1, "name", "holds half a surrogate pair, which is not text")
     ]
+
+
+@pytest.mark.parametrize(
+    ("use", "argument"),
+    [(read, FileForm(file_format="parquet")), (read, FileForm(file_format="csv", compression="zstd")), (write, None)],
+    ids=["read Parquet", "read zstd", "write Parquet"],
+)
+def test_without_pyarrow_the_error_says_what_to_install(
+    use: Any, argument: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(WarehouseError, match=r"needs pyarrow .*pip install 'airflow-provider-mail\[parquet\]'"):
+        use(b"", argument)
 
 
 def test_parquet_times_that_python_has_not() -> None:

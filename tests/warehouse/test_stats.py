@@ -21,7 +21,7 @@ from airflow_provider_mail.warehouse.tables.stats import (
     transactional_stats_row,
 )
 from tests.warehouse.conftest import Warehouse
-from tests.warehouse.tables import LATER, NOON
+from tests.warehouse.tables import NOON
 
 SENT_AT = datetime.datetime(2026, 2, 28, 23, 59, 59, 999000, tzinfo=datetime.UTC)
 WHO = {"mail_conn_id": "mail_default", "team": "Marketing", "observed_at": NOON}
@@ -72,20 +72,6 @@ def test_a_record_becomes_a_row() -> None:
 def test_rates_are_safe(count: int, sent: int, rate: float) -> None:
     assert percent(count, sent) == rate
     assert isinstance(percent(count, sent), float)
-
-
-def test_statistics_in_a_table(sqlite: Warehouse) -> None:
-    nothing = campaign(mailName="draft", mailSendDate=None, sentCount=0, openCount=0)
-    sqlite.load(CAMPAIGN_STATS, [campaign_stats_row(record, **WHO) for record in (campaign(), nothing)])
-    other = {**WHO, "mail_conn_id": "other", "team": None}
-    later = campaign_stats_row(campaign(openCount=8), **{**WHO, "observed_at": LATER})
-    sqlite.load(CAMPAIGN_STATS, [later, campaign_stats_row(campaign(), **other)])
-    assert sorted(sqlite.rows(CAMPAIGN_STATS)) == sorted(
-        [campaign_stats_row(nothing, **WHO), later, campaign_stats_row(campaign(), **other)]
-    )
-    rows = [transactional_stats_row(day(statsDate=f"2026-02-{number}"), **WHO) for number in (26, 27, 28)]
-    sqlite.load(TRANSACTIONAL_STATS, rows, "days")
-    assert sqlite.rows(TRANSACTIONAL_STATS, "days") == rows
 
 
 def test_rows_that_were_set_aside_in_a_table(warehouse: Warehouse) -> None:

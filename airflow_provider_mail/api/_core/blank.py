@@ -53,7 +53,8 @@ class _Parser(HTMLParser):
         self._within: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
-        if tag in _SHOWN or any(name == "background" or "url(" in (value or "") for name, value in attrs):
+        has_image = any(name == "background" or "url(" in (value or "") for name, value in attrs)
+        if tag in _SHOWN or has_image:
             raise _SomethingShown
         if tag == "body":
             self._within.clear()  # whether or not the head was closed

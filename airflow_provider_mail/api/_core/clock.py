@@ -11,6 +11,10 @@ from email.utils import parsedate_to_datetime
 RESOLUTION = 1.0
 """Resolution of the ``Date`` header in seconds."""
 
+NEW_SECONDS = 15 * 60.0
+"""Seconds after its creation or send time during which the state of a campaign is not final: the specification does not
+say which state a new campaign shows."""
+
 SLOW = 2.0
 """Seconds. The ``Date`` of a response that takes longer may be much later than its data."""
 

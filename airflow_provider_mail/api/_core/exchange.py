@@ -21,6 +21,7 @@ from airflow_provider_mail.api._core.advice import connect_error_message, networ
 from airflow_provider_mail.api._core.clock import ServiceClock, Throttle
 from airflow_provider_mail.api._core.requests import Concurrent, Effect, Flow, MailRequest, MailResponse, Pause
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
+from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, Slot
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -29,6 +30,7 @@ from airflow_provider_mail.api.errors import (
     MailConfigError,
     MailConnectError,
     MailError,
+    MailHeldError,
     MailInterruptedError,
     MailRateLimitError,
     MailRejectedError,
@@ -39,6 +41,9 @@ from airflow_provider_mail.api.errors import (
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=MailResponse)
+
+MAX_MISSED = 3
+"""A request that has missed so many slots is sent."""
 
 TOTAL_TIMEOUT_FACTOR = 4
 """A request and its response may take this multiple of the connection's timeout, even while bytes arrive."""
@@ -62,10 +67,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """A step of an exchange: reserve a request of the rate that all processes share.
-
-    The seconds to wait before the next attempt are sent back in; 0 when the request may be sent.
-    """
+    """A step of an exchange: reserve a `Slot` of the rate that all processes share, which is sent back in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,11 @@ class RequestAttempt(NamedTuple):
 
 
 OnRequest: TypeAlias = Callable[[RequestAttempt], None]
-"""Called before each HTTP request; must not block. A `MailError` that it raises prevents the request."""
+"""Called before each HTTP request; must not block."""
+
+BeforeWrite: TypeAlias = Callable[[str], None]
+"""Called with the path of the operation right before the first byte of each HTTP request. A `MailError` that it raises
+prevents the request."""
 
 Steps: TypeAlias = Generator[Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any], Any, R]
 
@@ -163,7 +169,7 @@ class Exchange:
                 # Only for a success: a failure may be the response of a proxy, with the proxy's time.
                 self.service_clock.observe(http_response.headers, sent, time.time())
                 return response
-            except MailInterruptedError:
+            except (MailHeldError, MailInterruptedError):
                 raise
             except MailError as failure:
                 error = failure
@@ -218,10 +224,26 @@ class Exchange:
             if not self.throttle.paused:
                 break
         if self.config.rate_limit_url is not None:
-            while (wait := (yield Reserve())) > 0:
-                yield Pause(wait)
-                waited += wait
+            waited += yield from self._wait_for_shared_slot()
         return waited
+
+    def _wait_for_shared_slot(self) -> Generator[Pause | Reserve, Any, float]:
+        """Wait for a slot of the rate that all processes share; return the seconds.
+
+        A slot that is missed is replaced, but not forever: an overloaded machine is always late.
+        """
+        waited = 0.0
+        missed = 0
+        while True:
+            slot: Slot = yield Reserve()
+            due = self._clock() + slot.wait
+            if slot.wait > 0:
+                yield Pause(slot.wait)
+                waited += slot.wait
+            if slot.granted:
+                if self._clock() <= due + LATE_SECONDS or missed == MAX_MISSED:
+                    return waited
+                missed += 1
 
     def _slow_down(self, error: MailError, pause: float) -> Generator[PauseAll, Any, bool]:
         """Pause the whole client, and all that share its rate, when the service is overloaded; return whether it is."""

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any, Self
@@ -38,12 +38,17 @@ class Transmission:
     :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
     :param effect: determines which connections the request may use. On a used one, a second response to an earlier
         request looks like the response to this request, which would count as done.
+    :param before_write: called with the operation before the first byte is sent on a connection; an error that it
+        raises prevents that.
     """
 
-    def __init__(self, operation: str, seconds: float, effect: Effect) -> None:
+    def __init__(
+        self, operation: str, seconds: float, effect: Effect, before_write: Callable[[str], None] | None
+    ) -> None:
         self._operation = operation
         self.seconds = seconds
         self._effect = effect
+        self._before_write = before_write
         self._deadline: float | None = None
         self._connection: _ConnectionUse | None = None
         self._received = self._truncated = False
@@ -73,6 +78,8 @@ class Transmission:
         if self._connection is not connection:
             if not self._may_use(connection):
                 raise httpcore.ConnectionNotAvailable
+            if self._before_write is not None:
+                self._before_write(self._operation)
             connection.operations.add(self._operation)
             self._connection = connection
 

@@ -1,29 +1,29 @@
-"""One rate for the clients of all processes, kept in Redis by pyrate-limiter."""
+"""One rate for the clients of all processes, kept in Redis."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
-import threading
 import time
-from collections.abc import Generator
 from importlib import import_module
-from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R")
-
-WINDOW = 1.03
-"""Seconds in which ``requests_per_second`` requests may be sent. The three percent are for requests that travel faster
+WINDOW = 1.04
+"""Seconds in which ``requests_per_second`` requests may be sent. The four percent are for requests that travel faster
 than those before them."""
 
-MIN_WAIT = 0.001
+LATE_SECONDS = 0.02
+"""A request that is later for its slot than this would meet those of the next slots: it needs another one."""
+
+MAX_AHEAD = 0.5
+"""Seconds for which a slot is given in advance. So long may requests go on after another client was told to pause."""
+
 AWAY_PAUSE = 1.0
 """Seconds between attempts to reach Redis."""
 
@@ -36,14 +36,40 @@ WARN_SECONDS = 60.0
 SOCKET_SECONDS = 5.0
 """Seconds to wait for Redis."""
 
-Steps = Generator[Any, Any, R]
-"""Yields what Redis returns: a value, or an awaitable of it, which the caller resolves."""
+# The time is read inside of the script: a time that a client brings may be old when the script runs, and clocks differ.
+# Redis would round the number, which has 16 digits.
+SCRIPT = """
+local next_slot, least, most, interval = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local slot = math.max(tonumber(redis.call('GET', next_slot) or '0'), now + least)
+if slot - now > most then
+    return {0, slot - now - most / 2}
+end
+local after = slot + interval
+redis.call('SET', next_slot, string.format('%.0f', after), 'PX', math.ceil((after - now) / 1000) + 1)
+return {1, slot - now}
+"""
+"""Takes the next slot, if it is at least ``least`` and at most ``most`` microseconds ahead, and keeps ``interval``
+microseconds behind it free. Returns whether it did, and the microseconds to wait for the slot or before asking again:
+then the slots of half that time are free, so that not all who wait come for the same one."""
+
+
+class Slot(NamedTuple):
+    """A time to send one request.
+
+    :param granted: whether there is one; if not, ask again.
+    :param wait: seconds to wait, for the slot or before asking again.
+    """
+
+    granted: bool
+    wait: float
 
 
 class _SharedRate:
     """The rate of one account, for one client.
 
-    The time is that of Redis, so that the clocks of the machines do not matter.
+    Slots are spaced evenly, as those of one client are.
 
     :param redis: a client of Redis, sync or async.
     """
@@ -52,56 +78,34 @@ class _SharedRate:
         self._redis = redis
         self._waits_for_redis = config.rate_limit_when_away == "wait"
         assert config.requests_per_second is not None
-        per_second = config.requests_per_second
-        self._limit = max(1, math.floor(per_second))
-        self._interval = math.ceil(1000 * WINDOW * max(1.0, 1.0 / per_second))
+        self._interval = WINDOW / config.requests_per_second
         self._key = f"mail:rate:{_account(config)}"
-        self._bucket: Any = None
-        self._leaked_at = 0
+        self._script = redis.register_script(SCRIPT)
         self._away_since: float | None = None
         self._warned_at = -math.inf
 
-    def _reserve(self) -> Steps[float]:
-        """Reserve the next request; return the seconds to wait before the next attempt, 0 when it may be sent."""
-        limiter = import_module("pyrate_limiter")
-        if self._bucket is None:
-            rates = [limiter.Rate(self._limit, self._interval)]
-            self._bucket = yield limiter.RedisBucket.init(rates, self._redis, self._key)
-        pipeline = self._redis.pipeline(transaction=False)
-        pipeline.time()
-        pipeline.pttl(self._pause_key)
-        (seconds, micros), paused = yield pipeline.execute()
+    def _take(self, *, least: float, most: float, interval: float) -> Any:
+        """Run the script, with seconds; return what it returns, or an awaitable of it."""
+        return self._script([self._key], [math.ceil(seconds * 1_000_000) for seconds in (least, most, interval)])
+
+    def _take_slot(self) -> Any:
+        return self._take(least=0.0, most=MAX_AHEAD, interval=self._interval)
+
+    def _take_pause(self, seconds: float) -> Any:
+        """Let the next slot be after a pause; a longer pause that was begun before stays."""
+        return self._take(least=seconds, most=seconds, interval=0.0)
+
+    def _slot(self, reply: tuple[int, int]) -> Slot:
         self._away_since = None
-        if paused > 0:
-            return float(paused / 1000)
-        now = seconds * 1000 + micros // 1000
-        item = limiter.RateItem("request", now)
-        if (yield self._bucket.put(item)):
-            if now - self._leaked_at > self._interval:
-                self._leaked_at = now
-                yield self._bucket.leak(now)
-            return 0.0
-        milliseconds = yield self._bucket.waiting(item)
-        return max(MIN_WAIT, float(milliseconds / 1000))
+        granted, microseconds = reply
+        return Slot(bool(granted), microseconds / 1_000_000)
 
-    def _pause_all(self, seconds: float) -> Steps[None]:
-        """Pause the clients of all processes; a longer pause that was begun before stays."""
-        milliseconds = math.ceil(seconds * 1000)
-        if milliseconds > (yield self._redis.pttl(self._pause_key)):
-            yield self._redis.set(self._pause_key, "429", px=milliseconds)
-
-    @property
-    def _pause_key(self) -> str:
-        return f"{self._key}:pause"
-
-    def _away(self, reason: str) -> float:
-        """Return the seconds to wait for Redis; 0 to continue with the client's own rate.
+    def _away(self, reason: str) -> Slot:
+        """Return the time to wait for Redis, or a slot at once to continue with the client's own rate.
 
         :param reason: the name of the error.
         :raises MailConnectError: it was away for too long.
         """
-        # Redis may have been restarted without the script.
-        self._bucket = None
         now = time.monotonic()
         self._away_since = now if self._away_since is None else self._away_since
         consequence = "waiting for it" if self._waits_for_redis else "each process keeps requests_per_second by itself"
@@ -109,14 +113,14 @@ class _SharedRate:
             self._warned_at = now
             log.warning("rate_limit_conn_id: Redis cannot be used (%s): %s.", reason, consequence)
         if not self._waits_for_redis:
-            return 0.0
+            return Slot(True, 0.0)
         if now - self._away_since >= MAX_AWAY:
             raise MailConnectError(
                 f"rate_limit_conn_id: Redis could not be used for {MAX_AWAY:g} s ({reason}): nothing was sent. Fix "
                 'the connection, or set rate_limit_when_away to "local"',
                 reason=reason,
             )
-        return AWAY_PAUSE
+        return Slot(False, AWAY_PAUSE)
 
 
 class SharedRate(_SharedRate):
@@ -124,16 +128,14 @@ class SharedRate(_SharedRate):
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, _client(config, "redis").from_url(**_options(config)))
-        self._lock = threading.Lock()
 
-    def reserve(self) -> float:
-        """Reserve the next request; return the seconds to wait before the next attempt, 0 when it may be sent.
+    def reserve(self) -> Slot:
+        """Reserve the next slot.
 
         :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
         """
         try:
-            with self._lock:
-                return _run(self._reserve())
+            return self._slot(self._take_slot())
         except _errors() as error:
             reason = type(error).__name__
         return self._away(reason)
@@ -141,7 +143,7 @@ class SharedRate(_SharedRate):
     def pause_all(self, seconds: float) -> None:
         """Pause the clients of all processes."""
         try:
-            _run(self._pause_all(seconds))
+            self._take_pause(seconds)
         except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
@@ -156,13 +158,13 @@ class AsyncSharedRate(_SharedRate):
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, _client(config, "redis.asyncio").from_url(**_options(config)))
 
-    async def reserve(self) -> float:
-        """Reserve the next request; return the seconds to wait before the next attempt, 0 when it may be sent.
+    async def reserve(self) -> Slot:
+        """Reserve the next slot.
 
         :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
         """
         try:
-            return await _run_async(self._reserve())
+            return self._slot(await self._take_slot())
         except _errors() as error:
             reason = type(error).__name__
         return self._away(reason)
@@ -170,7 +172,7 @@ class AsyncSharedRate(_SharedRate):
     async def pause_all(self, seconds: float) -> None:
         """Pause the clients of all processes."""
         try:
-            await _run_async(self._pause_all(seconds))
+            await self._take_pause(seconds)
         except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
@@ -185,7 +187,6 @@ def _client(config: ClientConfig, module: str) -> Any:
     :raises MailConfigError: a package is missing.
     """
     try:
-        import_module("pyrate_limiter")
         return import_module(module).Redis
     except ImportError as error:
         raise MailConfigError(
@@ -212,25 +213,3 @@ def _account(config: ClientConfig) -> str:
     """Return a digest of the account whose requests share the rate."""
     (credential,) = config.credentials().values()
     return hashlib.sha256(f"{config.base_url} {credential}".encode()).hexdigest()[:16]
-
-
-def _run(steps: Steps[R]) -> R:
-    value = None
-    while True:
-        try:
-            value = steps.send(value)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-
-
-async def _run_async(steps: Steps[R]) -> R:
-    value = None
-    while True:
-        try:
-            value = steps.send(value)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        if isawaitable(value):
-            value = await value

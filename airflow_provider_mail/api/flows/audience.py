@@ -16,7 +16,6 @@ from typing import Literal, TypeAlias
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
 from airflow_provider_mail.api.flows.create_once import delete
 from airflow_provider_mail.api.lists import DeleteList, GetLists
 
@@ -152,6 +151,9 @@ def _is_outdated(name: AudienceList, lists: Collection[AudienceList], keep: int)
 
 def lists_in_use(clock: ServiceClock) -> Flow[set[str]]:
     """Return the names of the lists to which campaigns are still to be sent, or that these exclude; also of drafts."""
+    # Every import imports this module, and building the models of campaigns takes as long as 15,000 of its rows.
+    from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
+
     names = set[str]()
     # The specification shows no status for a scheduled campaign: it is one of these two, or one with a time ahead.
     pager = Pager(GetCampaigns(mail_status=[MailStatus.DRAFT, MailStatus.SENDING], page_size=100))

@@ -85,11 +85,11 @@ def _campaigns_of(day: date, excluded_name: str, clock: ServiceClock) -> Flow[li
     A cancelled campaign may look like a scheduled one; it counts until its send time has passed.
     """
     pager: Pager[Campaign] = Pager(GetCampaigns(page_size=100))
-    found = []
+    campaigns = []
     while pager.next_request is not None:
         page: Sequence[Campaign] = yield from next_page(pager)
         now = clock.latest()
-        found += [
+        campaigns += [
             campaign
             for campaign in page
             if campaign.mail_name != excluded_name
@@ -97,7 +97,7 @@ def _campaigns_of(day: date, excluded_name: str, clock: ServiceClock) -> Flow[li
             and campaign.send_by_date_time.date() == day
             and (campaign.mail_status != MailStatus.DRAFT or campaign.send_time_is_ahead(now))
         ]
-    return found
+    return campaigns
 
 
 def _recipients(request: CreateCampaign, others: Sequence[Campaign]) -> Flow[int | None]:

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, Pause
 from airflow_provider_mail.api.campaigns import (
-    NEW_SECONDS,
     Campaign,
     CreateCampaign,
     GetCampaigns,

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, Pause
-from airflow_provider_mail.api.campaigns import NEW_SECONDS
 from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
 PATIENCE = 30.0

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.api._core.interrupt import GRACE_SECONDS, Interrupt, Workers
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailInterruptedError
@@ -160,7 +161,7 @@ class _Import:
         # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its
         # issue 1110).
         threads = min(self.plan.max_in_flight, self.client.config.max_in_flight)
-        with Workers[ChunkResult](threads, "mail-import", interrupt) as workers:
+        with infrequent_gc(), Workers[ChunkResult](threads, "mail-import", interrupt) as workers:
             uploader = ChunkUploader(self.client, self.plan, workers.interrupt)
             try:
                 for chunk, rows in enumerate(source):
@@ -216,8 +217,9 @@ class _Import:
         """Process finished chunks; while more than ``limit`` are in flight, wait for one."""
         in_flight = self.in_flight
         while in_flight:
-            must_wait = len(in_flight) > limit
-            done = workers.first_done(in_flight) if must_wait else [future for future in in_flight if future.done()]
+            done = [future for future in in_flight if future.done()]
+            if not done and len(in_flight) > limit:
+                done = list(workers.first_done(in_flight))
             if not done:
                 return
             for future in done:

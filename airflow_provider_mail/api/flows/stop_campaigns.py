@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailResponse
+from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailResponse, Pause
 from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
 
@@ -41,18 +41,37 @@ class StopResult:
     sent: int
 
 
-def stop_campaigns(prefix: str = "", *, clock: ServiceClock | None = None) -> Flow[StopResult]:
+def stop_campaigns(
+    prefix: str = "", *, clock: ServiceClock | None = None, settle_seconds: float = 0.0
+) -> Flow[StopResult]:
     """Cancel every scheduled campaign whose name begins with ``prefix``, concurrently, and verify each.
 
     Errors of single cancellations are a part of the result.
 
     :param prefix: the beginning of the names. Default: all campaigns.
     :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
+    :param settle_seconds: the time in which campaigns may still be created; those are cancelled after it. Default:
+        none are.
     :raises MailError: the campaigns could not be listed.
     """
     clock = clock or ServiceClock()
     responses: dict[str, Response] = {}
     before: dict[str, int] = {}
+    campaigns = yield from _cancel_scheduled(prefix, clock, responses, before)
+    if settle_seconds:
+        yield Pause(settle_seconds)
+        campaigns = yield from _cancel_scheduled(prefix, clock, responses, before)
+    return (yield from _verify(responses, before, campaigns, clock))
+
+
+def _cancel_scheduled(
+    prefix: str, clock: ServiceClock, responses: dict[str, Response], before: dict[str, int]
+) -> Flow[dict[str, Campaign]]:
+    """Cancel the scheduled campaigns, also those that appear meanwhile; return all as they are listed afterwards.
+
+    :param responses: gets the response to each cancellation, by name.
+    :param before: gets the ``mailStatus`` of each campaign before it was cancelled.
+    """
     campaigns = yield from _campaigns(prefix)
     for _ in range(MAX_ROUNDS):
         scheduled = [name for name in _scheduled(campaigns, clock) if name not in responses]
@@ -61,7 +80,7 @@ def stop_campaigns(prefix: str = "", *, clock: ServiceClock | None = None) -> Fl
         before |= {name: campaigns[name].mail_status for name in scheduled}
         responses |= yield from _cancel(scheduled)
         campaigns = yield from _campaigns(prefix)
-    return (yield from _verify(responses, before, campaigns, clock))
+    return campaigns
 
 
 def _campaigns(prefix: str) -> Flow[dict[str, Campaign]]:
@@ -101,12 +120,12 @@ def _verify(
     :param responses: to the cancellations, by name.
     :param before: the ``mailStatus`` of each campaign before it was cancelled.
     """
+    accepted = [name for name, response in responses.items() if not isinstance(response, MailError)]
+    # Confirmed is what now has another status, unless that is the one of a campaign that is being sent.
     confirmed = {
         name
-        for name, response in responses.items()
-        if not isinstance(response, MailError)
-        and name in campaigns
-        and campaigns[name].mail_status not in (before[name], MailStatus.SENDING)
+        for name in accepted
+        if name in campaigns and campaigns[name].mail_status not in (before[name], MailStatus.SENDING)
     }
     # A cancelled campaign may look like a scheduled one; then only the service knows whether it would cancel it.
     listed = [name for name in _scheduled(campaigns, clock) if name not in confirmed]

@@ -111,17 +111,19 @@ class RowChecker:
         # The validator returns a valid row as a new tuple, and any other row unchanged.
         suspects = list(compress(count(), map(is_, checked, candidates)))
         rejects: list[Reject] = []
+        rejected: list[int] = []
         for index in suspects:
             row = _values(rows[index])
             checked[index], problem = self._validate(row)
             if problem is not None:
+                rejected.append(index)
                 rejects.append(Reject(row_number=numbers[index], field=problem[0], reason=problem[1], row=row))
         # A column of numbers or dates has them in every chunk.
         self._convert_first = self._convert_first or len(suspects) > len(rows) // 2
         if rejects:
-            rejected = {reject.row_number for reject in rejects}
-            checked = [row for number, row in zip(numbers, checked, strict=True) if number not in rejected]
-            numbers = [number for number in numbers if number not in rejected]
+            numbers = list(numbers)
+            for index in reversed(rejected):
+                del checked[index], numbers[index]
         return CheckedRows(self._encode(checked), numbers, rejects)
 
     def _validate(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
@@ -168,9 +170,12 @@ class RowChecker:
         address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN)]
         number = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=PHONE_PATTERN)]
         number_or_nothing = Annotated[str, StringConstraints(strict=True, pattern=OPTIONAL_PHONE_PATTERN)] | None
+        # A contact is identified by either of them: a row may lack the one that is not required.
+        needs_email = required == "email" or self._phone is None
+        needs_number = required == "phoneNumber" or self._email is None
         types: dict[str, Any] = {
-            "email": address if required == "email" or self._phone is None else address | None,
-            "phoneNumber": number if required == "phoneNumber" or self._email is None else number_or_nothing,
+            "email": address if needs_email else address | None,
+            "phoneNumber": number if needs_number else number_or_nothing,
         }
         return tuple[tuple(types.get(name, text | None) for name in self._properties)]  # type: ignore[misc]
 

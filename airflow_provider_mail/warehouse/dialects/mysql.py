@@ -257,6 +257,7 @@ class MySql(Staged):
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
         existing = self._columns(cursor)
         collations = ((name, existing.get(name, "").partition(" COLLATE ")[2]) for name in self.table.key)
+        # Only a binary collation tells all texts apart; numbers and dates have none.
         return [(name, collation) for name, collation in collations if collation and not collation.endswith("_bin")]
 
     def _exact(self, column: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of audiences: their state, and the log of their changes; no addresses."""
+"""The tables of audiences: their state, and the log of their changes; no address can be read in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ AUDIENCES = Table(
         Column("generation", text(32), "The members that are the current ones"),
         Column("send_list_name", TEXT, "List that campaigns are sent to"),
         Column("repel_list_name", TEXT, "List of those who left; empty while there is none"),
-        Column("members", BIGINT, "Number of members when the last run ended; -1 if it did not end"),
+        Column("members", BIGINT, "Number of rows that count when the last run ended; -1 if it did not end"),
+        Column("size", BIGINT, "Number of rows of people in the audience"),
+        Column("excluded", BIGINT, "Number of rows of people who left"),
         Column("full_at", BIGINT, "When everybody was last sent, in seconds since 1970"),
         Column("updated_at", BIGINT, "When this row was last changed, in seconds since 1970"),
         Column("claimed_by", TEXT, "Task instance that imports the audience now; empty if none does"),
@@ -25,14 +27,20 @@ AUDIENCES = Table(
 )
 
 MEMBERS = Table(
-    comment="People of audiences: keyed digests, and what takes a person off, encrypted",
-    key=("generation", "person"),
+    comment="People of audiences, in parts of rows, encrypted",
+    key=("generation", "part"),
     columns=(
-        Column("generation", text(32), "Members of one audience since everybody was last sent"),
-        Column("person", text(32), "Keyed digest of the person's address or phone number"),
-        Column("content", text(16), "Keyed digest of the values that the service accepted last; empty if in doubt"),
-        Column("sealed", TEXT, "Values that exclude the person, encrypted"),
-        Column("membership", text(8), "member, leaving (perhaps excluded), left (excluded) or gone (on no list)"),
+        Column("generation", text(32), "Members of one audience since all parts were last written"),
+        Column("part", BIGINT, "Number of the part, from 0; a part is never changed"),
+        Column(
+            "membership",
+            text(8),
+            "member (accepted with these values), doubtful (perhaps accepted), leaving (perhaps excluded) or left "
+            "(excluded)",
+        ),
+        Column("row_count", BIGINT, "Number of rows in the part"),
+        Column("voids", TEXT, "Rows of earlier parts that no longer count, as JSON: places by part, null for all"),
+        Column("sealed", TEXT, "The rows, compressed and encrypted"),
     ),
     load_columns=(),
 )

@@ -67,10 +67,15 @@ _LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has non
 
 def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
     """Build a row of `CAMPAIGNS`."""
+    fields = {name: getattr(campaign, name) for name in _TASK_FIELDS}
+    for name in _LISTS:
+        fields[name] = fields[name] or []
+    # Only a campaign that was sent has counts.
+    counts = [getattr(campaign.mail_stats, column.name, None) for column in _COUNTS]
     return (
         mail_conn_id,
-        *(getattr(campaign, name) or [] if name in _LISTS else getattr(campaign, name) for name in _TASK_FIELDS),
-        *(getattr(campaign.mail_stats, column.name, None) for column in _COUNTS),
+        *fields.values(),
+        *counts,
         _other_fields(campaign),
         observed_at,
         None,

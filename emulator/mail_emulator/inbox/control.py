@@ -14,7 +14,6 @@ from mail_emulator.inbox.mails import (
     Mails,
     Place,
     SearchIndex,
-    Wanted,
     words,
 )
 from mail_emulator.markup import to_text
@@ -25,7 +24,6 @@ from mail_emulator.store import Row
 
 
 def _react(context: Context, mail_id: str, code: str) -> None:
-    """Let the recipient of a mail react; see ``InboxControl.react``."""
     if code not in REACTION_TIMES:
         raise ValueError(f"a recipient cannot react with {code!r}; reactions are: {', '.join(REACTION_TIMES)}")
     fields = mail.read(context, mail_id)
@@ -40,23 +38,6 @@ def _react(context: Context, mail_id: str, code: str) -> None:
             _campaign_reaction(context, campaign_id, rank, event_code, again=event_code in earlier_codes)
         else:
             _transactional_reaction(context, delivery_id, event_code, again=event_code in earlier_codes)
-
-
-def _react_to_campaign(context: Context, mail_name: str, code: str, people: int) -> int:
-    """Let recipients of a campaign react; see ``InboxControl.react_to_campaign``."""
-    row = context.store.row("SELECT * FROM campaigns WHERE name = ? ORDER BY id DESC", [mail_name])
-    if row is None or row["state"] != DONE:
-        raise ValueError(f"there is no sent campaign {mail_name!r}")
-    # Recipients who otherwise never react.
-    ranks = context.store.rows(
-        "SELECT rank FROM recipients WHERE campaign_id = :campaign AND rank >= :first AND NOT EXISTS "
-        "(SELECT 1 FROM reactions WHERE campaign_id = :campaign AND reactions.rank = recipients.rank AND code = :code) "
-        "ORDER BY rank LIMIT :people",
-        {"campaign": row["id"], "first": row["hard"] + row["soft"] + row["opens"], "code": code, "people": people},
-    )
-    for row_of_recipient in ranks:
-        _react(context, f"c{row['id']}.{row_of_recipient['rank']}", code)
-    return len(ranks)
 
 
 def _transactional_reaction(context: Context, delivery_id: int, code: str, *, again: bool) -> None:
@@ -130,7 +111,7 @@ class InboxControl(Group):
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
         context, index = self.service.context(), self._index
         index.update(index_seconds)
-        mails = Mails(context, Wanted(words(text), kind, status, mail_name))
+        mails = Mails(context, words(text), kind, status, mail_name)
         places = mails.newest(limit, self._place(after) if after else None)
         return {"mails": mail.summaries(context, places), "total": mails.count(), "unindexed": index.missing()}
 
@@ -176,8 +157,21 @@ class InboxControl(Group):
         :param people: maximum number of recipients.
         :raises ValueError: there is no such campaign or reaction, or the campaign is not sent.
         """
-        with self.service.store.transaction():
-            return _react_to_campaign(self.service.context(), mail_name, code, people)
+        context, store = self.service.context(), self.service.store
+        campaign = store.row("SELECT * FROM campaigns WHERE name = ? ORDER BY id DESC", [mail_name])
+        if campaign is None or campaign["state"] != DONE:
+            raise ValueError(f"there is no sent campaign {mail_name!r}")
+        first = campaign["hard"] + campaign["soft"] + campaign["opens"]
+        recipients = store.rows(
+            "SELECT rank FROM recipients WHERE campaign_id = :campaign AND rank >= :first AND NOT EXISTS (SELECT 1 "
+            "FROM reactions WHERE campaign_id = :campaign AND reactions.rank = recipients.rank AND code = :code) "
+            "ORDER BY rank LIMIT :people",
+            {"campaign": campaign["id"], "first": first, "code": code, "people": people},
+        )
+        with store.transaction():
+            for recipient in recipients:
+                _react(context, f"c{campaign['id']}.{recipient['rank']}", code)
+        return len(recipients)
 
     @control
     def version(self) -> str:

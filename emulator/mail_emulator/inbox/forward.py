@@ -24,10 +24,7 @@ _CHUNK = 100
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port.
-
-    :raises ValueError: it has another form.
-    """
+    """Return host and port; ValueError for another form."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
         raise ValueError(f"--forward-smtp {text!r} is not HOST:PORT")

@@ -23,19 +23,13 @@ class NoSuchMail(ValueError):
 
 
 def read(context: Context, mail_id: str) -> dict[str, Any]:
-    """Return a mail; see ``InboxControl.mail``.
-
-    :raises NoSuchMail: there is none.
-    """
+    """Return a mail; see ``InboxControl.mail``."""
     delivery_id, campaign_id, rank = parse(mail_id)
     return _campaign_mail(context, campaign_id, rank) if campaign_id else _transactional_mail(context, delivery_id)
 
 
 def parse(mail_id: str) -> tuple[int, int, int]:
-    """Return the delivery's id, or the campaign's id and the recipient's rank; 0 for what does not apply.
-
-    :raises NoSuchMail: it has another form.
-    """
+    """Return the delivery's id, or the campaign's id and the recipient's rank; 0 for what does not apply."""
     match = _ID.fullmatch(mail_id)
     if match is None:
         raise NoSuchMail(f"there is no mail {mail_id!r}")

@@ -47,10 +47,7 @@ class SearchIndex:
         self._campaign_id = 0
 
     def update(self, seconds: float | None = None) -> None:
-        """Add new messages and campaigns.
-
-        :param seconds: stop after this time. Default: when all are in the index.
-        """
+        """Add new messages and campaigns, until all are in the index or this time has passed."""
         began = time.monotonic()
         if self._generation != self._store.generation:
             self._create()
@@ -134,26 +131,18 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Conditions on mail."""
-
-    #: Each must be in the text, at the beginning of a word, or in the recipient's address or name.
-    words: Sequence[str] = ()
-    #: ``campaign`` or ``transactional``; None is both.
-    kind: str | None = None
-    #: A member of `STATUSES`: what has happened to the mail; None is anything.
-    status: str | None = None
-    #: Name of the campaign; None is any.
-    mail_name: str | None = None
-
-
 class Mails:
-    """Finds mail."""
+    """Finds mail on these conditions."""
 
-    def __init__(self, context: Context, wanted: Wanted) -> None:
-        self._context = context
-        self._store = context.store
-        self._wanted = wanted
+    context: Context
+    #: Each must be in the text, at the beginning of a word, or in the recipient's address or name.
+    words: Sequence[str]
+    #: ``campaign`` or ``transactional``; None is both.
+    kind: str | None
+    #: A member of `STATUSES`: what has happened to the mail; None is anything.
+    status: str | None
+    #: Name of the campaign; None is any.
+    mail_name: str | None
 
     def count(self) -> int:
         """Return the number of mails."""
@@ -161,15 +150,12 @@ class Mails:
         if condition := self._transactional():
             conditions.append(("deliveries", condition))
         return sum(
-            self._store.value(f"SELECT count(*) FROM {table} WHERE {where_sql}", values)
+            self.context.store.value(f"SELECT count(*) FROM {table} WHERE {where_sql}", values)
             for table, (where_sql, values) in conditions
         )
 
     def newest(self, limit: int, after: Place | None = None) -> list[Place]:
-        """Return the places of mails, newest first.
-
-        :param after: the place to continue behind. Default: begin with the newest.
-        """
+        """Return the places of mails, newest first, behind a place."""
         streams = (self._transactional_places(limit, after), self._campaign_places(limit, after))
         return list(islice(heapq.merge(*streams, reverse=True), limit))
 
@@ -181,7 +167,7 @@ class Mails:
         if after:
             where_sql += " AND send_at <= :at AND (send_at < :at OR :campaign > 0 OR id < :number)"
             values |= {"at": after.at, "campaign": after.campaign_id, "number": after.number}
-        for row in self._store.rows(
+        for row in self.context.store.rows(
             f"SELECT send_at, id FROM deliveries WHERE {where_sql} ORDER BY send_at DESC, id DESC LIMIT :limit", values
         ):
             yield Place(row["send_at"], 0, row["id"])
@@ -195,19 +181,18 @@ class Mails:
                 where_sql += " AND rank > :rank"
                 values["rank"] = -after.number
             values["limit"] = limit
-            for row in self._store.rows(
+            for row in self.context.store.rows(
                 f"SELECT rank FROM recipients WHERE {where_sql} ORDER BY rank LIMIT :limit", values
             ):
                 yield Place(*begin, -row["rank"])
 
     def _transactional(self) -> Condition | None:
         """Return the condition on ``deliveries``; None when transactional mail is not wanted."""
-        wanted = self._wanted
-        if wanted.kind == CAMPAIGN or wanted.mail_name is not None:
+        if self.kind == CAMPAIGN or self.mail_name is not None:
             return None
-        values: dict[str, Any] = {"now": self._context.now}
-        conditions = [_CONDITIONS[wanted.status] if wanted.status else "true"]
-        for number, word in enumerate(wanted.words):
+        values: dict[str, Any] = {"now": self.context.now}
+        conditions = [_CONDITIONS[self.status] if self.status else "true"]
+        for number, word in enumerate(self.words):
             values |= {f"word{number}": _containing(word), f"match{number}": match(word)}
             conditions.append(
                 f"(email LIKE :word{number} ESCAPE '\\' OR name LIKE :word{number} ESCAPE '\\' OR message_id IN "
@@ -217,29 +202,28 @@ class Mails:
 
     def _campaigns(self) -> Iterator[tuple[Row, Condition]]:
         """Yield campaigns with recipients, newest first, and the condition on ``recipients`` of each."""
-        wanted = self._wanted
-        if wanted.kind == TRANSACTIONAL:
+        if self.kind == TRANSACTIONAL:
             return
-        matches = [self._campaigns_with(word) for word in wanted.words]
-        for row in self._store.rows(
+        matches = [self._campaigns_with(word) for word in self.words]
+        for row in self.context.store.rows(
             "SELECT * FROM campaigns WHERE state IN (?, ?) AND (? IS NULL OR name = ?) "
             "AND EXISTS (SELECT 1 FROM recipients WHERE campaign_id = id) ORDER BY send_at DESC, id DESC",
-            [SENDING, DONE, wanted.mail_name, wanted.mail_name],
+            [SENDING, DONE, self.mail_name, self.mail_name],
         ):
-            in_address = [word for word, ids in zip(wanted.words, matches, strict=True) if row["id"] not in ids]
+            in_address = [word for word, ids in zip(self.words, matches, strict=True) if row["id"] not in ids]
             values: dict[str, Any] = {f"word{number}": _containing(word) for number, word in enumerate(in_address)}
             conditions = [f"email LIKE :{name} ESCAPE '\\'" for name in values]
             begin, end = self._ranks(row)
             in_ranks = "rank >= :begin AND rank < :end"
-            if wanted.status in dict(REACTIONS):
+            if self.status in dict(REACTIONS):
                 by_hand = "SELECT rank FROM reactions WHERE campaign_id = :campaign AND code = :code"
                 in_ranks = f"({in_ranks} OR rank IN ({by_hand}))"
-            values |= {"campaign": row["id"], "begin": begin, "end": end, "code": wanted.status}
+            values |= {"campaign": row["id"], "begin": begin, "end": end, "code": self.status}
             yield row, (" AND ".join(("campaign_id = :campaign", in_ranks, *conditions)), values)
 
     def _campaigns_with(self, word: str) -> set[int]:
         """Return the ids of the campaigns with this word in their text."""
-        rows = self._store.rows(
+        rows = self.context.store.rows(
             "SELECT rowid FROM temp.mail_index WHERE mail_index MATCH ? AND rowid >= ?",
             [match(word), FIRST_CAMPAIGN_ID],
         )
@@ -247,7 +231,7 @@ class Mails:
 
     def _ranks(self, row: Row) -> tuple[int, int]:
         """Return the ranks (from, to) of a campaign's recipients with the wanted status."""
-        status, bounced = self._wanted.status, row["hard"] + row["soft"]
+        status, bounced = self.status, row["hard"] + row["soft"]
         everybody, nobody = (-row["dropped"], row["sent"]), (0, 0)
         if status is None:
             return everybody
@@ -256,8 +240,8 @@ class Mails:
         if status in dict(REACTIONS):
             column = dict(REACTIONS)[status]
             first = first_rank(row, column)
-            elapsed = self._context.now - row["ended_at"]
-            return first, first + count_at(row[column], elapsed, self._context.settings)
+            elapsed = self.context.now - row["ended_at"]
+            return first, first + count_at(row[column], elapsed, self.context.settings)
         ranks = {"Dropped": (-row["dropped"], 0), "Bounced": (0, bounced), "Delivered": (bounced, row["sent"])}
         return ranks.get(status, nobody)
 

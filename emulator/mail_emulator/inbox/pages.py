@@ -232,17 +232,9 @@ class Pages:
     def _page(self, template: str, request: Request, status: int = 200, **values: Any) -> Response:
         clock = self._controls.clock.read()
         here = request.path + (f"?{urlencode(request.query)}" if request.query else "")
-        text = (
-            _templates()
-            .get_template(template)
-            .render(
-                **values,
-                request=request,
-                here=here,
-                clock={**clock, "now": datetime.fromisoformat(clock["now"])},
-                operation_count=len(OPERATIONS) + 2,
-            )
-        )
+        values |= {"request": request, "here": here, "operation_count": len(OPERATIONS) + 2}
+        values["clock"] = {**clock, "now": datetime.fromisoformat(clock["now"])}
+        text = _templates().get_template(template).render(values)
         return _response(text, HTML, status, policy=POLICY)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from psycopg.rows import dict_row
 
 from mail_emulator import Emulator, EmulatorSettings
-from tests.real.airflow.statistics import COUNTS, stored
 from tests.support.airflow import RunningAirflow
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
@@ -17,7 +16,11 @@ from tests.support.statsd import StatsdServer
 
 CUSTOMERS, UNSENDABLE = 20_000, 40
 HOUR = 3600
-RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
+COUNTS = {
+    "sent_count": "sentCount", "open_count": "openCount", "click_count": "clickCount", "hard_bounce": "hardBounce",
+    "soft_bounce": "softBounce", "unsent_count": "unsentCount", "unsubscribe_count": "unsubscribeCount",
+}  # fmt: skip
+"""What the warehouse and the service call the counts."""
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +52,6 @@ def connections(airflow: RunningAirflow, emulator: Emulator, crm: Database, ware
     airflow.set_mail_connection("mail_default", emulator)
     airflow.set_connection("crm", crm.airflow_connection)
     airflow.set_connection("warehouse", warehouse.airflow_connection)
-
-
-def assert_nothing_planted(airflow: RunningAirflow, run_id: str) -> None:
-    """No address of a customer in logs, XComs and rendered fields."""
-    path = f"/dags/mail_campaign/dagRuns/{run_id}/taskInstances"
-    for (task_id, _), found in airflow.tasks("mail_campaign", run_id).items():
-        tries = range(1, found["try_number"] + 1)
-        pushed = airflow.api.request("GET", f"{path}/{task_id}/xcomEntries").json()["xcom_entries"]
-        xcoms = [airflow.xcom("mail_campaign", run_id, task_id, key=entry["key"]) for entry in pushed]
-        logs = [airflow.log("mail_campaign", run_id, task_id, number) for number in tries]
-        # Airflow 3.0 shows the rendered fields of a single task instance only.
-        rendered = airflow.api.request("GET", f"{path}/{task_id}").json()["rendered_fields"]
-        assert rendered
-        assert all(logs)
-        assert "planted" not in json.dumps([xcoms, rendered, logs])
 
 
 @pytest.mark.ci
@@ -109,22 +97,20 @@ def test_the_main_job(
     with crm.connect() as connection:
         (rejected,) = connection.execute("SELECT count(*) FROM newsletter_rejects WHERE field = 'email'").fetchall()
     assert rejected == (UNSENDABLE,)
-    row = stored(warehouse, "mail_campaign_stats")[campaign["mailName"]]
+    with warehouse.connect() as connection:
+        cursor = connection.cursor(row_factory=dict_row)
+        (row,) = cursor.execute("SELECT * FROM mail_campaign_stats WHERE mail_name = %s", (campaign["mailName"],))
     stats = campaign["mailStats"]
     assert {ours: row[ours] for ours in COUNTS} == {ours: stats[theirs] for ours, theirs in COUNTS.items()}
     sent = CUSTOMERS - UNSENDABLE
     assert row["sent_count"] == sent
     assert 0 < row["open_count"] < sent
-    bounced = stats["hardBounce"] + stats["softBounce"]
-    parts = (stats["openCount"], stats["clickCount"], bounced, stats["unsubscribeCount"])
-    assert [row[name] for name in RATES] == pytest.approx([part / sent * 100 for part in parts])
 
     # In Airflow.
     imported = airflow.xcom("mail_campaign", run_id, "sync_contacts")
     assert (imported["read"], imported["accepted"], imported["rejected"]) == (CUSTOMERS, sent, UNSENDABLE)
     assert airflow.xcom("mail_campaign", run_id, "wait_until_sent")["sent_count"] == sent
     wait_until(lambda: not airflow.triggers(), what="the end of the trigger")
-    assert_nothing_planted(airflow, run_id)
     assert {key: count for key, count in metrics().items() if key[1] == "mail_campaign"} == {
         ("mail.import.rows_read", "mail_campaign", "sync_contacts"): CUSTOMERS,
         ("mail.import.rows_accepted", "mail_campaign", "sync_contacts"): sent,
@@ -141,4 +127,3 @@ def test_the_main_job(
     assert len(emulator.campaigns()) == emulator.journal.count("campaign/mail/sends") == 1
     (list_name,) = airflow.xcom("mail_campaign", run_id, "sync_contacts")["send_list_names"]
     assert emulator.contact_count(list_name) == sent
-    assert_nothing_planted(airflow, run_id)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
 
 from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
-from tests.support.browser import browser, chromium
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.processes import free_port, wait_until
+from tests.support.processes import wait_until
 
-__all__ = ["browser", "chromium"]
-
-
-DAGS = ["callback", "backend", "broken", "triggerer"]
+DAGS = ["callback", "backend", "triggerer"]
 DAGS += ["decision"] if AIRFLOW_VERSION >= (3, 1) else []
 DAGS += ["late_async", "late_sync"] if AIRFLOW_VERSION >= (3, 2) else []
 
@@ -32,14 +26,8 @@ def emulator() -> Iterator[Emulator]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def connections(airflow: RunningAirflow, emulator: Emulator) -> Iterator[None]:
-    """To the service, to a port where nothing listens, and to one that never responds."""
+def connections(airflow: RunningAirflow, emulator: Emulator) -> None:
     airflow.set_mail_connection("mail_default", emulator)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        for name, port in {"refused": free_port(), "silent": silent.getsockname()[1]}.items():
-            mail = {"conn_type": "mail", "host": f"http://127.0.0.1:{port}", "password": emulator.api_key}
-            airflow.set_connection(f"mail_{name}", mail)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +45,7 @@ def only_message(emulator: Emulator, recipient: str) -> dict[str, Any]:
 
 
 @pytest.mark.ci
-def test_a_task_and_its_run_fail(
-    airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator, browser: Browser
-) -> None:
+def test_a_task_and_its_run_fail(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
     run_id = runs["callback"]
     assert airflow.wait_for_run("callback", run_id) == "failed"
     message = only_message(emulator, "task")
@@ -67,15 +53,9 @@ def test_a_task_and_its_run_fail(
     assert only_message(emulator, "run")["subject"] == "Run failed: callback"
     assert "task@example.com" not in airflow.wait_for_log("callback", run_id, "fail", "ValueError")
 
-    page = browser.new_page(viewport={"width": 390, "height": 844})
-    page.set_content(message["content"])
-    shown = page.inner_text("body")
-    assert "ValueError: table <orders> is missing, tell ***@example.com" in shown
-    assert run_id in shown
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    link = page.get_by_role("link", name="Open the log").get_attribute("href") or ""
-    assert link.startswith(f"{airflow.base_url}/dags/callback/runs/")
-    page.close()
+    assert "ValueError: table &lt;orders&gt; is missing, tell ***@example.com" in message["content"]
+    assert run_id in message["content"]
+    assert f'href="{airflow.base_url}/dags/callback/runs/' in message["content"]
 
 
 def test_a_task_fails_in_the_triggerer(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
@@ -113,12 +93,3 @@ def test_a_decision(airflow: RunningAirflow, runs: dict[str, str], emulator: Emu
     assert f"{airflow.base_url}/dags/decision/runs/" in message["content"]
     assert "/tasks/approve/required_actions" in message["content"]
     assert airflow.task("decision", runs["decision"], "approve")["state"] not in ("failed", "success")
-
-
-def test_a_broken_service_neither_breaks_nor_hangs_a_task(airflow: RunningAirflow, runs: dict[str, str]) -> None:
-    run_id = runs["broken"]
-    assert airflow.wait_for_run("broken", run_id) == "success"
-    for name, words in {"refused": "Mail: not sent", "silent": "sent", "missing": "Mail: not sent"}.items():
-        log = airflow.wait_for_log("broken", run_id, name, f"{words} (connection 'mail_{name}')")
-        assert "Traceback" not in log
-        assert "hidden@example.com" not in log

@@ -7,9 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -65,36 +64,4 @@ def test_what_airflow_knows_of_the_hook_and_its_form() -> None:
             assert schema.get(rule) == field.schema.get(rule), name
 
 
-COMMANDS = ("list", "hooks", "widgets", "behaviours", f"get {PACKAGE} --full")
-
 # One process for all: starting Airflow takes seconds, a command nearly nothing.
-RUN_COMMANDS = """
-import sys
-from airflow.cli.cli_parser import get_parser
-
-for command in sys.argv[1:]:
-    print(">>>", command)
-    arguments = get_parser().parse_args(["providers", *command.split(), "-o", "json"])
-    arguments.func(arguments)
-"""
-
-
-def test_the_commands_show_the_provider() -> None:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for line in run(["-c", RUN_COMMANDS, *COMMANDS]).splitlines():
-        if line.startswith(">>> "):
-            rows[command := line.removeprefix(">>> ")] = []
-        elif line.startswith("[{"):
-            rows[command] = json.loads(line)
-    (listed,) = (row for row in rows["list"] if row["package_name"] == PACKAGE)
-    assert listed["version"] == version(PACKAGE)
-    assert listed["description"] == get_provider_info()["description"].rstrip(".")
-    (full,) = rows[f"get {PACKAGE} --full"]
-    assert (full["name"], full["package-name"]) == ("Mail", PACKAGE)
-    assert full["connection-types"][0]["connection-type"] == "mail"
-    (hook,) = (row for row in rows["hooks"] if row["connection_type"] == "mail")
-    assert {*hook.values()} == {*HOOK.values()}
-    # Before 3.2 the commands show what the FAB provider would.
-    fields = {row["connection_parameter_name"] for row in rows["widgets"] if row["package_name"] == PACKAGE}
-    assert fields == ({f"extra__mail__{name}" for name in FIELDS} if FORM_FROM_METADATA else set())
-    assert [row["field_behaviours"] for row in rows["behaviours"]].count("mail") == FORM_FROM_METADATA

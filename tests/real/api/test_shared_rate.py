@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,48 +15,23 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConnectError
 from airflow_provider_mail.api.lists import GetLists
 from mail_emulator import Emulator
-from tests.support.processes import FORK, PATIENCE, free_port, wait_until
+from tests.support.processes import FORK, PATIENCE
 
-pytest.importorskip("pyrate_limiter")
-redis = pytest.importorskip("redis")
-SERVER = shutil.which("redis-server") or ""
+pytest.importorskip("redis")
+from tests.support.redis_server import SERVER, RedisServer
+
 pytestmark = pytest.mark.skipif(not SERVER, reason="there is no redis-server")
 
 RATE, SECONDS, PROCESSES = 100, 10, 8
 
 
-class Redis:
-    """A Redis of its own, which can be stopped and started."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._port = folder, free_port()
-        self.url = f"redis://127.0.0.1:{self._port}/0"
-        self.start()
-
-    def start(self) -> None:
-        arguments = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
-        self._process = subprocess.Popen([SERVER, *arguments], stdout=subprocess.DEVNULL)
-        wait_until(self._answers, what="Redis")
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(PATIENCE)
-
-    def _answers(self) -> bool:
-        try:
-            return bool(redis.Redis.from_url(self.url).ping())
-        except redis.RedisError:
-            return False
-
-
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    server = Redis(tmp_path)
-    yield server
-    server.stop()
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path) as server:
+        yield server
 
 
-def config(emulator: Emulator, server: Redis, **settings: Any) -> ClientConfig:
+def config(emulator: Emulator, server: RedisServer, **settings: Any) -> ClientConfig:
     shared = {"requests_per_second": RATE, "rate_limit_url": server.url}
     return ClientConfig(**{"base_url": emulator.base_url, "api_key": emulator.api_key} | shared | settings)
 
@@ -79,7 +52,7 @@ async def work_async(settings: ClientConfig, until: float) -> None:
             await client.send(GetLists(page_size=1))
 
 
-def test_processes_and_an_event_loop_share_one_rate(emulator: Emulator, server: Redis) -> None:
+def test_processes_and_an_event_loop_share_one_rate(emulator: Emulator, server: RedisServer) -> None:
     settings = config(emulator, server)
     until = time.time() + SECONDS
     workers = [FORK.Process(target=work, args=(settings, until), daemon=True) for _ in range(PROCESSES)]
@@ -96,7 +69,7 @@ def test_processes_and_an_event_loop_share_one_rate(emulator: Emulator, server: 
     assert len(times) > RATE
 
 
-def test_429_pauses_the_others(emulator: Emulator, server: Redis) -> None:
+def test_429_pauses_the_others(emulator: Emulator, server: RedisServer) -> None:
     emulator.faults.add("too_many_requests", count=1, retry_after=3)
     with MailClient(config(emulator, server)) as one, MailClient(config(emulator, server)) as other:
         one.send(GetLists())
@@ -105,13 +78,13 @@ def test_429_pauses_the_others(emulator: Emulator, server: Redis) -> None:
     assert min(second, third) >= first + 3
 
 
-def test_without_redis_each_keeps_the_rate(emulator: Emulator, server: Redis) -> None:
+def test_without_redis_each_keeps_the_rate(emulator: Emulator, server: RedisServer) -> None:
     server.stop()
     with MailClient(config(emulator, server)) as client:
         assert client.send(GetLists()).code == 200
 
 
-def test_waiting_for_redis(emulator: Emulator, server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_redis(emulator: Emulator, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_mail.api._core.shared_rate.MAX_AWAY", 2.0)
     with MailClient(config(emulator, server, rate_limit_when_away="wait")) as client:
         client.send(GetLists())

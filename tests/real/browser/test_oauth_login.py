@@ -106,15 +106,3 @@ def test_approved(page: Page, emulator: Emulator, stored: dict[str, Any], monkey
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
     assert MailHook(CONN).test_connection()[0]
     assert emulator.journal.entries()[-1]["auth"] == "oauth"
-
-
-def test_denied(page: Page, emulator: Emulator, stored: dict[str, Any]) -> None:
-    with login() as terminal:
-        page.goto(terminal.address())
-        page.get_by_role("button", name="Deny").click()
-        expect(page.get_by_role("heading")).to_have_text("Access was not granted")
-        status, printed = terminal.end()
-    assert status == 1
-    assert "access was not granted (access_denied)" in printed
-    assert emulator.journal.count("auth/oauth/token") == 0
-    assert "access_token" not in application.extra()

@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import termios
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -165,33 +164,6 @@ def test_every_dag_ends_well(demo: Demo, api: AirflowApi, emulator: EmulatorClie
     assert emulator.crashes() == []
     mailed = {address["email"] for message in emulator.messages() for address in message["recipients"]}
     assert {"ada@example.com", "customer0@example.com", "sales@example.com"} <= mailed
-
-
-@pytest.mark.timeout(1500)
-@pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="3.0 cannot ask a person")
-def test_a_person_approves(api: AirflowApi) -> None:
-    """As in "Required Actions". An answer before the scheduler has heard that the worker is done with the task makes
-    Airflow fail the task, since it takes it for one that was killed: so the answer takes a while, and may come again.
-    """
-    for _ in range(3):
-        run_id = api.trigger(APPROVAL)
-        polls: Counter[str] = Counter()
-
-        def ended(run_id: str = run_id, polls: Counter[str] = polls) -> str | None:
-            path = f"/dags/{APPROVAL}/dagRuns/{run_id}"
-            for question in api.request("GET", f"{path}/hitlDetails?response_received=false").json()["hitl_details"]:
-                task = question["task_instance"]
-                polls["asked"] += task["state"] in ("awaiting_input", "deferred")
-                if polls["asked"] == 10:
-                    answer = {"chosen_options": ["Approve"], "params_input": {}}
-                    where = f"{path}/taskInstances/{task['task_id']}/-1/hitlDetails"
-                    api.request("PATCH", where, json=answer)
-            state = str(api.request("GET", path).json()["state"])
-            return state if state in ("success", "failed") else None
-
-        if wait_until(ended, what="the end of the run", interval=1) == "success":
-            return
-    raise AssertionError("\n".join(failed_tasks(api, all_runs(api))))
 
 
 def failed_tasks(api: AirflowApi, runs: list[Json]) -> Iterator[str]:

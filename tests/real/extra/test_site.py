@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["browser", "chromium"]
 
 pytestmark = [
-    pytest.mark.timeout(600),  # the first test builds the site, and may install what that needs
+    pytest.mark.timeout(600)  # the first test builds the site, and may install what that needs
 ]
 
 OLD = "0.0"
@@ -100,28 +100,6 @@ def test_no_page_scrolls_sideways_on_a_phone(site: Path, phone: Page, address: s
     assert wide == []
 
 
-def test_a_class_is_two_clicks_from_the_start(page: Page, address: str) -> None:
-    page.goto(f"{address}/index.html")
-    page.get_by_role("banner").get_by_role("link", name="Reference").click()
-    page.get_by_role("link", name="MailCreateCampaignOperator", exact=True).click()
-    heading = page.locator("dt", has_text="MailCreateCampaignOperator").first
-    assert heading.get_attribute("id") == "airflow_provider_mail.operators.campaigns.MailCreateCampaignOperator"
-    page.wait_for_function("e => e.getBoundingClientRect().top < innerHeight", arg=heading.element_handle())
-    page.get_by_role("link", name="Campaigns", exact=True).last.click()
-    assert page.url.startswith(f"{address}/campaigns.html#")
-
-
-def test_search_finds_an_operator(page: Page, address: str) -> None:
-    page.goto(f"{address}/index.html")
-    page.keyboard.press("Control+k")
-    page.keyboard.type("SqlToMailContactsOperator")
-    page.keyboard.press("Enter")
-    found = page.locator("#search-results li a").first
-    found.wait_for()
-    page.wait_for_load_state("networkidle")
-    assert "transfers.sql_to_mail.SqlToMailContactsOperator" in found.inner_text()
-
-
 QUESTIONS = {
     "how do I not mail someone twice": "not-twice",
     "dedupe": "not-twice",
@@ -171,18 +149,6 @@ def test_search_needs_no_server(site: Path, browser: Browser) -> None:
     with browser.new_page() as page:
         page.goto(f"{(site / 'search.html').as_uri()}?q=MailCampaignSensor")
         page.locator("#search-results li a", has_text="sensors.campaigns.MailCampaignSensor").wait_for()
-
-
-def test_dark_and_light(page: Page, address: str) -> None:
-    page.goto(f"{address}/architecture.html")
-    seen = set()
-    for mode in ("light", "dark"):
-        page.get_by_role("button", name=re.compile("Color mode", re.IGNORECASE)).first.click()
-        page.get_by_role("button", name=re.compile(mode, re.IGNORECASE)).last.click()
-        assert page.locator("html").get_attribute("data-theme") == mode
-        assert page.locator(f".diagram .only-{mode} svg").first.is_visible()
-        seen.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(seen) == 2
 
 
 def test_the_start_and_the_menu_lead_to_versions(site: Path, page: Page, address: str) -> None:

@@ -69,15 +69,6 @@ def test_threads_load_overlapping_keys_at_once(make_warehouse: Callable[..., War
     assert warehouse.rows(THINGS) == latest()
 
 
-def test_processes_load_overlapping_keys_at_once(native: Warehouse) -> None:
-    start = FORK.Barrier(WORKERS)
-    workers = [fork(work, native, worker, start) for worker in range(WORKERS)]
-    for process in workers:
-        process.join(PATIENCE)
-    assert [process.exitcode for process in workers] == [0] * WORKERS
-    assert native.rows(THINGS) == latest()
-
-
 def test_a_table_is_created_and_widened_by_many_at_once(native: Warehouse) -> None:
     narrow, start = Table(PLAIN.columns[:3], PLAIN.key, ""), threading.Barrier(6)
 

@@ -60,11 +60,7 @@ def load_when_released(warehouse: Warehouse, statement: str, caplog: pytest.LogC
 
 @pytest.mark.parametrize(("kind", "statement", "message"), CASES)
 def test_what_holds_a_lock_is_logged_and_the_wait_ends(
-    make_warehouse: Callable[..., Warehouse],
-    caplog: pytest.LogCaptureFixture,
-    kind: str,
-    statement: str,
-    message: str,
+    make_warehouse: Callable[..., Warehouse], caplog: pytest.LogCaptureFixture, kind: str, statement: str, message: str
 ) -> None:
     warehouse = make_warehouse(kind)
     warehouse.load(THINGS, OLD)

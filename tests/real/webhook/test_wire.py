@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 
-from airflow_provider_mail.__main__ import main
-from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.transactional import Recipient, SendMail
-from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
-from airflow_provider_mail.webhook.tokens import new_token, token_digest, token_of, with_token
-from mail_emulator import Emulator
-from tests.support.postgres import PostgresServer
-from tests.support.processes import wait_until
+from airflow_provider_mail.webhook.tokens import new_token
 from tests.support.receiver import HEADERS, RunningReceiver, sqlite_connection
 from tests.webhook.pushes import body, event
-
-SENDERS = ("news@example.com", "shop@other.example", "foreign@other.example")
-FOREIGN = "https://elsewhere.example/hook/abc"
 
 
 @pytest.fixture(scope="module")
@@ -72,73 +56,3 @@ def test_the_log_has_each_request_but_no_token_and_no_address(receiver: RunningR
     assert '"GET /... HTTP/1.1" 404' in log
     assert receiver.token not in log
     assert "user7@example.com" not in log
-
-
-@contextmanager
-def sending(client: MailClient) -> Iterator[list[str]]:
-    """Send mails meanwhile; yields the ids of all."""
-    sent: list[str] = []
-    ended = threading.Event()
-
-    def send() -> None:
-        while not ended.wait(0.02):
-            sent.append(f"message-{len(sent)}")
-            recipient = Recipient(email=f"reader{len(sent)}@planted.example")
-            mail = {"unique_msg_id": sent[-1], "subject": "Hi", "content": "<p>Hi</p>", "to": recipient}
-            client.send(SendMail(sender_mail=SENDERS[len(sent) % 2], **mail))
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(send)
-        try:
-            yield sent
-        finally:
-            ended.set()
-
-
-def test_no_push_is_lost_while_the_token_is_rotated(
-    emulator: Emulator,
-    postgres_server: PostgresServer,
-    tmp_path: Path,
-    airflow_home: object,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    emulator.add_sender(SENDERS[1])
-    emulator.settings.webhook_retries = 0
-    # Of as many mails as a fast machine sends, some would bounce.
-    emulator.settings.hard_bounce_rate = emulator.settings.soft_bounce_rate = 0.0
-    connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
-    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(connection))
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
-    with (
-        MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)) as client,
-        postgres_server.database() as database,
-        RunningReceiver(tmp_path, database.airflow_connection) as receiver,
-    ):
-        monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", receiver.conn_id)
-        url = f"{receiver.url}/{receiver.token}"
-        overrides = {SENDERS[1]: with_token(url, f"shop/{receiver.token}"), SENDERS[2]: FOREIGN}
-        extra = [SenderCallback(sender=sender, url=to) for sender, to in overrides.items()]
-        events = EventToggles(delivered=True, opened=False)
-        client.send(
-            SaveWebhook(trans_callback_url=url, trans_callback_url_extra=extra, trans_event=events, trans_enable=True)
-        )
-        before = client.send(GetWebhook())
-        with sending(client) as sent:
-            main(["receive", "rotate", "--grace-hours", "0"])
-            # Two senders have pushed before and after.
-            wait_until(lambda: len({push["url"] for push in emulator.pushes()}) == 4, what="pushes to the new URLs")
-        emulator.flush_events()
-
-        assert {push["status"] for push in emulator.pushes()} == {200}
-        assert sorted(event["UniqueMsgID"] for event in receiver.events()) == sorted(sent)
-        after = client.send(GetWebhook())
-        assert (after.trans_event, after.trans_enable) == (before.trans_event, before.trans_enable)
-        new = token_of(after.trans_callback_url or "")
-        callbacks = {each.sender: each.url for each in after.callbacks}
-        assert callbacks == {SENDERS[1]: f"{receiver.url}/shop/{new}", SENDERS[2]: FOREIGN}
-        assert receiver.tokens.valid() == {token_digest(new): "mail_default"}
-        printed = capfd.readouterr().out + receiver.log.read_text()
-    assert "Saved: trans_callback_url, trans_callback_url_extra." in printed
-    assert receiver.token not in printed
-    assert new not in printed

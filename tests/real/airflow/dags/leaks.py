@@ -15,6 +15,7 @@ from airflow_provider_mail.operators.campaigns import (
     MailCreateCampaignOperator,
     MailDeleteCampaignOperator,
 )
+from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.operators.contacts import (
     MailDeleteContactOperator,
     MailImportContactsOperator,
@@ -113,6 +114,7 @@ with DAG(
     MailCreateCampaignOperator(task_id="campaign", mail_conn_id="mail_code_400", send_list_names=["a"], **HELLO)
     MailSendTestOperator(task_id="seed_test", mail_conn_id="mail_code_400", seed_list_names=["a"], **HELLO)
     MailStatsGateOperator(task_id="gate", mail_conn_id="mail_code_400", mail_name="spring", max_hard_bounce=0.1)
+    MailCompareCampaignsOperator(task_id="compare", a={"mail_name": "spring"}, b={"mail_name": "fall"})
     for shape in ("refused_later", "broken_later"):
         MailCampaignSensor(
             task_id=f"wait_{shape}", mail_conn_id=f"mail_{shape}", mail_name=f"spring {shape}", deferrable=True,

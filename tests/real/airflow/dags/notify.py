@@ -22,15 +22,6 @@ with DAG("callback", schedule=None, on_failure_callback=MailNotifier(to="run@exa
 with DAG("backend", schedule=None):
     fail.override(email=["backend@example.com"], email_on_failure=True)()
 
-with DAG("broken", schedule=None):
-    for name, timeout in {"refused": 60, "silent": 5, "missing": 60}.items():
-        notifier = MailNotifier(mail_conn_id=f"mail_{name}", to="hidden@example.com", timeout=timeout)
-
-        @task(task_id=name, on_success_callback=notifier)
-        def succeed() -> None: ...
-
-        succeed()
-
 if AIRFLOW_V_3_1_PLUS:
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 

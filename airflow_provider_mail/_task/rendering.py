@@ -1,0 +1,278 @@
+"""Template fields: how they are rendered, which values are missing in them, and which ones Airflow must not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail._task.checks import may_be_blank, must_be_complete, read_rendered, stays_text
+from airflow_provider_mail._task.rules import SEEN_ARGUMENTS
+
+if TYPE_CHECKING:
+    import jinja2
+
+INCOMPLETE = "an expression of its template has no value. Write {{ ... or '' }} where that is meant"
+
+TEXT_FILTERS = frozenset(
+    "capitalize center e escape forceescape indent lower replace safe string striptags title trim truncate upper "  # noqa: SIM905
+    "urlencode urlize wordwrap".split()
+)
+"""Jinja's filters that turn a missing value into the text ``None``."""
+
+
+class RenderingMixin:
+    """Renders the template fields of a task one by one, and checks the values as if the DAG file had given them."""
+
+    _renders_text = False
+    _rendered_problems: tuple[str, ...] = ()
+    _incomplete: Collection[str] = ()
+    """The arguments in whose templates an expression had no value."""
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """Render field by field, so that an error names the field and what to write instead."""
+        if parent is self:
+            self._rendered_problems = ()
+        for name in template_fields:
+            template = getattr(parent, name, None)
+            self._renders_text = parent is self and stays_text(type(self), name, template)
+            noted = set(self._incomplete) - {name}
+            environment = jinja_env
+            if parent is self and must_be_complete(type(self), name):
+                environment = noting_environment(jinja_env, partial(noted.add, name))
+            try:
+                super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
+            except Exception as error:
+                from airflow_provider_mail.version_compat import AirflowFailException
+
+                if advice := template_advice(name, error):
+                    raise AirflowFailException(advice) from None
+                raise
+            finally:
+                self._renders_text = False
+            if parent is self:
+                self._incomplete = frozenset(noted)
+                self._check_rendered(name, template)
+
+    def pre_execute(self, context: Any) -> None:
+        """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
+
+        :raises AirflowFailException: naming each argument that is wrong.
+        """
+        if self._rendered_problems:
+            from airflow_provider_mail.version_compat import AirflowFailException
+
+            raise AirflowFailException("; ".join(self._rendered_problems))
+        super().pre_execute(context)  # type: ignore[misc]
+
+    def _check_rendered(self, name: str, template: Any) -> None:
+        """Check the value of a rendered argument as if the DAG file had given it."""
+        rendered, written = getattr(self, name), template
+        if isinstance(rendered, RedactedValue):
+            rendered = rendered.value
+        if isinstance(written, RedactedValue):
+            written = written.value
+        value, problem = read_rendered(type(self), name, written, rendered)
+        is_left_out = value is None and name not in SEEN_ARGUMENTS
+        if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
+            problem = (problem if isinstance(written, str) else None) or INCOMPLETE
+        if problem:
+            self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
+        elif value is not rendered:
+            setattr(self, name, value)
+
+    def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
+        """Render a template; text stays text also with ``render_template_as_native_obj``.
+
+        With it, Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` 100000.0.
+        """
+        from jinja2.nativetypes import NativeEnvironment
+
+        if not self._renders_text or not isinstance(template.environment, NativeEnvironment):
+            return super()._render(template, context, dag)  # type: ignore[misc]
+        parts = list(template.generate(context))
+        if len(parts) == 1 and (parts[0] is None or isinstance(parts[0], Mapping | list | tuple)):
+            return parts[0]
+        return "".join(map(str, parts))
+
+
+class RedactedValue:
+    """Wrapper that Airflow stores and shows as the number of values, not as the values."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        if isinstance(self.value, list | tuple):
+            return f"not shown ({len(self.value)})"
+        if callable(self.value):
+            return f"from {getattr(self.value, '__qualname__', type(self.value).__name__)}"
+        return "not shown"
+
+
+class RedactedField:
+    """Template field whose value becomes a :class:`RedactedValue` when Airflow has rendered it.
+
+    Airflow stores rendered fields and shows them in its UI, which must not show addresses. A function is wrapped
+    immediately: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
+    process (3.0).
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, operator: Any, owner: type) -> Any:
+        return self if operator is None else operator.__dict__[self._name]
+
+    def __set__(self, operator: Any, value: Any) -> None:
+        # The first value is set by `__init__`, the next one by the rendering.
+        rendered = self._name in operator.__dict__
+        hide = rendered or callable(value) or isinstance(value, Iterator)
+        operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
+
+
+def unwrap(operator: Any, value: Any, context: Any) -> Any:
+    """Return the value of a template field, redacted or not."""
+    if isinstance(value, RedactedValue):
+        value = value.value
+    # Airflow 3.0 does not replace the template if the rendered value is empty.
+    return operator.render_template(value, context) if hasattr(value, "resolve") else value
+
+
+def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the description of each missing or blank value.
+
+    :param argument: the name of the argument, at the beginning of each path.
+    """
+    from airflow_provider_mail.api._core.blank import NOTHING, is_blank, is_blank_html
+
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key == "name" and item == "" and "email" in value:
+                continue  # Without a name, recipients see the address.
+            yield from blank_values(f"{argument}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from blank_values(f"{argument}[{index}]", item)
+    elif value is None:
+        yield argument, "is None"
+    elif isinstance(value, str):
+        if value.strip() in NOTHING:
+            yield argument, f"is the text {value.strip()!r}"
+        elif is_blank(value):
+            yield argument, "is empty" if not value else "is blank"
+        elif SEEN_ARGUMENTS.get(argument) == "html" and is_blank_html(value):
+            yield argument, "shows nothing"
+
+
+def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the description of each value that rendering has made missing or blank.
+
+    ``"None"`` as the value of an argument and an empty value in a dictionary are intended if the DAG file itself has
+    them. Lists and dictionaries are searched only if the DAG file has them: the output of another task may contain any
+    values.
+    """
+    from airflow_provider_mail.api._core.blank import NOTHING
+
+    searched = isinstance(written, Mapping | list | tuple)
+    intended = {path for path, _ in blank_values(argument, written)}
+    if SEEN_ARGUMENTS.get(argument) in ("html", "text") and str(written).strip() not in NOTHING:
+        intended.clear()
+    for path, problem in blank_values(argument, rendered):
+        if path not in intended and (searched or path == argument):
+            yield path, problem
+
+
+def noting_environment(environment: jinja2.Environment, note: Callable[[], None]) -> jinja2.Environment:
+    """Return a Jinja environment that notes each expression without a value, also in the middle of a text.
+
+    An expression that is not evaluated, such as one in the other branch of an ``if``, is not noted. If the DAG sets
+    ``finalize``, the DAG itself decides what ``None`` renders to: its environment is returned unchanged.
+    """
+    import jinja2
+    from jinja2 import nodes
+
+    from airflow_provider_mail.api._core.blank import NOTHING
+
+    if environment.finalize is not None:
+        return environment
+
+    # Takes the context so that Jinja does not evaluate constants when it compiles a template.
+    @jinja2.pass_context
+    def finalize(context: Any, value: Any, has_default: bool = False) -> Any:
+        # Not for jinja2.DebugUndefined, which leaves tags to the service.
+        undefined = isinstance(value, jinja2.Undefined) and not str(value) and not has_default
+        if (
+            value is None
+            or undefined
+            or (not isinstance(value, str | Mapping | list | tuple | set) and str(value) in NOTHING)
+        ):
+            note()
+        return value
+
+    def note_inside(expression: nodes.Expr, *, has_default: bool = False) -> None:
+        """Note missing values that an operator or a filter turns into text, if that text is rendered.
+
+        Conditions, comparisons and arguments are not rendered.
+        """
+
+        def noted(part: nodes.Expr) -> nodes.Expr:
+            note_inside(part, has_default=has_default)
+            arguments = [part, nodes.Const(has_default)]
+            return nodes.Call(nodes.EnvironmentAttribute("finalize"), arguments, [], None, None)
+
+        match expression:
+            case nodes.Concat():
+                expression.nodes = [*map(noted, expression.nodes)]
+            case nodes.CondExpr(expr1=first, expr2=second):
+                note_inside(first, has_default=has_default)
+                if second is not None:
+                    note_inside(second, has_default=has_default)
+            case nodes.Or(left=first, right=second):
+                note_inside(first, has_default=True)
+                note_inside(second, has_default=has_default)
+            case nodes.Filter(name="replace", args=[nodes.Const(value=old), *_]) if old in NOTHING:
+                pass
+            case nodes.Filter(name=name, node=nodes.Expr() as first) if name in TEXT_FILTERS:
+                expression.node = noted(first)
+            case nodes.Filter(name="default" | "d", node=nodes.Expr() as first):
+                note_inside(first, has_default=True)
+
+    class Generator(environment.code_generator_class):  # type: ignore[misc, name-defined]
+        def visit_Output(self, node: nodes.Output, frame: Any) -> None:
+            for expression in node.nodes:
+                note_inside(expression)
+            super().visit_Output(node, frame)
+
+        def visit_Assign(self, node: nodes.Assign, frame: Any) -> None:
+            # The result of a filter may be meant for a comparison.
+            if isinstance(node.node, nodes.Concat):
+                note_inside(node.node)
+            super().visit_Assign(node, frame)
+
+    # Code that was compiled for one environment must not run in the other.
+    noting = environment.overlay(finalize=finalize, bytecode_cache=None)
+    noting.code_generator_class = Generator
+    return noting
+
+
+def template_advice(field: str, error: Exception) -> str:
+    """Return how to write a tag of the service that Airflow tried to render; empty for any other error."""
+    import jinja2
+
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return (
+            f"{field}: line {error.lineno} is no template: {error.message}. What the service is to fill in, such as "
+            "{{first name}}, is written {% raw %}{{first name}}{% endraw %}"
+        )
+    if isinstance(error, jinja2.UndefinedError):
+        quoted, undefined, _ = str(error.message).partition(" is undefined")
+        name = quoted.strip("'")
+        if undefined and name.isidentifier():
+            return (
+                f"{field}: {{{{{name}}}}} is undefined: Airflow has no value of that name. If it is a tag that the "
+                f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
+            )
+    return ""

@@ -1,0 +1,179 @@
+"""A campaign in stages whose tasks are killed with SIGKILL: its imports, creations, waits and gates, at any line.
+
+A task that was killed is tried again, as Airflow does. Nobody is mailed twice, nobody is left out, and no stage follows
+a gate that fails. With MAIL_ALL_FAULTS=1 at ten times as many points.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseOperator
+
+from mail_emulator import Emulator, EmulatorClient
+from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
+from tests.machines.test_staged import TRIES, check, staged
+from tests.support.clock import Clock
+from tests.support.flow_tries import FlowRun, FlowTries
+from tests.support.sampling import ALL_FAULTS
+
+POINTS = 50 if ALL_FAULTS else 5
+"""In each task."""
+KILLED = {
+    **{f"people_{stage}": "import" for stage in ("canary", "early", "rest")},
+    **{f"send_{stage}": "create and wait" for stage in ("canary", "early", "rest")},
+    **{f"gate_{stage}": "gate" for stage in ("canary", "early")},
+}
+TRACED = (
+    "operators/_contact_import.py", "operators/_campaign.py", "operators/campaigns.py", "sensors/_base.py",
+    "sensors/gate.py", "sensors/stats.py", "_task/audience.py", "_task/send_guard.py", "_task/state.py",
+    "_task/waiting.py", "api/_core/network.py", "api/client.py", "api/flows/adopt_campaign.py",
+    "api/flows/create_campaign.py", "api/flows/create_once.py", "api/flows/import_contacts.py",
+    "api/flows/polling.py", "api/flows/upload_chunks.py",
+)  # fmt: skip
+
+
+class Killer:
+    """Counts the lines that a process executes in some modules, and kills it at one of them."""
+
+    def __init__(self, at: int | None) -> None:
+        self.count = 0
+        self._at = at
+
+    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(TRACED):
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self._at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.trace
+
+
+class FileValues(MutableMapping[str, str]):
+    """What a task stores, in a file, so that it outlives the process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def _read(self) -> dict[str, str]:
+        return dict(json.loads(self._file.read_text())) if self._file.exists() else {}
+
+    def _write(self, values: dict[str, str]) -> None:
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(values))
+        new.replace(self._file)
+
+    def __getitem__(self, key: str) -> str:
+        return self._read()[key]
+
+    def __setitem__(self, key: str, value: str) -> None:
+        self._write(self._read() | {key: value})
+
+    def __delitem__(self, key: str) -> None:
+        self._write({name: value for name, value in self._read().items() if name != key})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+class Child:
+    """Runs the first try of one task in a process of its own, which is killed.
+
+    :param at: the line at which; ``None`` for none.
+    """
+
+    def __init__(self, emulator: Emulator, clock: Clock, task_id: str, at: int | None) -> None:
+        self._service = EmulatorClient(emulator.base_url)
+        self._clock = clock
+        self._task_id = f"staged_send.{task_id}"
+        self._at = at
+        self.lines = 0
+        self.was_killed = False
+
+    def run_task(self, tries: FlowTries, make: Callable[[], BaseOperator], most: int) -> None:
+        """Run all tries of a task."""
+        if make().task_id == self._task_id and not tries.number:
+            self._run_first(tries, make)
+        if tries.state not in ("success", "failed", "skipped"):
+            tries.run_all(make, most - tries.number)
+
+    def _run_first(self, tries: FlowTries, make: Callable[[], BaseOperator]) -> None:
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            self._begin()
+            killer = Killer(self._at)
+            sys.settrace(killer.trace)
+            try:
+                tries.run_all(make, 1)
+            finally:
+                sys.settrace(None)
+                os.write(write, pickle.dumps((killer.count, tries.state, tries.xcoms)))
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as written:
+            result = written.read()
+        os.waitpid(child, 0)
+        self.was_killed = not result
+        if self.was_killed:
+            tries.died()
+        else:
+            self.lines, state, xcoms = pickle.loads(result)
+            tries.ended(state, xcoms)
+
+    def _begin(self) -> None:
+        """Let the service's time pass with that of this process."""
+        pass_until = self._clock.pass_until
+
+        def pass_together(moment: float) -> None:
+            self._service.clock.advance(max(0.0, moment - self._clock.monotonic()))
+            pass_until(moment)
+
+        self._clock.pass_until = pass_together  # type: ignore[method-assign]
+
+
+def begin(emulator: Emulator, folder: Path, bounces: float) -> FlowRun:
+    """Return a run of the flow at a service that is as new."""
+    emulator.reset()
+    emulator.add_sender("news@example.com")
+    emulator.change_settings(hard_bounce_rate=bounces, soft_bounce_rate=0)
+    run = FlowRun(staged(), emulator, most=TRIES)
+    for number, tries in enumerate(run.tries.values()):
+        file = folder / f"{number}.json"
+        file.unlink(missing_ok=True)
+        tries.store.values = FileValues(file)
+    return run
+
+
+@pytest.mark.parametrize("task_id", KILLED)
+def test_a_killed_task_mails_nobody_twice(task_id: str, emulator: Emulator, clock: Clock, tmp_path: Path) -> None:
+    whole = Child(emulator, clock, task_id, None)
+    run = begin(emulator, tmp_path, 0.0)
+    run.run(whole.run_task)
+    check(run, emulator)
+    assert run.succeeded
+    kills = 0
+    for point in range(POINTS):
+        child = Child(emulator, clock, task_id, 1 + point * whole.lines // POINTS)
+        fails = point % 3 == 2
+        run = begin(emulator, tmp_path, 0.9 if fails else 0.0)
+        run.run(child.run_task)
+        kills += child.was_killed
+        check(run, emulator)
+        assert run.succeeded is not fails, (point, run.states)
+        assert run.states["staged_send.gate_canary"] == ("failed" if fails else "success"), point
+    # With a gate that fails, what comes after it is never begun.
+    assert kills >= POINTS // 2
