@@ -68,9 +68,11 @@ class FileStateStore:
                     yield tuple(json.loads(line))
 
     def write(self, generation: str, parts: Iterable[StoredPart]) -> None:
+        head = list(islice(parts := iter(parts), 1))
+        if not head:
+            return
         # The names sort by the number of their first part.
-        first, *_ = head = list(islice(parts := iter(parts), 1))
-        name = f"{generation}-{first[0]:010}-{uuid.uuid4().hex[:8]}.jsonl"
+        name = f"{generation}-{head[0][0]:010}-{uuid.uuid4().hex[:8]}.jsonl"
         target, folder = self._folder / name, self._folder
         folder.fs.makedirs(folder.path, exist_ok=True)
         atomic = folder.protocol in OBJECT_STORES

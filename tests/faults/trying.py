@@ -168,6 +168,7 @@ class TaskWorkload(Workload):
 
     def run(self, service: Emulator, client: str) -> Said:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
             for conn_id, connection in self.connections().items():
                 patch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
             self.task.run_all(self.operator)

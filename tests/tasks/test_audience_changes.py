@@ -372,6 +372,16 @@ def test_rejected_rows_are_tried_again(emulator: Emulator, state: dict[str, str]
     assert mailed(emulator) == ["ada", "bob", "eva"]
 
 
+def test_everybody_may_be_rejected(emulator: Emulator, state: dict[str, str]) -> None:
+    arguments = state | {"max_reject_fraction": 1}
+    emulator.change_settings(refused_addresses=("ada@example.com", "bob@example.com"))
+    for number in range(2):
+        done(created(done(imported("ada", "bob", **arguments), str(number)), str(number)), str(number))
+    emulator.change_settings(refused_addresses=())
+    done(created(done(imported("ada", "bob", **arguments), "2"), "2"), "2")
+    assert [mailed(emulator, str(number)) for number in range(3)] == [[], [], ["ada", "bob"]]
+
+
 def test_a_member_whose_new_row_is_invalid(emulator: Emulator, state: dict[str, str]) -> None:
     rows = [{"email": "ada@example.com", "phone": "+4930123456"}, {"email": "bob@example.com", "phone": None}]
     arguments = state | {"columns": {"email": "email", "phone": "phoneNumber"}, "max_reject_fraction": 1}

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail._task.audience_state import Header, SqlStateStore, StateChangedError, StoredPart
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from mail_emulator import Emulator
 from tests.warehouse.conftest import NATIVE, Warehouse
 
 PEOPLE = 60
+RUNS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +36,52 @@ def imported(**arguments: Any) -> dict[str, Any]:
     ti = SimpleNamespace(dag_id="dag", task_id="load", run_id="run", map_index=-1, try_number=1)
     result: dict[str, Any] = operator.execute({"ti": ti, "params": {}})
     return result
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_of_several_runs_at_once_one_has_the_audience(kind: str, make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse, header = make_warehouse(kind), Header.new("dag/load")
+    stores = [SqlStateStore(warehouse.another().hook, "audiences", header.audience_id) for _ in range(RUNS)]
+    for store in stores:
+        store.create(header)
+    start = threading.Barrier(RUNS)
+
+    def claim(number: int) -> bool:
+        read = stores[number].read()
+        assert read == header
+        start.wait(60)
+        try:
+            return bool(stores[number].update(header, claimed_by=f"run {number}"))
+        except StateChangedError:
+            return False
+
+    with ThreadPoolExecutor(RUNS) as pool:
+        claimed = list(pool.map(claim, range(RUNS)))
+    assert sorted(claimed) == [False] * (RUNS - 1) + [True]
+    stored = stores[0].read()
+    assert stored is not None
+    assert [stored.version, stored.claimed_by] == [1, f"run {claimed.index(True)}"]
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_members_are_written_whole_and_deleted(kind: str, make_warehouse: Callable[..., Warehouse]) -> None:
+    warehouse, header = make_warehouse(kind), replace(Header.new("dag/load"), generation="a")
+    store = SqlStateStore(warehouse.hook, "audiences", header.audience_id)
+    store.create(header)
+
+    def fails() -> Iterator[StoredPart]:
+        yield 2, "left", 1, "{}", "s"
+        raise RuntimeError("the process ends")
+
+    parts: list[StoredPart] = [(0, "member", 2, "{}", "s"), (1, "left", 1, '{"0": [1]}', "t")]
+    store.write("b", parts[:1])
+    for part in parts:
+        store.write("a", [part])
+    with pytest.raises(RuntimeError):
+        store.write("a", fails())
+    assert list(map(tuple, store.parts("a"))) == parts
+    store.delete(header)
+    assert [store.read(), list(store.parts("a")), len(list(store.parts("b")))] == [None, [], 1]
 
 
 @pytest.mark.parametrize("kind", NATIVE)

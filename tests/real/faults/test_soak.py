@@ -14,6 +14,7 @@ from itertools import count
 import pytest
 
 from mail_emulator import Emulator
+from tests.faults.audiences import AUDIENCES
 from tests.faults.changes import NAMED, PREFLIGHTS
 from tests.faults.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
 from tests.faults.loads import LOADS
@@ -31,7 +32,7 @@ def test_soak(emulator: Emulator, clock: Clock) -> None:
     trial = Trial(emulator, clock)
     end = time.perf_counter() + SECONDS
     for number in count(START):
-        workload = random.Random(f"{SEED} {number}").choice([*READS, *NAMED, *LOADS, *PREFLIGHTS])
+        workload = random.Random(f"{SEED} {number}").choice([*READS, *NAMED, *LOADS, *PREFLIGHTS, *AUDIENCES])
         print(f"MAIL_SOAK_SEED={SEED} MAIL_SOAK_FIRST={number}: {workload}")
         trial.check(workload, 5, f"{SEED} {number}")
         if time.perf_counter() > end:
