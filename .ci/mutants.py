@@ -64,7 +64,7 @@ GROUPS = {
     ),
     "paging": Group(
         ("api/_core/pagination.py", "api/flows/concurrent_pages.py"),
-        ("api/test_paging.py", "api/test_pages_at_once.py"),
+        ("api/test_paging.py", "api/test_pages_at_once.py", "api/test_find.py"),
         ("api/test_compact_stats.py", "api/test_stats.py", "faults/test_any_faults.py"),
     ),
     "import": Group(
