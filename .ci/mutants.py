@@ -143,8 +143,10 @@ GROUPS = {
     ),
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),
-        ("warehouse/test_rows.py", "warehouse/test_stats.py"),
+        ("warehouse/test_rows.py", "warehouse/test_stats.py", "warehouse/test_event_counts.py"),
         (
+            "tasks/test_other_fields.py",
+            "warehouse/test_coverage.py",
             "warehouse/test_load.py",
             "warehouse/test_unstorable.py",
             "warehouse/test_history.py",

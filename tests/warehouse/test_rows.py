@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.warehouse.rows import (
@@ -21,6 +21,7 @@ from airflow_provider_mail.warehouse.rows import (
     utc_text,
     utc_texts,
 )
+from tests.support.sampling import examples
 from tests.warehouse.tables import NOON, THINGS, thing
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -45,6 +46,7 @@ def test_what_json_cannot_say(value: Any) -> None:
         ({"a": 1.5, "b": "x\0"}, "field 'b' holds the character NUL, which the database cannot keep"),
         ({"a": 1.5, "b": float("nan")}, "field 'b' holds NaN or infinity, which JSON cannot say"),
         ([0.0, 2.5, {"a": "\ud800"}], "item 2 field 'a' holds half a surrogate pair, which is no character"),
+        ([{"a\0": 1}], "item 0 the name of a field holds the character NUL, which the database cannot keep"),
     ],
 )
 def test_the_value_that_cannot_be_stored_is_named(value: Any, reason: str | None) -> None:
@@ -93,13 +95,23 @@ def test_times_are_formatted_together_as_one_by_one(times: list[datetime.datetim
         ({"size": True}, "column size: needs integer, got bool"),
         ({"sold_at": NOON.replace(tzinfo=None)}, "column sold_at: needs a datetime with a zone"),
         ({"extra": {1, 2}}, "column extra: needs a json value"),
+        ({"size": 2**31}, "column size: is too large for integer"),
+        ({"account": "a "}, "column account: ends with a space, which the collation pads of this key column ignores"),
+        ({"account": "\ud800"}, "column account: holds half a surrogate pair"),
+        ({"account": "a\0"}, "column account: holds the character NUL"),
+        ({"extra": ["\0"]}, "column extra: item 0 holds the character NUL"),
+        ({"extra": [[[[1]]]]}, "column extra: is nested more than 3 deep"),
     ],
 )
+@settings(max_examples=examples(25))
 @given(wrong=st.integers(0, MANY - 1), gaps=st.integers(1, 5))
 def test_the_row_that_cannot_be_encoded_is_named(values: dict[str, Any], says: str, wrong: int, gaps: int) -> None:
-    rows = [thing(THINGS, n, sold_at=None if n % gaps else NOON, extra=None if n % gaps else [n]) for n in range(MANY)]
+    rows = [
+        thing(THINGS, n, sold_at=None if n % gaps else NOON, extra=None if n % gaps else [[[n]], [n]])
+        for n in range(MANY)
+    ]
     rows[wrong] = thing(THINGS, **{"number": wrong, **values})
     source = Source(rows)
     with pytest.raises(RowsFailed):
-        list(source.encoded(Encoder(THINGS, each(CONVERTS))))
-    assert str(source.error) == f"row {wrong + 1}, {says}"
+        list(source.encoded(Encoder(THINGS, each(CONVERTS), nul=False, padded={"account": "pads"}, json_depth=3)))
+    assert str(source.error).startswith(f"row {wrong + 1}, {says}")
