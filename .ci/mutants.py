@@ -64,7 +64,7 @@ GROUPS = {
     ),
     "paging": Group(
         ("api/_core/pagination.py", "api/flows/concurrent_pages.py"),
-        ("api/test_paging.py", "api/test_pages_at_once.py"),
+        ("api/test_paging.py", "api/test_pages_at_once.py", "api/test_find.py"),
         ("api/test_compact_stats.py", "api/test_stats.py", "faults/test_any_faults.py"),
     ),
     "import": Group(
@@ -98,8 +98,13 @@ GROUPS = {
             "_task/at_most_once.py",
             "api/flows/batches.py",
         ),
-        ("tasks/test_at_most_once.py", "tasks/test_import_checkpoint.py"),
-        ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional*.py"),
+        (
+            "tasks/test_at_most_once.py",
+            "tasks/test_creation_record.py",
+            "tasks/test_import_checkpoint.py",
+            "tasks/test_transactional.py",
+        ),
+        ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional_tries.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
@@ -138,8 +143,10 @@ GROUPS = {
     ),
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),
-        ("warehouse/test_rows.py", "warehouse/test_stats.py"),
+        ("warehouse/test_rows.py", "warehouse/test_stats.py", "warehouse/test_event_counts.py"),
         (
+            "tasks/test_other_fields.py",
+            "warehouse/test_coverage.py",
             "warehouse/test_load.py",
             "warehouse/test_unstorable.py",
             "warehouse/test_history.py",

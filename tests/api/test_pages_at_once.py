@@ -132,11 +132,21 @@ def test_growth_hides_no_removal(count: int, at_once: int, changes: Moves) -> No
 
 def test_growth_excuses_no_missing_record() -> None:
     gone = Listing(names(50), moves=[[(99, True)], [(4, False)]])
-    with pytest.raises(api.MailIncompleteError, match="1 of 50 records were missing when it was read again"):
+    with pytest.raises(api.MailIncompleteError, match="1 of 50 records were missing when it was read again") as raised:
         read(gone, Changes.ALLOW_GROWTH, at_once=1)
+    assert raised.value.operation == api.GetLists.path
     short = Listing(names(25), says=lambda n: 30 if n == 25 else 31, moves=[[(99, True)]])
     with pytest.raises(api.MailIncompleteError, match="26 distinct records received, the service reports 30"):
         read(short, Changes.ALLOW_GROWTH, at_once=1)
+
+
+@pytest.mark.parametrize("changes", Changes)
+def test_a_list_that_holds_still_is_read_once(changes: Changes) -> None:
+    listing = Listing(names(25))
+    assert read(listing, changes, at_once=1) == names(25)
+    assert listing.asked == 4
+    with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
+        read(Listing(names(25), says=lambda _: None), changes, at_once=1)
 
 
 def test_a_page_behind_the_last_has_no_valid_total() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.errors import MailIncompleteError, MailRejectedError, MailServerError
+from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError, MailServerError
 from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from mail_emulator import Emulator
@@ -111,6 +111,26 @@ def test_a_service_that_gives_so_many_records_and_no_more(sent: list[int], most:
 def test_without_a_total_nothing_is_complete(total: str) -> None:
     with pytest.raises(MailIncompleteError, match="2 records came, and the response has no valid totalRecords"):
         Rehearsal(Service([2], 5, total=total)).run(campaign_stats(window(1)))
+
+
+def test_two_records_of_a_campaign_and_one_of_another_day() -> None:
+    def read(*records: dict[str, Any]) -> Any:
+        page = {"mailStatsList": [{**COUNTS, "mailName": "a", **record} for record in records], "totalRecords": 1}
+        return Rehearsal(lambda request: request.response.model_validate(page)).run(campaign_stats(window(2)))
+
+    sent, day = {"mailSendDate": millis(FIRST)}, timedelta(days=1)
+    (record,) = read(sent, {**sent, "openCount": 3})
+    assert record.open_count == 3, "counts grow"
+    for others, says in [
+        ([sent, {"mailSendDate": millis(FIRST + day)}], "two records of one mailName have different mailSendDates"),
+        ([{"mailSendDate": millis(FIRST + 3 * day)}], "to 2026-01-02 was requested, and a record has the mailSendDate"),
+        ([{"mailSendDate": millis(FIRST - 2 * day)}], "to 2026-01-02 was requested, and a record has the mailSendDate"),
+    ]:
+        with pytest.raises(MailAnswerError, match=says) as raised:
+            read(*others)
+        assert raised.value.operation == GetCampaignStats.path
+    for number in (-1, 2):  # the days of other zones
+        assert read({"mailSendDate": millis(FIRST + number * day)})
 
 
 def test_a_filter_by_name_brings_no_other_campaign() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.errors import (
+    MailAmbiguousSendError,
     MailAnswerLostError,
     MailConflictError,
     MailError,
@@ -90,6 +91,24 @@ def test_a_request_in_doubt_is_sent_again_only_by_choice(choice: str, sent: list
     run.killed(None)
     assert counts(run.attempt(on_ambiguous=choice)) == counted
     assert run.sent == sent
+
+
+def test_a_request_in_doubt_may_stop_the_mailing() -> None:
+    run = Run()
+    run.killed(None)
+    with pytest.raises(MailAmbiguousSendError, match=r"request 1 .* was in flight when an earlier try ended") as raised:
+        run.attempt(on_ambiguous="fail")
+    assert (raised.value.operation, run.sent) == (SendMail.path, [])
+
+
+@pytest.mark.parametrize("choice", ["skip", "resend"])
+def test_other_requests_than_an_earlier_try_began_with_are_not_sent(choice: str) -> None:
+    run, other = Run(), Chunk.of(9, letter("other").model_copy(update={"subject": "other"}), 1)
+    run.killed(None)
+    for these in ([], chunks()[:1], [other, *chunks()[1:]], [chunks()[0], other, *chunks()[2:]]):
+        with pytest.raises(MailConflictError, match="these differ from what an earlier try began to send"):
+            run.attempt(on_ambiguous=choice, these=these)
+        assert run.sent == []
 
 
 @pytest.mark.parametrize(("durable", "again"), [(True, "it"), (False, "everything")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from mail_emulator import Emulator
-from tests.support.creation import RECORD_KEY, StateStore, creation_record
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.tries import MortalStore
 from tests.tasks.conftest import TASK, Run
@@ -283,31 +281,6 @@ def test_clearing_does_not_adopt_an_incomplete_campaign(
         found = done.result.xcom(TASK)
         assert (found["adopted"], found["incomplete"]) == (adopted, False)
     assert emulator.journal.count(SENDS) == 2
-
-
-RECORD = {"version": 3, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
-          "sends_at": None, "max_tries": 2}  # fmt: skip
-
-
-@pytest.mark.parametrize(("record", "own", "incomplete", "sent", "cleared"), [
-    (None, False, False, False, False),
-    (RECORD, False, False, False, False),
-    (RECORD | {"max_tries": 1}, False, False, False, True),
-    (RECORD | {"incomplete": True}, True, True, False, False),
-    (RECORD | {"attempted_at": 1.5}, True, False, False, False),
-    (RECORD | {"seen": True, "sends_at": 1.5}, True, False, True, False),
-    # What is not understood may mean anything.
-    ({"version": 4, "what": "a later version wrote"}, True, True, True, True),
-    ({"version": 3, "mail_name": "spring", "incomplete": False}, True, True, True, True),
-    ("spring", True, True, True, True),
-])  # fmt: skip
-def test_what_is_stored(record: Any, own: bool, incomplete: bool, sent: bool, cleared: bool) -> None:
-    store = StateStore()
-    if record is not None:
-        store.set(RECORD_KEY, record)
-    state = creation_record(store, try_number=2, max_tries=2)
-    known = (state.is_own, state.incomplete, state.was_sent(time.time()), state.cleared)
-    assert known == (own, incomplete, sent, cleared)
 
 
 @pytest.mark.usefixtures("_kept")

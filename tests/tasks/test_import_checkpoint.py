@@ -113,12 +113,37 @@ def test_a_record_of_another_version_is_not_used(store: Store, record: Any, capl
     assert store.kept == {}
 
 
+def test_a_record_that_cannot_be_read_is_deleted(
+    store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_try(store)
+
+    def away(key: str, default: Any) -> Any:
+        raise RuntimeError("away")
+
+    monkeypatch.setattr(store, "get", away)
+    assert look_up(begin(store)) == [None] * 3
+    assert "Everything is imported again: the task state could not be read: away" in caplog.text
+    assert store.kept == {}
+
+
+def test_from_the_first_changed_row_on_everything_is_sent(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    first_try(store, 3, 25)
+    again = begin(store)
+    changed = CheckedRows(b"[]", range(11, 21), [])
+    assert [again.lookup(*each) for each in ((0, 1, rows(0)), (1, 11, changed), (2, 21, rows(2)))] == [[3], None, None]
+    assert "Everything from row 11 on is imported again" in caplog.text
+    assert caplog.text.count("Resumed: 9 rows were accepted in earlier tries") == 1
+    assert look_up(begin(store)) == [[3], None, None], "these rows are not the latest at the service"
+
+
 @pytest.mark.parametrize(("seconds", "interval"), [(0.0, 2.0), (1.0, 20.0)], ids=["store", "slow store"])
 def test_the_record_is_written_from_time_to_time(store: Store, clock: Clock, seconds: float, interval: float) -> None:
     checkpoint = begin(store)
     look_up(checkpoint, 5)
     store.seconds = seconds
-    for number, (pause, writes) in enumerate([(1, 0), (1.5, 1), (interval - 1, 1), (1.5, 2)]):
+    for number, (pause, writes) in enumerate([(1, 0), (1.5, 1), (interval / 2, 1), (interval, 2)]):
         clock.sleep(pause)
         checkpoint.accepted(number, [])
         assert store.writes == writes
