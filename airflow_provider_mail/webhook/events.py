@@ -106,7 +106,7 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
         events: Any = None if b"\\u0000" in body else _decode_flat(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         events = None
-    read = _row
+    read: Callable[[Any, Origin, int], Row] = _row
     if events is None:
         read = read_event
         try:
