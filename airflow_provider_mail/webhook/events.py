@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -106,7 +106,7 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
         events: Any = None if b"\\u0000" in body else _decode_flat(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         events = None
-    read = _row
+    read: Callable[[Any, Origin, int], Row] = _row
     if events is None:
         read = read_event
         try:
@@ -198,15 +198,17 @@ def read_event(event: Any, origin: Origin, index: int) -> Row:
     if type(event) is not dict:
         raise UnreadableError("it is not an object")
     _check(event)
-    return _row(event, origin, index)
+    return _row(event, origin, index, map(_text, map(event.get, _TEXTS)))
 
 
-def _row(event: Mapping[str, Any], origin: Origin, index: int) -> Row:
-    """The row for an event that can be stored."""
+def _row(event: Mapping[str, Any], origin: Origin, index: int, texts: Iterable[str | None] | None = None) -> Row:
+    """The row for an event that can be stored.
+
+    :param texts: the values of `_TEXTS`. Default: those of the event, all of whose fields are text.
+    """
     code = event.get(_CODE)
     if type(code) is not str or not code:
         raise UnreadableError(f"{_CODE} is not a text, or is missing")
-    texts = map(event.get, _TEXTS)
     triggered, submitted = _time(event, _TRIGGERED), _time(event, _SUBMITTED)
     return (
         origin.mail_conn_id,
@@ -214,12 +216,16 @@ def _row(event: Mapping[str, Any], origin: Origin, index: int) -> Row:
         code,
         triggered,
         submitted,
-        *(value if value is None or type(value) is str else json_text(value) for value in texts),
+        *(map(event.get, _TEXTS) if texts is None else texts),
         event,
         origin.received_at,
         origin.push_id,
         index,
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or type(value) is str else json_text(value)
 
 
 def event_id(event: Mapping[str, Any], code: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields
 from itertools import count, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -367,7 +368,7 @@ class Postgres(Staged):
             blocks = ("".join([f"{line}{end}" for line, _ in block]) for block in batched(new, _BLOCK_LINES))
             columns = self._columns_list(self.table.stored_names)
             copy_blocks(cursor, f"COPY {self.target} ({columns}) FROM STDIN", blocks)
-        return Counter(counted for _, counted in new), existing
+        return Counter(map(itemgetter(1), new)), existing
 
     def _existing(self, cursor: Any, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
         """Return those of the keys that the table has."""
