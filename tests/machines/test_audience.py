@@ -34,7 +34,7 @@ from mail_emulator import Emulator
 from tests.machines.audience_parts import FileStateStore, SqlStateStore, StateChangedError
 from tests.support.changes import around_requests, post, snapshot
 from tests.support.clock import Clock
-from tests.support.sampling import EVERYTHING, examples
+from tests.support.sampling import ALL_FAULTS, EVERYTHING, examples
 from tests.support.tries import Killed, Tries
 
 IMPORTS = "contacts/imports"
@@ -415,10 +415,14 @@ def make(emulator: Emulator, clock: Clock, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_campaign_reaches_the_people_of_its_run(make: Callable[[], Audiences]) -> None:
+    """With `make test-faults`, a thousand sequences."""
     run_state_machine_as_test(
         make,
         settings=settings(
-            max_examples=examples(20), stateful_step_count=6, suppress_health_check=list(HealthCheck), deadline=None
+            max_examples=examples(10) * (20 if ALL_FAULTS else 1),
+            stateful_step_count=6,
+            suppress_health_check=list(HealthCheck),
+            deadline=None,
         ),
     )
 
