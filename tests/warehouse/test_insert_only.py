@@ -50,6 +50,11 @@ def test_the_first_row_with_a_key_stays(make_warehouse: Callable[..., Warehouse]
     assert warehouse.load(HAPPENED, []) == result(0)
 
 
+def test_the_keys_that_were_there_before_are_known(native: Warehouse) -> None:
+    native.load(HAPPENED, [row("a"), row("b")])
+    assert native.load(HAPPENED, [row("c"), row("a")]).existing == {("me", "a")}
+
+
 def test_rows_that_cannot_be_stored_do_not_count(way: Warehouse) -> None:
     rejected: list[UnstorableError] = []
     rows = [row("a"), row("b", "half \ud800"), row("a", "again")]
