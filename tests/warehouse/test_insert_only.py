@@ -49,6 +49,11 @@ def test_the_first_row_with_a_key_stays(make_warehouse: Callable[..., Warehouse]
     assert warehouse.load(HAPPENED, []) == result(0)
 
 
+def test_the_keys_that_were_there_before_are_known(native: Warehouse) -> None:
+    native.load(HAPPENED, [row("a"), row("b")])
+    assert native.load(HAPPENED, [row("c"), row("a")]).existing == {("me", "a")}
+
+
 def test_a_load_in_the_middle_of_another_comes_first(warehouse: Warehouse) -> None:
     """Each key is stored and counted once."""
     counts: list[LoadResult] = []

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time.context import set_current_context
 
 from airflow_provider_mail import warehouse as warehouse_package
 from airflow_provider_mail.warehouse import dialects
 from airflow_provider_mail.warehouse.dialects import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.load import Between, LoadResult
-from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table
+from airflow_provider_mail.warehouse.load import Between, LoadResult, current_task_run
+from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table, TaskRun
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, THINGS, TOKYO, thing
 
@@ -189,6 +190,14 @@ def test_windows_that_cannot_be(sqlite: Warehouse, window: dict[str, Any], messa
     with pytest.raises(ValueError, match=message):
         sqlite.load(THINGS, [], replace_where=window)
     assert len(sqlite.rows(THINGS)) == 1
+
+
+@pytest.mark.parametrize("map_index", [None, -1, 4])
+def test_the_try_that_loads(map_index: int | None) -> None:
+    ti = SimpleNamespace(run_id="run", dag_id="dag", task_id="task", map_index=map_index, try_number=3)
+    with set_current_context({"ti": ti}):  # type: ignore[typeddict-item]
+        assert current_task_run() == TaskRun("run", "dag", "task", -1 if map_index is None else map_index, 3)
+    assert current_task_run() == TaskRun()
 
 
 @pytest.mark.parametrize("kind", [*DIALECTS, "oracle"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 def test_json_has_one_spelling(value: dict[str, Any]) -> None:
     plain = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
     assert json_text(value) == json_text(dict(reversed(value.items()))) == plain
+
+
+def test_decimals_keep_their_digits_in_json() -> None:
+    value = {"b": [Decimal("0.1234567890123456789"), (1, None)], "a": Decimal("2.50")}
+    assert json_text(value) == '{"a":2.50,"b":[0.1234567890123456789,[1,null]]}'
+    for wrong in ({"a": [Decimal(1), b""]}, {"a": Decimal("NaN"), "b": {1}}, {1: Decimal(1)}):
+        with pytest.raises(TypeError):
+            json_text(wrong)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": float("nan")}, {"a": b""}, {"a": "\ud800"}])
@@ -115,3 +124,12 @@ def test_the_row_that_cannot_be_encoded_is_named(values: dict[str, Any], says: s
     with pytest.raises(RowsFailed):
         list(source.encoded(Encoder(THINGS, each(CONVERTS), nul=False, padded={"account": "pads"}, json_depth=3)))
     assert str(source.error).startswith(f"row {wrong + 1}, {says}")
+
+
+def test_rows_that_cannot_be_encoded_are_set_aside() -> None:
+    rejected: list[tuple[Any, ...]] = []
+    rows = [thing(THINGS, n, name="a\0", size=2**31 if n in (3, MANY - 1) else n) for n in range(MANY)]
+    source = Source(rows, lambda row, error: rejected.append((row, error.row, error.column)))
+    assert len([*source.encoded(Encoder(THINGS, each(CONVERTS)))]) == MANY - 2
+    assert rejected == [(rows[3], 4, "size"), (rows[-1], MANY, "size")]
+    assert (source.read, source.rejected) == (MANY, 2)

@@ -8,16 +8,28 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.campaigns import CampaignStats
+from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
+from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.flows.validate_rows import Reject
+from airflow_provider_mail.api.senders import Sender
 from airflow_provider_mail.api.transactional import TransactionalStats
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, list_part
 from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
+from airflow_provider_mail.warehouse.tables.resources import (
+    CAMPAIGNS,
+    SENDERS,
+    UNKNOWN_TYPE,
+    campaign_row,
+    sender_row,
+)
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_STATS,
     TRANSACTIONAL_STATS,
     campaign_stats_row,
     percent,
+    snapshots_name,
     transactional_stats_row,
 )
 from tests.warehouse.conftest import Warehouse
@@ -66,6 +78,28 @@ def test_a_record_becomes_a_row() -> None:
     assert as_dict(TRANSACTIONAL_STATS, transactional_stats_row(day(), **WHO)) == row
     assert " ".join(counts) == "sent_count open_count click_count bounce_count unsent_count unsubscribe_count"
     assert "oft bounces only" in TRANSACTIONAL_STATS["bounce_count"].comment
+
+
+def test_what_a_record_lacks_and_what_it_has_beside() -> None:
+    seen: dict[str, Any] = {"mail_conn_id": "mail_default", "observed_at": NOON}
+    sender = Sender.model_validate({"fromDomain": "example.com"})
+    assert as_dict(SENDERS, sender_row(sender, **seen))["sender_type"] == UNKNOWN_TYPE
+    for stats, number, other in [(None, None, {"new": 1}), ({"sentCount": 3}, 3, {"new": 1}),
+                                 ({"sentCount": 3, "new": 2}, 3, {"new": 1, "mailStats": {"new": 2}})]:  # fmt: skip
+        mail = Campaign.model_validate({"mailName": "n", "mailStatus": 2, "mailStats": stats, "new": 1})
+        row = as_dict(CAMPAIGNS, campaign_row(mail, **seen))
+        assert (row["mail_name"], row["sent_count"], row["other_fields"]) == ("n", number, other)
+    for text, count in (("12", 12), ("x", None), ("", None), (None, None), ("9" * 19, None)):
+        contact = Contact.model_validate({"id": "1", "properties": {"email_open_count": text}})
+        row = as_dict(CONTACTS, contact_row(contact, team="", list_name="customers", **seen))
+        assert (row["list_name"], row["email_open_count"]) == ("customers", count)
+
+
+def test_names_made_of_others() -> None:
+    assert [list_part(*names) for names in (("", "l"), ("t", "l"), ("a/b", "c\\d"))] == ["l", "t/l", "a\\/b/c\\\\d"]
+    assert [snapshots_name("mail.stats", name) for name in (None, "other")] == ["mail.stats_snapshots", "other"]
+    with pytest.raises(WarehouseError, match=r"snapshots_table: 'stats' cannot be its name: it is that of `table`"):
+        snapshots_name("stats", "stats")
 
 
 @pytest.mark.parametrize(("count", "sent", "rate"), [(0, 0, 0.0), (3, 0, 0.0), (0, 5, 0.0), (1, 3, 1 / 3 * 100)])
