@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -61,6 +63,21 @@ class RunResult(ABC):
     @abstractmethod
     def clear_and_run(self, task_id: str) -> TaskResult:
         """Do what a user does who clears a task: one more try in the same run, with what the task remembers."""
+
+    def outcome(self) -> dict[str, Any]:
+        """Return all in which runs of one DAG agree, whatever runs it, without what differs between any two runs."""
+        kept = {
+            "state": self.state,
+            "tasks": {task_id: (task.state, task.try_number) for (task_id, _), task in self.tasks.items()},
+            "xcoms": {f"{task_id} {key}": value for (task_id, _, key), value in self.xcoms().items()},
+            "rendered": sorted(self.rendered_fields(), key=str),
+            "store": {
+                f"{task_id} {key}": [re.sub(r"[0-9a-f]{32}|\d{10}\.\d+", "VARIES", text), expires is not None]
+                for task_id, _ in self.tasks
+                for key, (text, expires) in (self.state_store(task_id) if AIRFLOW_VERSION >= (3, 3) else {}).items()
+            },
+        }
+        return dict(json.loads(json.dumps(kept, sort_keys=True, default=str).replace(self.run_id, "RUN")))
 
 
 @dataclass(frozen=True)

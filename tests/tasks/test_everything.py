@@ -6,6 +6,7 @@ The bodies are written down from the tables of the specification, not from the r
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,7 @@ READS = {operation.path for operation in OPERATIONS if operation.effect == READ}
 class Ran:
     """:param requests: what the service received, by the task that was running."""
 
+    folder: Path
     result: RunResult
     requests: dict[str, list[tuple[str, Any]]]
 
@@ -159,7 +161,7 @@ def run_everything(
         result = runner(dag)
     sent = [(entry["operation"], entry["body"]) for entry in emulator.journal.entries()]
     ends = [start for _, start in begun[1:]] + [len(sent)]
-    return Ran(result, {name: sent[start:end] for (name, start), end in zip(begun, ends, strict=True)})
+    return Ran(folder, result, {name: sent[start:end] for (name, start), end in zip(begun, ends, strict=True)})
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +185,19 @@ def test_what_the_service_receives(ran: Ran, task_id: str) -> None:
     if task_id.startswith("send_batch"):
         assert 0 < len(requests[-1][1].pop("uniqueMsgID").encode()) <= 50
     assert requests == REQUESTS[task_id]
+
+
+def test_the_task_runner_of_the_tests_ends_alike(ran: Ran, tmp_path: Path) -> None:
+    def outcome(ran: Ran) -> str:
+        text = json.dumps(ran.result.outcome(), indent=1).replace(str(ran.folder), "FOLDER")
+        text = re.sub(r'"at": "[^"]*"', '"at": "VARIES"', text)
+        return re.sub(r"\b\d{8}t\d{6}_[0-9a-f]{8}\b", "LOAD_ID", text)
+
+    with Emulator() as emulator:
+        arrange(emulator)
+        other = run_everything("everything", tmp_path, emulator, run_tasks)
+    assert outcome(other) == outcome(ran)
+    assert other.requests.keys() == ran.requests.keys()
 
 
 def test_airflow_keeps_nothing_of_people(ran: Ran) -> None:

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import pytest
 from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from airflow.providers.openlineage.extractors.manager import ExtractorManager
-from airflow.sdk import Asset, TaskInstanceState
+from airflow.sdk import Asset
+from airflow.utils.state import TaskInstanceState
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail import assets, lineage

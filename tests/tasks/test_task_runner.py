@@ -1,12 +1,13 @@
-"""The task runner of the tests ends as a run in Airflow does: states, tries, XComs, rendered fields, state store."""
+"""The task runner of the tests ends as a run in Airflow does: states, tries, XComs, rendered fields, state store.
+
+That it does so with every operator is in `test_everything.py`.
+"""
 
 from __future__ import annotations
 
 import datetime
 import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +17,9 @@ from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 from mail_emulator import Emulator
-from tests.support.dags import AIRFLOW_VERSION, RunResult, run_dag
-from tests.support.task_runner import run_tasks
+from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import Run
-from tests.tasks.everything import arrange
 from tests.tasks.sending import AT_ONCE, HELLO, letters
-from tests.tasks.test_everything import run_everything
 
 DAY = datetime.datetime(2026, 3, 10, 9, tzinfo=datetime.UTC)
 HAS_STORE = AIRFLOW_VERSION >= (3, 3)
@@ -97,22 +95,6 @@ CASES: list[Any] = [
 ]
 
 
-def outcome(result: RunResult) -> dict[str, Any]:
-    """All that both are to agree on, without what differs between any two runs."""
-    kept = {
-        "state": result.state,
-        "tasks": {task_id: (found.state, found.try_number) for (task_id, _), found in result.tasks.items()},
-        "xcoms": {f"{task_id} {key}": value for (task_id, _, key), value in result.xcoms().items()},
-        "rendered": sorted(result.rendered_fields(), key=str),
-        "store": {
-            f"{task_id} {key}": [re.sub(r"[0-9a-f]{32}|\d{10}\.\d+", "VARIES", text), expires is not None]
-            for task_id, _ in result.tasks
-            for key, (text, expires) in (result.state_store(task_id) if HAS_STORE else {}).items()
-        },
-    }
-    return dict(json.loads(json.dumps(kept, sort_keys=True, default=str).replace(result.run_id, "RUN")))
-
-
 @pytest.mark.parametrize("make", CASES)
 def test_both_end_alike(
     run: Run, run_in_airflow: Run, monkeypatch: pytest.MonkeyPatch, make: Callable[[], None]
@@ -128,21 +110,5 @@ def test_both_end_alike(
             service.add_campaign("failed", state="failed")
             mail = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
             monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(mail))
-            outcomes.append(outcome(runner(dag, logical_date=DAY).result))
+            outcomes.append(runner(dag, logical_date=DAY).result.outcome())
     assert outcomes[0] == outcomes[1]
-
-
-def test_every_operator_ends_alike(airflow_home: Path, tmp_path: Path) -> None:
-    outcomes, requests = [], []
-    for runner in (run_tasks, run_dag):
-        folder = tmp_path / runner.__name__
-        folder.mkdir()
-        with Emulator() as service:
-            arrange(service)
-            ran = run_everything("every_operator_alike", folder, service, runner)
-        text = json.dumps(outcome(ran.result)).replace(str(folder), "FOLDER")
-        text = re.sub(r'"at": "[^"]*"', '"at": "VARIES"', text)
-        outcomes.append(json.loads(re.sub(r"\b\d{8}t\d{6}_[0-9a-f]{8}\b", "LOAD_ID", text)))
-        requests.append(ran.requests)
-    assert outcomes[0] == outcomes[1]
-    assert requests[0].keys() == requests[1].keys()
