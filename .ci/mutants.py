@@ -146,6 +146,7 @@ GROUPS = {
         ("warehouse/test_rows.py", "warehouse/test_stats.py", "warehouse/test_event_counts.py"),
         (
             "tasks/test_other_fields.py",
+            "tasks/test_reconcile.py",
             "warehouse/test_coverage.py",
             "warehouse/test_load.py",
             "warehouse/test_unstorable.py",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.creation import RECORD_KEY, StateStore, creation_record
+from tests.tasks.sending import remembers
 
 RECORD = {"version": 3, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
           "sends_at": None, "max_tries": 2}  # fmt: skip
@@ -34,6 +35,7 @@ def test_what_is_stored(record: Any, own: bool, incomplete: bool, sent: bool, cl
     assert known == (own, incomplete, sent, cleared)
 
 
+@remembers
 def test_the_next_try_knows_what_this_one_marked() -> None:
     store = StateStore()
     state = creation_record(store, try_number=1)

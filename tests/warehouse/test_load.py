@@ -18,6 +18,8 @@ from airflow_provider_mail.warehouse import dialects
 from airflow_provider_mail.warehouse.dialects import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, LoadResult, current_task_run
+from airflow_provider_mail.warehouse.read import StoredTable
+from airflow_provider_mail.warehouse.request import OneOf
 from airflow_provider_mail.warehouse.table import BIGINT, TEXT, TIMESTAMP, Column, Table, TaskRun
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, THINGS, TOKYO, thing
@@ -198,6 +200,17 @@ def test_the_try_that_loads(map_index: int | None) -> None:
     with set_current_context({"ti": ti}):  # type: ignore[typeddict-item]
         assert current_task_run() == TaskRun("run", "dag", "task", -1 if map_index is None else map_index, 3)
     assert current_task_run() == TaskRun()
+
+
+def test_rows_are_read_changed_and_deleted_by_their_values(native: Warehouse) -> None:
+    native.load(THINGS, [thing(THINGS, n, sold_at=NOON if n else LATER) for n in range(5)])
+    stored = StoredTable(native.hook, THINGS, "things")
+    found = stored.rows(["number"], {"number": Between(0, 3), "sold_at": NOON, "name": None})
+    assert sorted(found) == [(1,), (2,), (3,)]
+    assert stored.update({"number": 2}, {"name": "changed", "size": 7}) == 1
+    assert stored.delete([{"sold_at": LATER}, {"number": OneOf((4, 9))}]) == 2
+    changed = {1: {}, 2: {"name": "changed", "size": 7}, 3: {}}
+    assert native.rows(THINGS) == [thing(THINGS, n, sold_at=NOON, **values) for n, values in changed.items()]
 
 
 @pytest.mark.parametrize("kind", [*DIALECTS, "oracle"])
