@@ -207,19 +207,23 @@ class DuckDb(Staged):
         )
         return TableName.exact(*(cursor.fetchone() or [*places, name]))
 
+    def _place(self, cursor: Any) -> TableName:
+        """The name that a load has found; finding it takes as long as writing many rows."""
+        return self.request.resolved or self._resolved_name(cursor)
+
     def _columns(self, cursor: Any) -> dict[str, str]:
-        place = [part.text for part in self._resolved_name(cursor).parts]
+        place = [part.text for part in self._place(cursor).parts]
         if len(place) < 3:
             return {}  # there is no such schema
         cursor.execute(
             "SELECT lower(column_name), data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? "
-            "AND table_name = ?",
+            "AND lower(table_name) = lower(?)",
             place,
         )
         return dict(cursor.fetchall())
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        *schema, name = (part.text for part in self._resolved_name(cursor).parts)
+        *schema, name = (part.text for part in self._place(cursor).parts)
         cursor.execute("SELECT current_setting('default_collation')")
         (default,) = cursor.fetchone()
         cursor.execute(
