@@ -39,8 +39,8 @@ PYTHON ?= python3
 AIRFLOW ?= 3.3
 AIRFLOWS := 3.0 3.1 3.2 3.3
 ARGS ?=
-# More than there are processors: the two workers with the end-to-end tests, and some of the other tests, mostly wait.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 3, 8))')
+# One more than there are processors: some tests mostly wait. Each worker collects the tests, in ten seconds of CPU.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 
 VENV := $(if $(filter $(lastword $(AIRFLOWS)),$(AIRFLOW)),.venv,.venv-$(AIRFLOW))
 RUN := $(VENV)/bin/python
@@ -77,8 +77,6 @@ demo-ui: $(INSTALLED)
 	$(RUN) -m example_dags.demo --keep $(ARGS)
 
 # By folder, since only looking through the others takes longer than these tests.
-# These tests spend little time waiting, and each worker takes three CPU seconds to start.
-test-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 test-unit: $(INSTALLED)
 	$(PYTEST) -m unit $(ARGS)
 
