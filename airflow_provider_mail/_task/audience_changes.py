@@ -232,6 +232,8 @@ class TrackedAudience(RunAudience):
         except (ValueError, TypeError) as error:
             return f"the state is damaged: {error}"
         members = self._members
+        if len(members) < header.parts:
+            return "the state is damaged: a part is missing"
         if self._expected not in (NO_MEMBERS, members.count()):
             return f"the state is damaged: it has {members.count():,} of {self._expected:,} rows"
         if reason := self._lists_differ(header):
@@ -511,13 +513,17 @@ class TrackedAudience(RunAudience):
         for part in changes(ended, lines):
             self._members.add(part)
         if len(self._members) > first:
+            # Fails if another run, which believes that this one has ended, has taken the audience.
+            self._header = self._store.update(self._header)
             self._store.write(self._header.generation, self._sealed(self._header.generation, first))
 
     def _counts(self) -> dict[str, int]:
         """Return what the row of the audience says of the members, and note how many are in the audience."""
         self.size = self._members.count(MEMBER, DOUBTFUL)
         excluded = self._members.count(LEFT, LEAVING)
-        return {"members": self._members.count(), "size": self.size, "excluded": excluded}
+        return {
+            "members": self._members.count(), "parts": len(self._members), "size": self.size, "excluded": excluded
+        }  # fmt: skip
 
     def _send_changes(self, spool: RowSpool, send: Send) -> None:
         """Send what changed to the list of the state, exclude who left, and then complete the state."""

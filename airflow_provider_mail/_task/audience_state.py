@@ -30,6 +30,7 @@ class Header:
     send_list_name: str = ""
     repel_list_name: str = ""
     members: int = NO_MEMBERS
+    parts: int = 0
     size: int = 0
     excluded: int = 0
     full_at: int = 0

@@ -207,7 +207,8 @@ def damaged(change: str) -> Callable[..., None]:
     ("change", "reason"),
     [
         (lambda database, service, patch: lose(database), "there is no state yet"),
-        (damaged("DELETE FROM {table}"), "the state is damaged: it has 0 of 3 rows"),
+        (damaged("DELETE FROM {table}"), "the state is damaged: a part is missing"),
+        (damaged("UPDATE mail_audiences SET members = 4"), "the state is damaged: it has 3 of 4 rows"),
         (damaged("UPDATE {table} SET part = 1"), "the state is damaged: a part is missing"),
         (damaged("UPDATE {table} SET sealed = substr(sealed, 9)"), "the state is damaged: a part is not what"),
         (damaged("UPDATE {table} SET membership = 'left'"), "the state is damaged: a part is not what"),
@@ -215,7 +216,7 @@ def damaged(change: str) -> Callable[..., None]:
         (lambda database, service, patch: patch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "other"), "or key"),
         (lambda database, service, patch: service.delete_list(), "is on list"),
     ],
-    ids=["lost", "missing", "not in order", "cut", "moved", "text", "other key", "no list"],
+    ids=["lost", "missing", "other number", "not in order", "cut", "moved", "text", "other key", "no list"],
 )
 def test_a_state_that_is_not_trusted(
     emulator: Emulator,
@@ -450,6 +451,24 @@ def test_a_claim_ends_with_its_run(
     clock.sleep(days * 24 * 3600)
     with nullcontext() if passes else pytest.raises(AirflowException, match="run 'killed' of task"):
         done(imported("ada", state_conn_id="warehouse"), "2")
+
+
+def test_a_run_that_was_believed_to_have_ended(
+    emulator: Emulator, state: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes nothing over the state of the run that took the audience from it."""
+    monkeypatch.setattr("airflow_provider_mail._task.on_kill.task_state", lambda ti: "failed")
+    done(imported("ada", "bob", **state), "1")
+
+    def people() -> Iterator[dict[str, str]]:
+        yield {"email": "max@example.com", "name": "N"}
+        done(imported("ada", "eva", **state), "2")
+
+    with pytest.raises(AirflowException, match="another run has changed the state of this audience"):
+        done(imported(contacts=people, chunk_size=1, **state), "stood still")
+    sent(emulator)
+    done(created(done(imported("ada", "eva", **state), "3")))
+    assert [mailed(emulator), sent(emulator)] == [["ada", "eva"], []]
 
 
 def test_each_range_has_its_own_part_of_the_state(emulator: Emulator, state: dict[str, str]) -> None:

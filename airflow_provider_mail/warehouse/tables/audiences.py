@@ -16,6 +16,7 @@ AUDIENCES = Table(
         Column("send_list_name", TEXT, "List that campaigns are sent to"),
         Column("repel_list_name", TEXT, "List of those who left; empty while there is none"),
         Column("members", BIGINT, "Number of rows that count when the last run ended; -1 if it did not end"),
+        Column("parts", BIGINT, "Number of parts when the last run ended"),
         Column("size", BIGINT, "Number of rows of people in the audience"),
         Column("excluded", BIGINT, "Number of rows of people who left"),
         Column("full_at", BIGINT, "When everybody was last sent, in seconds since 1970"),
