@@ -353,7 +353,7 @@ class TrackedAudience(RunAudience):
 
     def _compared(self, rows: Iterable[SelectedRows], *, keeps_all: bool) -> Iterator[AudienceRows]:
         """Yield the rows that are not lines of the state, or all; the operation of each is still unknown."""
-        index, identity = self._index, self._identity
+        index, identity, has_members = self._index, self._identity, bool(len(self._members))
         uncertain = (DOUBTFUL, LEAVING, LEFT) if self._deletes else (DOUBTFUL, LEAVING)
         unmatched: list[tuple[int, int, bytes]] = list(self._members.active(*uncertain))
 
@@ -370,8 +370,9 @@ class TrackedAudience(RunAudience):
             note()
             picked = [batch[place] for place in places]
             keys, texts = [identity.key(row) or "" for row in picked], [encoded([row]) for row in picked]
-            index.see(keys)
-            operations = [UNRESOLVED] * len(places)
+            if has_members:
+                index.see(keys)
+            operations = [UNRESOLVED if has_members else JOINED] * len(places)
             if keeps_all:
                 yield AudienceRows.among(batch, places, keys, texts, operations)
             else:
@@ -393,6 +394,7 @@ class TrackedAudience(RunAudience):
             resolved = list(batch.operations)
             for place, operation in zip(places, operations, strict=True):
                 resolved[place] = operation
+            for operation in resolved:
                 self._operations[operation] += 1
             batch.operations = resolved
             spool.add(batch)
