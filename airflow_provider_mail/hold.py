@@ -162,7 +162,7 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
     :param hook: the hook of the connection.
     :param prefix: the beginning of the names. Default: all campaigns.
     :param hold: the hold that was set just before. The campaigns that tasks were about to create are then cancelled as
-        well, after :data:`SETTLE_SECONDS`. Default: none was set.
+        well, a few seconds later. Default: none was set.
     :raises MailError: the campaigns could not be listed.
     """
     from airflow_provider_mail.api.flows.stop_campaigns import stop_campaigns

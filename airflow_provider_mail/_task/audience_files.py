@@ -64,7 +64,8 @@ class FileStateStore:
     def parts(self, generation: str) -> Iterator[StoredPart]:
         for path in self._files(generation):
             with path.open("rb") as file:
-                for line in file:
+                # Not an iteration over the file, which Airflow 3.0 wraps in an object without one.
+                while line := file.readline():
                     yield tuple(json.loads(line))
 
     def write(self, generation: str, parts: Iterable[StoredPart]) -> None:

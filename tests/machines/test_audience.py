@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseHook
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
-from airflow_provider_mail.version_compat import AirflowException
+from airflow_provider_mail.version_compat import AirflowException, BaseHook
 from mail_emulator import Emulator
 from tests.machines.audience_parts import FileStateStore, SqlStateStore, StateChangedError
 from tests.support.changes import around_requests, post, snapshot

@@ -17,6 +17,7 @@ from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.transactional import MailSendOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
@@ -143,7 +144,8 @@ def test_a_hold_that_is_set_while_a_request_connects(
         return connect(*arguments, **options)
 
     monkeypatch.setattr(socket, "create_connection", slow)
-    with pytest.raises(MailHeldError):
+    # Without a task state store, the task must not be retried: what was sent is not known.
+    with pytest.raises((MailHeldError, AirflowFailException), match="all mass mail is held"):
         Tries().run(batch(messages=letters(40)))
     assert len(bodies(emulator)) == 1
 

@@ -118,7 +118,7 @@ def test_a_killed_batch_mails_nobody_twice(airflow: RunningAirflow, service: Emu
     assert (max(before.values()), before.keys() <= PEOPLE) == (1, True)
     airflow.set_variable(f"decision_{case}", decision)
     airflow.clear("crash_batch", run_id)
-    if not REMEMBERS:
+    if not REMEMBERS and decision == "skip":
         assert airflow.wait_for_run("crash_batch", run_id) == "failed"
         assert mails(service, case) == before
         return
@@ -126,7 +126,8 @@ def test_a_killed_batch_mails_nobody_twice(airflow: RunningAirflow, service: Emu
     assert result["recipients"] + result["unknown_recipients"] == len(PEOPLE)
     if decision == "resend":
         assert after.keys() == PEOPLE
-        assert sum(after.values()) - len(PEOPLE) <= 100
+        # Without a task state store, "resend" lets every try send everything.
+        assert sum(after.values()) - len(PEOPLE) <= (100 if REMEMBERS else sum(before.values()))
     else:
         assert (max(after.values()), len(after) >= result["recipients"]) == (1, True)
 
