@@ -90,8 +90,8 @@ class TrackedAudience(RunAudience):
         self._mapped = self.new_list.part is not None
         if self._mapped and self._deletes:
             raise AirflowFailException(
-                "on_removed: not 'delete_contact' in a mapped task: whoever moves to the rows of another one would be "
-                "deleted. Nothing was sent"
+                "on_removed: not 'delete_contact' in a mapped task: people who move to the rows of another one would "
+                "be deleted. Nothing was sent"
             )
         self._writes = not (task.is_dry_run or self.sandbox)
         ti = context["ti"]
@@ -405,7 +405,7 @@ class TrackedAudience(RunAudience):
         self._new_list = self._exact
 
     def _people_moved(self) -> bool:
-        # Also when somebody was excluded for a row that was rejected: another range may have them now.
+        # Also when a person was excluded for a row that was rejected: another range may have them now.
         returned, had_left = self._operations[RETURNED], self._members.count(LEFT)
         return bool(returned or had_left) or any(True for _ in self._index.absent(*_LISTED))
 
@@ -611,7 +611,7 @@ class TrackedAudience(RunAudience):
         index = self._index
         if self._deletes:
             index.remove(self._leavers(), GONE)
-            # Before the first one is deleted: whoever comes back then is sent.
+            # Before the first one is deleted: people who come back then are sent.
             self._write(index.ended_of("removed"), _of(LEAVING, index.removed(GONE)))
             self._delete_contacts()
         if not self._exact:

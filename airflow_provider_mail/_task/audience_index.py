@@ -132,9 +132,6 @@ class AudienceIndex:
         for row in self._database.execute(sql, parameters):  # noqa: UP028
             yield row
 
-    def _count(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", parameters).fetchone()[0])
-
     # --- the comparison of state and source ---
 
     def add_known(self, lines: Iterable[tuple[str | None, bytes, str, int, int]]) -> None:
@@ -238,7 +235,7 @@ class AudienceIndex:
     def ended(self) -> Iterator[tuple[int, int]]:
         """Yield part and place of the lines that no longer count after this run.
 
-        Whoever had left stays excluded, unless their rows were sent or their contacts deleted.
+        People who had left stay excluded, unless their rows were sent or their contacts deleted.
         """
         yield from self._select(
             "SELECT part, place FROM known WHERE NOT present AND (membership <> ? "
@@ -328,7 +325,10 @@ class AudienceIndex:
 
     def has_returned(self) -> bool:
         """Return whether people came back and were accepted."""
-        return bool(self._count("SELECT 1 FROM sent WHERE outcome = 'accepted' AND operation = ?", (RETURNED,)))
+        returned = self._database.execute(
+            "SELECT 1 FROM sent WHERE outcome = 'accepted' AND operation = ?", (RETURNED,)
+        )
+        return returned.fetchone() is not None
 
     def remove(self, people: Iterable[tuple[str, bytes]], membership: str) -> None:
         """Note people who are to be removed.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from airflow_provider_mail._task.audience_members import MEMBER, Members, Positions
+from airflow_provider_mail._task.recipients import usual_text
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.audience_rows import Identity
@@ -62,19 +63,15 @@ def checksum(key: str | None) -> int:
 
 def checksums(rows: Sequence[Sequence[Any]], identity: Identity) -> array[int]:
     """Return the checksums of the people of rows."""
-    if identity.email is not None:
-        try:
-            addresses = list(map(itemgetter(identity.email), rows))
-            text = "\n".join(addresses)
-        except (TypeError, IndexError):
-            pass
-        else:
-            # An address in its usual spelling is its key.
-            usual = text.isascii() and " " not in text and text == text.lower() and all(addresses)
-            if usual and not any(space in text for space in _OTHER_SPACES):
-                found = array("I", map(zlib.crc32, text.encode().split(b"\n")))
-                if len(found) == len(rows):
-                    return found
+    try:
+        addresses = [] if identity.email is None else list(map(itemgetter(identity.email), rows))
+    except IndexError:
+        addresses = []
+    # An address in its usual spelling is its key.
+    if addresses and all(addresses) and (text := usual_text(addresses)):
+        keys = text.encode().split(b"\n")
+        if len(keys) == len(rows) and not any(space in text for space in _OTHER_SPACES):
+            return array("I", map(zlib.crc32, keys))
     return array("I", [checksum(identity.key(row)) for row in rows])
 
 

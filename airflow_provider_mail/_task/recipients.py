@@ -144,7 +144,7 @@ class Spellings:
         self._usual.close()
 
     def _note(self, addresses: list[Any], numbers: Sequence[int]) -> None:
-        if _all_usual(addresses):
+        if usual_text(addresses) is not None:
             self._usual.write(struct.pack(f"{len(addresses)}q", *map(hash, addresses)))
             return
         if len(addresses) > _PART:
@@ -169,10 +169,10 @@ class Spellings:
         self._usual.write(usual.tobytes())
 
 
-def _all_usual(addresses: list[Any]) -> bool:
-    """Return whether all addresses have their usual spelling; as one text, since this is the hot path of an import."""
+def usual_text(addresses: list[Any]) -> str | None:
+    """Return addresses as lines if all have their usual spelling. One text, since this is the hot path of an import."""
     try:
         text = "\n".join(addresses)
     except TypeError:
-        return False
-    return text.isascii() and " " not in text and text == text.lower()
+        return None
+    return text if text.isascii() and " " not in text and text == text.lower() else None

@@ -313,7 +313,7 @@ class Audiences(RuleBasedStateMachine):
             return True
         self._join_threads()
         self.undisturbed = False
-        # Whoever left and is rejected cannot be excluded: only a new list can do without them.
+        # People who left and are rejected cannot be excluded: only a new list can do without them.
         expected = dies_at is not None or self.faulty or "cannot be excluded" in failure
         assert expected, f"a run without faults fails: {failure}"
         return False

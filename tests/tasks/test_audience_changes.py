@@ -90,7 +90,7 @@ def test_a_change_is_sent_and_counted(emulator: Emulator, state: dict[str, str])
 
 
 def test_a_person_with_several_rows(emulator: Emulator, state: dict[str, str]) -> None:
-    """Whoever has a row left has not left; a person is the same in any spelling."""
+    """A person who has a row left has not left; a person is the same in any spelling."""
     runs: list[tuple[list[str], list[str]]] = [
         (["ada", "bob", "ADA"], ["ADA", "ada", "bob"]),
         (["ada", "bob", "ADA"], []),
@@ -501,7 +501,7 @@ def test_a_range_keeps_its_list_while_others_are_sent_anew(
 
 
 def test_who_was_excluded_by_one_range_may_be_in_another(emulator: Emulator, state: dict[str, str]) -> None:
-    """The row of somebody is rejected, and then accepted in another range."""
+    """The row of a person is rejected, and then accepted in another range."""
     arguments = state | {"max_reject_fraction": 1, "columns": {"email": "email", "phone": "phoneNumber"}}
     ada, bob, eva = ({"email": f"{name}@example.com", "phone": "+4930123456"} for name in ("ada", "bob", "eva"))
     runs = [([ada], [bob, eva]), ([ada], [bob | {"phone": "none"}, eva]), ([ada, bob], [eva])]

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import httpx
@@ -22,6 +21,7 @@ from mail_emulator import Emulator
 from mail_emulator.responses import Response
 from tests.faults.trying import settle
 from tests.support.changes import around_requests, snapshot
+from tests.support.killer import Killer
 from tests.support.sampling import ALL_FAULTS
 from tests.tasks.test_audience import created, done
 from tests.tasks.test_audience_changes import IMPORTS, imported
@@ -33,7 +33,7 @@ TRACED = ("audience_changes.py", "audience_state.py", "audience_files.py", "file
 BEFORE = dict.fromkeys(("ada", "bob", "cem", "dora", "eva"), "before")
 AWAY = {name: value for name, value in BEFORE.items() if name != "eva"}
 KILLED = {"ada": "changed", "bob": "before", "cem": "before", "eva": "before", "max": "new"}
-"""In the run that is killed, somebody changes, leaves, comes back and joins."""
+"""In the run that is killed, people change, leave, come back and join."""
 AFTER = (KILLED, BEFORE, {**AWAY, "max": "new"})
 DELETING = {"on_removed": "delete_contact", "max_removed_fraction": 1}
 
@@ -48,23 +48,6 @@ class Point:
 
     line: int | None = None
     request: int | None = None
-
-
-class Killer:
-    """Counts the lines that a process executes in some modules, and kills it at one of them."""
-
-    def __init__(self, at: int | None) -> None:
-        self.count = 0
-        self._at = at
-
-    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(TRACED):
-            return None
-        if event == "line":
-            self.count += 1
-            if self.count == self._at:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self.trace
 
 
 @dataclass
@@ -115,7 +98,7 @@ class Audience:
             read, write = os.pipe()
             child = os.fork()
             if not child:
-                self._run_and_exit(Killer(point.line), write)
+                self._run_and_exit(Killer(TRACED, point.line), write)
             forked.set()
             os.close(write)
             _, status = os.waitpid(child, 0)

@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 from airflow.sdk import BaseOperator
@@ -24,6 +21,7 @@ from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtur
 from tests.machines.test_staged import TRIES, check, staged
 from tests.support.clock import Clock
 from tests.support.flow_tries import FlowRun, FlowTries
+from tests.support.killer import Killer
 from tests.support.sampling import ALL_FAULTS
 
 POINTS = 50 if ALL_FAULTS else 5
@@ -40,23 +38,6 @@ TRACED = (
     "api/flows/create_campaign.py", "api/flows/create_once.py", "api/flows/import_contacts.py",
     "api/flows/polling.py", "api/flows/upload_chunks.py",
 )  # fmt: skip
-
-
-class Killer:
-    """Counts the lines that a process executes in some modules, and kills it at one of them."""
-
-    def __init__(self, at: int | None) -> None:
-        self.count = 0
-        self._at = at
-
-    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(TRACED):
-            return None
-        if event == "line":
-            self.count += 1
-            if self.count == self._at:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self.trace
 
 
 class FileValues(MutableMapping[str, str]):
@@ -115,7 +96,7 @@ class Child:
         child = os.fork()
         if not child:
             self._begin()
-            killer = Killer(self._at)
+            killer = Killer(TRACED, self._at)
             sys.settrace(killer.trace)
             try:
                 tries.run_all(make, 1)
