@@ -42,8 +42,6 @@ LONGEST_PAUSE = 900.0
 
 @dataclass(frozen=True, slots=True)
 class FinalCampaign:
-    """A campaign with a final status, as it is reported."""
-
     mail_name: str
     guid: str | None
     mail_status: int
@@ -70,7 +68,6 @@ class FinalCampaign:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The payload of an asset event, as plain JSON."""
         return {
             "mail_name": self.mail_name,
             "guid": self.guid,
@@ -82,11 +79,6 @@ class FinalCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The final campaigns that one poll found.
-
-    :param complete: whether none is missing.
-    """
-
     campaigns: Mapping[str, FinalCampaign]
     complete: bool
     read_at: float
@@ -94,11 +86,6 @@ class Snapshot:
 
 @dataclass(eq=False, kw_only=True)
 class CompletedSubscription(PollSubscription):
-    """The subscription of a trigger that reports final campaigns.
-
-    :param text: what the names contain, by which the service filters; ``None`` for all campaigns.
-    """
-
     text: str | None
     results: asyncio.Queue[tuple[Snapshot | MailError, float]] = field(default_factory=asyncio.Queue)
     """The result of each poll, and its Unix time by the service's clock."""
@@ -163,7 +150,6 @@ class CampaignChangeDetector:
     that were not final before, sent since the state's ``since``. A campaign without a send time counts as recent.
 
     :param wanted: returns whether to report a campaign.
-    :param state: the :attr:`state` of another object, to continue from it. Default: a first start.
     """
 
     def __init__(
@@ -179,7 +165,6 @@ class CampaignChangeDetector:
         self._read_before = False
 
     def changes(self, snapshot: Snapshot, at: float) -> list[FinalCampaign]:
-        """Return the campaigns to report, in the order of their send times."""
         campaigns = {key: campaign for key, campaign in snapshot.campaigns.items() if self._wanted(campaign)}
         horizon = at - max(self._lookback, KEPT_SECONDS)
         since = at - self._lookback if self._since is None else self._since
@@ -203,8 +188,6 @@ class CampaignChangeDetector:
 
 
 class Store(Protocol):
-    """The interface of Airflow's asset state store in a trigger (3.3)."""
-
     async def aget(self, key: str, default: Any = None) -> Any:
         """Read a value."""
 
@@ -213,10 +196,7 @@ class Store(Protocol):
 
 
 class ReportedCampaigns:
-    """Stores which campaigns were reported, so that a restarted triggerer does not report them again.
-
-    :param store: the asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
-    """
+    """Stores which campaigns were reported, so that a restarted triggerer does not report them again."""
 
     def __init__(self, store: Store | None, key: str) -> None:
         self._store = store
@@ -257,7 +237,6 @@ class ReportedCampaigns:
 
 
 def digest(value: Any) -> str:
-    """Return a short hash."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

@@ -31,14 +31,11 @@ class InboxPoller(SharedPoller[WaitSubscription]):
             subscription.deliver(result, at, 0.0)
 
     async def close(self) -> None:
-        """Do nothing: no connection is kept open between queries."""
+        """No connection is kept open between queries."""
 
 
 class InboxWait:
-    """Decides after each query whether a push waits to be drained.
-
-    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another inbox.
-    """
+    """Decides after each query whether a push waits to be drained; the state of another inbox is ignored."""
 
     def __init__(self, inbox: InboxName, errors: PollErrorBudget, *, state: dict[str, Any] | None = None) -> None:
         own = state if state and state.get("inbox") == list(inbox) else {}
@@ -48,11 +45,9 @@ class InboxWait:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What another process needs to continue the wait, as plain JSON."""
         return {"inbox": list(self._inbox), "errors": self._errors.state}
 
     def decide(self, result: bool | MailError, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a query means, given those before it."""
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
         self._errors.succeeded()

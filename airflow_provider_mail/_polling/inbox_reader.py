@@ -51,7 +51,6 @@ class InboxReader:
     def query(self, ask: Callable[[Inbox], T]) -> T:
         """Query the inbox; blocks, at most for `QUERY_SECONDS`.
 
-        :param ask: the query, such as ``Inbox.waiting``.
         :raises MailError: the query failed; the error is temporary, unless the connection cannot hold an inbox.
         """
         with self._errors():
@@ -59,7 +58,6 @@ class InboxReader:
             return read_within(partial(ask, self._inbox), QUERY_SECONDS)
 
     async def aquery(self, ask: Callable[[Inbox], T]) -> T:
-        """Query the inbox without blocking the event loop."""
         with self._errors():
             if self._inbox is None:
                 # Done this way for the reasons in `MailHook.get_async_conn`. The queries themselves do not use Airflow.

@@ -36,8 +36,6 @@ open connections."""
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class CampaignSubscription(WaitSubscription):
-    """The subscription of a trigger that waits for a campaign."""
-
     mail_name: str
 
 
@@ -109,11 +107,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SenderSubscription(WaitSubscription):
-    """The subscription of a trigger that waits for a sender.
-
-    :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
-        of its last check.
-    """
+    """The subscription of a trigger that waits for a sender."""
 
     sender_email: str
     selector: str | None
@@ -141,11 +135,6 @@ class SenderPoller(MailPoller[SenderSubscription]):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class StatsSubscription(WaitSubscription):
-    """The subscription of a trigger that waits for the statistics of a campaign.
-
-    :param days: the days on which it was or may be sent; may change between polls.
-    """
-
     mail_name: str
     days: Days
 
@@ -177,7 +166,6 @@ class StatsPoller(MailPoller[StatsSubscription]):
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:
-    """Merge windows of days that overlap or are adjacent."""
     merged: list[Days] = []
     for start_day, end_day in sorted(windows):
         if merged and start_day <= merged[-1][1] + timedelta(days=1):

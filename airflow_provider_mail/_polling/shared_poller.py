@@ -52,19 +52,12 @@ service's clock is ahead."""
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class PollSubscription(ABC):
-    """The subscription of one trigger to a shared poller.
-
-    :param due: monotonic time before which the subscriber need not be polled for.
-    """
-
     due: float = 0.0
 
     @abstractmethod
     def deliver(self, result: Any, at: float, offset: float) -> None:
         """Receive the result of one poll.
 
-        :param result: what the poll returned, or the `MailError` with which it failed.
-        :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead.
         """
 
@@ -145,7 +138,6 @@ class SharedPoller(ABC, Generic[S]):
             self._polling = asyncio.create_task(self._run(), name=f"mail-poller-{self._target}")
 
     def remove(self, subscription: S) -> bool:
-        """Remove a subscription; return whether it was the last one."""
         self._subscriptions.discard(subscription)
         return not self._subscriptions
 
@@ -158,7 +150,6 @@ class SharedPoller(ABC, Generic[S]):
         self._changed.set()
 
     async def stop(self) -> None:
-        """Stop polling; return when the poll task has ended."""
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
@@ -179,7 +170,6 @@ class SharedPoller(ABC, Generic[S]):
             await self.close()
 
     async def _sleep_until_due(self, next_poll: float) -> None:
-        """Sleep until the next poll is due; wake early when a subscriber joins or `poll_soon` is called."""
         while True:
             self._changed.clear()
             first = min(subscription.due for subscription in self._subscriptions)
@@ -206,10 +196,7 @@ class MailPoller(SharedPoller[S]):
 
     @abstractmethod
     async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
-        """Poll once and report to each subscription; an error that is raised is the result for all others.
-
-        :param report: called once for each subscription, as soon as its result is known.
-        """
+        """Poll once and report to each subscription; an error that is raised is the result for all others."""
 
     async def _run(self) -> None:
         if not self.woken_by_task_status:
@@ -261,8 +248,6 @@ async def subscribe(
     """Subscribe to the shared poller of a target in the running event loop, until the context ends.
 
     The first subscriber starts the poller, the last one stops it.
-
-    :param interval: seconds between polls; each interval has a poller of its own.
     """
     interval = max(interval, SHORTEST_INTERVAL)
     subscription.due = max(subscription.due, time.monotonic() + min(interval, SETTLE_SECONDS))

@@ -54,10 +54,7 @@ def command(function: Command) -> Command:
 
 
 def fail(message: str) -> None:
-    """Print a message to standard error and exit with 1.
-
-    :param message: the message. It may contain text of the service, so control characters are replaced.
-    """
+    """Print a message, whose control characters are replaced, to standard error, and exit with 1."""
     print(
         "".join(character if character.isprintable() or character == "\n" else " " for character in message),
         file=sys.stderr,
@@ -82,7 +79,6 @@ def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
 
 @command
 def check(args: Namespace) -> None:
-    """``airflow mail check``."""
     works, message = MailHook(args.conn_id).test_connection()
     if not works:
         fail(message)
@@ -91,7 +87,6 @@ def check(args: Namespace) -> None:
 
 @command
 def campaigns(args: Namespace) -> None:
-    """``airflow mail campaigns``."""
     if args.limit < 1:
         fail("--limit: must be at least 1")
     request = GetCampaigns(
@@ -112,7 +107,6 @@ def campaigns(args: Namespace) -> None:
 
 @command
 def campaign(args: Namespace) -> None:
-    """``airflow mail campaign NAME``."""
     if args.interval <= 0:
         fail("--interval: must be more than 0")
     hook = MailHook(args.conn_id)
@@ -130,7 +124,6 @@ def campaign(args: Namespace) -> None:
 
 @command
 def emulator(args: Namespace) -> None:
-    """``airflow mail emulator``."""
     try:
         from mail_emulator.__main__ import main
     except ModuleNotFoundError as error:

@@ -28,8 +28,6 @@ Level = Literal["ok", "warning", "error", "not checked"]
 class Diagnosis:
     """The outcome of one check.
 
-    :param check: ``connection``, ``service``, ``port``, ``database``, ``inbox``, ``triggerer``, ``sender`` or ``list``.
-    :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
     :param fix: the command or setting that fixes it; empty when there is nothing to fix.
     """
 
@@ -42,7 +40,6 @@ class Diagnosis:
 
 @command
 def doctor(args: Namespace) -> None:
-    """``airflow mail doctor``."""
     diagnoses = list(_diagnoses(args))
     if args.output in ("table", "plain"):
         for diagnosis in diagnoses:

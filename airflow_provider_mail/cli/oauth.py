@@ -47,7 +47,6 @@ Redirect = Mapping[str, str]
 
 @command
 def login(args: Namespace) -> None:
-    """``airflow mail oauth login``."""
     connection = MailHook.get_connection(args.conn_id)
     # Check everything before the user approves access.
     config = client_config(connection, auth_type="api_key", api_key=connection.password or "not used")
@@ -85,7 +84,6 @@ def login(args: Namespace) -> None:
 
 @command
 def status(args: Namespace) -> None:
-    """``airflow mail oauth status``."""
     connection = MailHook.get_connection(args.conn_id)
     fields = fields_of(connection)
     auth_type = fields.get("auth_type", "api_key")
@@ -148,8 +146,6 @@ def _code(redirect: Redirect, state: str, *, missing_allowed: bool) -> str:
 
     Without the state any page open in the browser could redirect here with its own code, and mail would be sent with
     another account. The specification does not show whether the service returns the state.
-
-    :raises MailConfigError: when access was denied, or the redirect does not belong to this request.
     """
     if not _may_belong(redirect, state):
         raise MailConfigError("state: the redirect does not belong to this login and is ignored. Start again")
@@ -195,10 +191,7 @@ def _query(address: str) -> Redirect:
 
 
 def _receive(target: SplitResult, state: str, seconds: float) -> Redirect:
-    """Wait for the redirect on the loopback interface. Other requests, which any page can make, do not end the wait.
-
-    :raises MailConfigError: on a timeout, or when the port is in use.
-    """
+    """Wait for the redirect on the loopback interface. Other requests, which any page can make, do not end the wait."""
     try:
         # Threads, since browsers open connections without using them.
         server = _Server(target, state)
@@ -230,7 +223,6 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def is_redirect(self, query: Redirect) -> bool:
-        """Return whether a request is the redirect of this login."""
         return _may_belong(query, self.state) and bool(query.keys() & {"code", "error", "state"})
 
 

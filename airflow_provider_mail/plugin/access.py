@@ -37,10 +37,7 @@ if AIRFLOW_V_3_1_PLUS:
 else:
 
     async def authenticated_user(request: Request) -> Any:
-        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send.
-
-        :raises HTTPException: 401 without a valid token, 403 for one that is none.
-        """
+        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send."""
         header = re.fullmatch(r"(?i)bearer +(\S+)", request.headers.get("authorization", ""))
         token = header[1] if header else request.cookies.get(COOKIE_NAME_JWT_TOKEN)
         if not token:
@@ -50,11 +47,7 @@ else:
 
 
 def permitted_user(request: Request, user: Any = Depends(authenticated_user)) -> Any:  # noqa: B008
-    """Return the user of a request, who needs the permission to view plugins.
-
-    :param request: the request; its state keeps the user.
-    :raises HTTPException: 403 without the permission.
-    """
+    """Return the user of a request, who needs the permission to view plugins; its state keeps the user."""
     if not get_auth_manager().is_authorized_view(access_view=AccessView.PLUGINS, user=user):
         raise HTTPException(403, "Forbidden")
     request.state.mail_user = user
@@ -62,7 +55,6 @@ def permitted_user(request: Request, user: Any = Depends(authenticated_user)) ->
 
 
 def may_read_dag(user: Any, dag_id: str) -> bool:
-    """Return whether a user may read a DAG."""
     from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))
@@ -72,8 +64,6 @@ def task_named(name: str) -> Task | None:
     """Return the task instance that created something; ``None`` when the name does not show it.
 
     An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``.
-
-    :param name: the name of a campaign or an import.
     """
     match = _TASK_NAME.fullmatch(name)
     return (match[1], match[2], match[3], int(match[4] or -1)) if match else None
@@ -91,19 +81,13 @@ def links_to(tasks: Collection[Task], user: Any) -> Mapping[Task, str]:
 
 
 def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
-    """Return the address of a task instance in Airflow.
-
-    :param map_index: its map index; -1 if it is not mapped.
-    """
+    """Return the address of a task instance in Airflow; the index is -1 if it is not mapped."""
     mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
     return f"{base_path()}/dags/{quote(dag_id)}/runs/{quote(run_id, safe='')}/tasks/{quote(task_id)}{mapped}"
 
 
 def platform_url(account: str, campaign: Campaign) -> str:
-    """Return the address of a campaign on the platform; empty unless the connection has a ``campaign_url``.
-
-    :param account: the connection of its account.
-    """
+    """Return the address of a campaign on the platform; empty unless the connection has a ``campaign_url``."""
     try:
         connection = BaseHook.get_connection(account)
         template = str(fields_of(connection).get("campaign_url") or "") if connection.conn_type == CONN_TYPE else ""
@@ -114,7 +98,6 @@ def platform_url(account: str, campaign: Campaign) -> str:
 
 
 def _existing(tasks: Collection[Task]) -> Collection[Task]:
-    """Those that Airflow has."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from sqlalchemy import select, tuple_
@@ -148,10 +131,7 @@ class Wait:
     """A task that waits.
 
     :param task: the task instance, as ``dag/task/run`` with the map index of a mapped task.
-    :param address: its address in Airflow.
-    :param until: what it waits for.
     :param mail_name: the campaign that it waits for, if it is one.
-    :param since: when it began to wait.
     :param deadline: when it gives up; ``None`` for never.
     """
 
@@ -169,7 +149,7 @@ class Wait:
 
 
 def waits(user: Any) -> Sequence[Wait]:
-    """Return the waits of the DAGs that a user may read, the longest first; at most 500."""
+    """The waits of the DAGs that a user may read, the longest first."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
@@ -206,7 +186,6 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
 
 
 def waits_table(waits: Sequence[Wait]) -> Grid:
-    """Return the tasks that wait."""
     columns = [
         Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
         Column("State"),

@@ -31,7 +31,6 @@ class PageApp(FastAPI):
     """Adds the headers, works behind a proxy that strips the base path, and stops when a client disconnects."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Respond to a request; stop when the client disconnects."""
         # Below a mount, Starlette finds no route for a path that does not begin with the whole root path.
         if not scope.get("path", "").startswith(scope.get("root_path", "")):
             scope = {**scope, "root_path": PAGE_PREFIX}
@@ -118,14 +117,12 @@ def tables(*grids: Grid | None) -> dict[str, Grid]:
 
 
 def links_to_imports(import_ids: Iterable[str], request: Request) -> Mapping[access.Task, str]:
-    """Return the addresses of the task instances of imports."""
     tasks = {task for name in import_ids if (task := access.task_named(name))}
     return access.links_to(tasks, request.state.mail_user)
 
 
 @route("/", "overview.html")
 def show_overview(request: Request) -> Mapping[str, Any]:
-    """Show what is going on, what needs attention, the last thirty days, and how lists grow."""
     reader, zone = Reader.of_page(PageSettings.from_airflow()), render.zone_of(request)
     waits = access.waits(request.state.mail_user)
     current, current_count = overview.current(reader)
@@ -156,15 +153,7 @@ def show_campaigns(
     sort: Text = "sent_at",
     page: PageNumber = 1,
 ) -> Mapping[str, Any]:
-    """Show the campaigns.
-
-    :param q: part of the name or of the subject.
-    :param list_name: a list that the campaign was sent to.
-    :param first: the first day.
-    :param last: the last day, included.
-    :param account: the connection of an account; empty for all.
-    :param page: the number of the page, from 1.
-    """
+    """Show the campaigns."""
     reader = Reader.of_page(PageSettings.from_airflow())
     if not (reader.has("campaign_stats") or reader.has("campaigns")):
         return {"reader": reader, "matches": None, "tables": {}}
@@ -175,7 +164,6 @@ def show_campaigns(
 
 @route("/campaign", "campaign.html")
 def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, Any]:
-    """Show one campaign."""
     reader = Reader.of_page(PageSettings.from_airflow())
     details = campaign.get(reader, account=account, name=name)
     if details is None:
@@ -194,10 +182,7 @@ def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, A
 
 @route("/compare", "compare.html")
 def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) -> Mapping[str, Any]:  # noqa: B006
-    """Show campaigns side by side.
-
-    :param c: the campaigns: account and name, separated by a space.
-    """
+    """Show campaigns side by side, of which the address has account and name, separated by a space."""
     chosen = [(account, name) for account, _, name in (text.partition(" ") for text in dict.fromkeys(c))]
     reader = Reader.of_page(PageSettings.from_airflow())
     compared = campaign.compare(reader, chosen[: campaign.COMPARED])
@@ -213,7 +198,6 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
 
 @route("/lists", "lists.html")
 def show_lists(request: Request) -> Mapping[str, Any]:
-    """Show how lists grow."""
     reader = Reader.of_page(PageSettings.from_airflow())
     counted = lists.get(reader) if reader.has("contacts") else None
     return {"reader": reader, "counted": counted, "tables": tables(lists.lists_table(counted) if counted else None)}
@@ -221,7 +205,6 @@ def show_lists(request: Request) -> Mapping[str, Any]:
 
 @route("/overlaps", "overlaps.html")
 def show_overlaps(request: Request) -> Mapping[str, Any]:
-    """Show how many contacts two lists have in common."""
     reader = Reader.of_page(PageSettings.from_airflow())
     counted = lists.compare(reader) if reader.has("contacts") else None
     return {"reader": reader, "counted": counted, "tables": tables(lists.overlaps_table(counted) if counted else None)}
@@ -229,10 +212,7 @@ def show_overlaps(request: Request) -> Mapping[str, Any]:
 
 @route("/transactional", "transactional.html")
 def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any]:
-    """Show transactional mail by day.
-
-    :param account: the connection of an account. Default: the first one.
-    """
+    """Show transactional mail by day."""
     reader = Reader.of_page(PageSettings.from_airflow())
     statistics = views.transactional(reader, account)
     return {"reader": reader, "statistics": statistics, "tables": tables(views.transactional_table(statistics))}
@@ -240,7 +220,6 @@ def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any
 
 @route("/loads", "loads.html")
 def show_loads(request: Request) -> Mapping[str, Any]:
-    """Show how fresh and how complete the tables are."""
     reader = Reader.of_page(PageSettings.from_airflow())
     loads = views.loads(reader)
     links = access.links_to(views.tasks_of_loads(loads), request.state.mail_user)
@@ -250,7 +229,6 @@ def show_loads(request: Request) -> Mapping[str, Any]:
 
 @route("/imports", "imports.html")
 def show_imports(request: Request) -> Mapping[str, Any]:
-    """Show how many rows imports read, accepted and rejected, and why."""
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
     latest = imports.get(reader, rejects)
@@ -267,7 +245,6 @@ def show_imports(request: Request) -> Mapping[str, Any]:
 
 @route("/audiences", "audiences.html")
 def show_audiences(request: Request) -> Mapping[str, Any]:
-    """Show how large audiences are, and what their runs changed."""
     reader = Reader.of_page(PageSettings.from_airflow())
     runs = audiences.runs(reader)
     links = links_to_imports((str(row["import_id"]) for row in runs), request)
@@ -277,7 +254,6 @@ def show_audiences(request: Request) -> Mapping[str, Any]:
 
 @route("/events", "events.html")
 def show_events(request: Request) -> Mapping[str, Any]:
-    """Show the pushed events by code, and how they differ from the statistics."""
     reader = Reader.of_page(PageSettings.from_airflow())
     received, differences = views.events(reader), views.differences(reader)
     grids = (
@@ -296,14 +272,12 @@ def show_events(request: Request) -> Mapping[str, Any]:
 
 @route("/waits", "waits.html")
 def show_waits(request: Request) -> Mapping[str, Any]:
-    """Show which tasks wait for the service."""
     waits = access.waits(request.state.mail_user)
     return {"waits": waits, "tables": tables(access.waits_table(waits))}
 
 
 @app.get("/static/{name}")
 def show_file(name: str) -> Response:
-    """Return a file of the page."""
     if name not in render.STATIC:
         raise HTTPException(404, "There is no such file.")
     content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -313,16 +287,12 @@ def show_file(name: str) -> Response:
 
 @app.exception_handler(StarletteHTTPException)
 async def show_http_error(request: Request, error: Any) -> HTMLResponse:
-    """Show why there is no page."""
     return render.error(error.status_code, str(error.detail), request)
 
 
 @app.exception_handler(RequestValidationError)
 async def show_bad_query(request: Request, error: RequestValidationError) -> HTMLResponse:
-    """Show which part of the address is not possible.
-
-    :param error: the error; its values are not shown.
-    """
+    """Show which part of the address is not possible."""
     names = sorted({str(problem["loc"][1]) for problem in error.errors()})
     return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 

@@ -14,7 +14,6 @@ SHOWN = 50
 
 
 def latest(reader: Reader) -> Sequence[Row]:
-    """Return the last successful run of each audience, of the 50 audiences that were imported last."""
     if not reader.has("audience"):
         return []
     # A run that failed has no size.
@@ -32,7 +31,6 @@ def latest(reader: Reader) -> Sequence[Row]:
 
 
 def runs(reader: Reader) -> Sequence[Row]:
-    """Return the 50 latest runs of all audiences, the latest first."""
     if not reader.has("audience"):
         return []
     statement = (
@@ -57,7 +55,6 @@ def stopped(reader: Reader, since: datetime.datetime) -> tuple[int, datetime.dat
 
 
 def audiences_table(audiences: Sequence[Row]) -> Grid:
-    """Return the audiences, as their last successful runs left them."""
     columns = [
         Column("Audience"), Column("Size", "number"), Column("Last success", "time"), Column("List"),
         Column("Exclusion list"), Column("Account"),
@@ -73,10 +70,6 @@ def audiences_table(audiences: Sequence[Row]) -> Grid:
 
 
 def runs_table(runs: Sequence[Row], links: Mapping[Task, str]) -> Grid:
-    """Return the runs.
-
-    :param links: the addresses of task instances.
-    """
     columns = [
         Column("Run"), Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
         Column("Joined", "number"), Column("Changed", "number"), Column("Left", "number"),

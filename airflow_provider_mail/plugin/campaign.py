@@ -47,14 +47,8 @@ class Curve:
 class Campaign:
     """One campaign.
 
-    :param account: the connection of its account.
     :param guid: its identifier at the service; empty when it is not in the tables.
-    :param sent_at: when it was or will be sent.
-    :param state: its state in words.
-    :param subject: its subject, if it is in the tables.
-    :param lists: the lists that it was sent to, if they are in the tables.
     :param counts: the counts by name; ``None`` where the tables have none.
-    :param observed_at: when the counts were first observed.
     :param curve: the growth of its opens; ``None`` without snapshots.
     """
 
@@ -74,7 +68,6 @@ def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
     """Name the state of a campaign.
 
     :param mail_status: its status, as the service has it; ``None`` when only its statistics are known.
-    :param sent_at: when it was or will be sent.
     """
     if mail_status is None:
         return "sent"
@@ -90,16 +83,11 @@ def only_task(tasks: Sequence[Row], team: Any) -> Row | None:
 
 
 def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
-    """Return one campaign with its curve; ``None`` when the tables have none.
-
-    :param account: the connection of its account.
-    """
     campaign = _find(reader, account, name)
     return replace(campaign, curve=_curve(reader, campaign)) if campaign else None
 
 
 def _find(reader: Reader, account: str, name: str) -> Campaign | None:
-    """One campaign without its curve."""
     stats: Row | None = None
     if reader.has("campaign_stats"):
         columns = ", ".join(("team", "mail_send_date", "observed_at", *_COUNTS))
@@ -138,7 +126,6 @@ def _find(reader: Reader, account: str, name: str) -> Campaign | None:
 
 
 def list_names(value: Any) -> Sequence[str]:
-    """Return the names of lists from a column of them."""
     return [str(name) for name in decoded(value) or ()]
 
 
@@ -166,10 +153,7 @@ def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
 
 
 def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
-    """Return campaigns with the curves of their opens; those that the tables do not have are left out.
-
-    :param chosen: account and name of each.
-    """
+    """Return campaigns with the curves of their opens; those that the tables do not have are left out."""
     campaigns = [campaign for account, name in chosen if (campaign := _find(reader, account, name))]
     sent = {(campaign.account, campaign.name): campaign.sent_at for campaign in campaigns if campaign.sent_at}
     rates = _open_rates(reader, sent) if sent and reader.has("snapshots") else {}
@@ -178,7 +162,6 @@ def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
 
 
 def _open_rates(reader: Reader, sent: Mapping[Identity, datetime.datetime]) -> dict[Identity, dict[float, float]]:
-    """The open rate of campaigns by days since the sending."""
     table = reader["snapshots"]
     # Each condition is a range of the table's key, so that a year of snapshots costs no more than these days.
     condition = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
@@ -232,7 +215,6 @@ PARTS = (
 
 
 def counts_table(campaign: Campaign) -> Grid:
-    """Return what happened to the mails of a campaign."""
     counts, sent = campaign.counts, campaign.counts["sent_count"]
     rows: list[Sequence[Any]] = [
         (label, counts[name], rate(counts[name], sent)) for label, name in PARTS if counts[name] is not None
@@ -242,7 +224,6 @@ def counts_table(campaign: Campaign) -> Grid:
 
 
 def comparison(campaigns: Sequence[Campaign]) -> Grid:
-    """Return the counts of several campaigns, one in a row."""
     rates = [(label, name) for label, name in PARTS if name != "sent_count"]
     columns = [Column("Campaign"), Column("Subject", is_below=True), Column("Sent", "time"), Column("Mails", "number")]
     columns += [Column(label, "percent") for label, _ in rates] + [Column("Click to open", "percent")]
@@ -263,10 +244,6 @@ def _compared(campaign: Campaign, rates: Sequence[tuple[str, str]]) -> Sequence[
 
 
 def curves_table(lines: Sequence[tuple[str, Sequence[Point]]]) -> Grid:
-    """Return the points of the lines of a chart, a day in a row.
-
-    :param lines: name and points of each.
-    """
     points = [dict(line) for _, line in lines]
     ages = sorted({age for line in points for age in line})
     columns = [Column("Days since the sending", "number"), *(Column(name, "percent") for name, _ in lines)]

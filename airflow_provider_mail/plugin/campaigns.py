@@ -62,17 +62,7 @@ _lists: TtlCache[Sequence[str]] = TtlCache()
 
 @dataclass(frozen=True)
 class Filter:
-    """What the address asks for.
-
-    :param q: part of the name or of the subject; upper and lower case are equal.
-    :param list_name: a list that the campaign was sent to.
-    :param first: the first day.
-    :param last: the last day, included.
-    :param state: one of the states that a campaign can have.
-    :param account: the connection of an account.
-    :param sort: one of `SORTS`.
-    :param page: the number of the page, from 1.
-    """
+    """What the address asks for."""
 
     q: str = ""
     list_name: str = ""
@@ -99,7 +89,6 @@ class Filter:
         return replace(self, sort="sent_at", page=1) != Filter()
 
     def address(self, **changes: Any) -> str:
-        """Return the address of the page with other values."""
         return address("campaigns", **replace(self, **changes).query)
 
 
@@ -108,8 +97,6 @@ class Matches:
     """One page of campaigns.
 
     :param total: how many there are on all pages.
-    :param accounts: the connections of all accounts.
-    :param lists: the lists that the filter offers.
     """
 
     table: Grid
@@ -120,15 +107,11 @@ class Matches:
 
     @property
     def pages(self) -> int:
-        """The number of pages."""
         return max(1, -(-self.total // PAGE_SIZE))
 
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
-    """Return the campaigns that match a filter.
-
-    :param zone: the zone in which its days begin.
-    """
+    """Return the campaigns that match a filter."""
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
@@ -165,7 +148,6 @@ def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
 
 
 def _total(row: Row, total: int) -> Sequence[Any]:
-    """The last row of the table, from the totals in another one."""
     sent, opens, clicks, bounces, unsubscribed = (int(row[f"total_{name}"] or 0) for name in COUNTS)
     rates = (rate(opens, sent), rate(clicks, sent), rate(clicks, opens), rate(bounces, sent), rate(unsubscribed, sent))
     return (f"All {total:,}", "", "", "", "", sent, *rates)
@@ -173,13 +155,6 @@ def _total(row: Row, total: int) -> Sequence[Any]:
 
 @dataclass
 class _Matching:
-    """What follows SELECT for the campaigns that match a filter.
-
-    :param joins: joins behind the statement for all campaigns.
-    :param in_joins: their parameters.
-    :param in_conditions: the parameters of the conditions, which come behind them.
-    """
-
     reader: Reader
     joins: list[str] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
@@ -200,10 +175,7 @@ class _Matching:
         self.in_conditions.extend(parameters)
 
     def join_tasks(self, name: str, condition: str, *parameters: Any, kind: str = "") -> None:
-        """Join the names of the campaigns whose send task fulfills a condition.
-
-        :param name: the name of the join, different for each.
-        """
+        """Join the names of the campaigns whose send task fulfills a condition."""
         self.joins.append(
             f" {kind}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
             f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
@@ -239,7 +211,6 @@ def _by_text(matching: _Matching, text: str) -> None:
 
 
 def _by_task(matching: _Matching, wanted: Filter) -> None:
-    """List and state, which only send tasks have."""
     if wanted.list_name:
         # Databases write letters beyond ASCII as they are, or as JSON escapes them.
         names = sorted({json.dumps(wanted.list_name, ensure_ascii=is_ascii) for is_ascii in (False, True)})
@@ -257,12 +228,10 @@ def _by_task(matching: _Matching, wanted: Filter) -> None:
 
 
 def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:
-    """Return when a day begins, as the driver takes it."""
     return _time(reader, datetime.datetime.combine(day, datetime.time.min, zone))
 
 
 def _time(reader: Reader, time: datetime.datetime) -> Any:
-    """A time as the driver takes it."""
     what, column = ("campaign_stats", "mail_send_date"), ("campaigns", "send_by_date_time")
     table, name = what if reader.has("campaign_stats") else column
     return reader[table].parameter(name, time.astimezone(datetime.UTC))
@@ -296,7 +265,6 @@ def source(reader: Reader) -> str:
 
 
 def _with_tasks(reader: Reader, rows: Sequence[Row], has_accounts: bool) -> Sequence[Sequence[Any]]:
-    """The rows of the table, with subject, lists and state of their send tasks."""
     tasks = _tasks(reader, [str(row["mail_name"]) for row in rows])
     return [_row(row, tasks, has_accounts) for row in rows]
 
@@ -328,7 +296,6 @@ def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts:
 
 
 def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Sequence[Row]]:
-    """The send tasks with these names, by account and name."""
     tasks: dict[tuple[str, str], list[Row]] = {}
     if not reader.has("campaigns"):
         return tasks

@@ -59,8 +59,6 @@ class Cell:
 class Grid:
     """A table.
 
-    :param name: its name in the address of its CSV.
-    :param caption: what it is called; screen readers say it.
     :param rows: the values of each row, plain or as `Cell`; the first one is the row's name.
     :param total: a last row, shown only.
     :param all_rows: reads the rows of the CSV, where the page shows a part of them.
@@ -74,17 +72,13 @@ class Grid:
     all_rows: Callable[[], Sequence[Sequence[Any]]] | None = None
 
     def cells(self, row: Sequence[Any]) -> list[tuple[Column, Cell]]:
-        """Return the cells of a row with their columns."""
         return [
             (column, value if isinstance(value, Cell) else Cell(value))
             for column, value in zip(self.columns, row, strict=True)
         ]
 
     def csv(self, zone: datetime.tzinfo) -> str:
-        """Return its rows as CSV: times in ISO 8601, rates in percent, unknown values empty.
-
-        :param zone: the zone of its times.
-        """
+        """Return its rows as CSV: times in ISO 8601, rates in percent, unknown values empty."""
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow([_safe(column.label) for column in self.columns if column.kind != "drawing"])

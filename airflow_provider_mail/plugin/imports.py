@@ -31,9 +31,6 @@ class Import:
     :param at: when its last try ended or, without its counts, when the last row was rejected.
     :param reasons: field (empty if it is the whole row), reason and number of rows, the most frequent first.
     :param state: how its last try ended; empty without its counts, as the next ones.
-    :param list_name: the list that the contacts were added to; empty without one.
-    :param account: the connection of the account.
-    :param sandbox: whether the service only checked the rows.
     """
 
     import_id: str
@@ -49,7 +46,6 @@ class Import:
 def get(reader: Reader, rejects: Reader) -> Sequence[Import]:
     """Return the 50 latest imports, the latest first.
 
-    :param reader: the tables, among them that of imports.
     :param rejects: the table of rejected rows, for imports that stored no counts.
     """
     counted = _counted(reader)
@@ -123,13 +119,6 @@ def _rejected(reader: Reader) -> Sequence[Import]:
 
 @dataclass(frozen=True)
 class Recent:
-    """The imports of some days.
-
-    :param failed: how many failed.
-    :param rows: how many rows were rejected.
-    :param with_rejects: how many imports rejected them.
-    """
-
     failed: int
     rows: int
     with_rejects: int
@@ -150,10 +139,6 @@ def recent(reader: Reader, since: datetime.datetime) -> Recent:
 
 
 def imports_table(imports: Sequence[Import], links: Mapping[Task, str]) -> Grid:
-    """Return the imports.
-
-    :param links: the addresses of task instances.
-    """
     columns = [
         Column("Import"), Column("State"), *(Column(heading, "number") for heading in COUNTS.values()),
         Column("Missing", "percent"), Column("Ended", "time"), Column("List"), Column("Account"),
@@ -180,7 +165,6 @@ def _count_cells(item: Import, number: int) -> tuple[Any, ...]:
 
 
 def reasons_table(imports: Sequence[Import]) -> Grid:
-    """Return why rows were rejected, for all imports."""
     columns = [Column("Import"), Column("Field"), Column("Reason"), Column("Rows", "number")]
     rows = [
         (item.import_id, field or WHOLE_ROW, reason, count) for item in imports for field, reason, count in item.reasons
@@ -189,9 +173,5 @@ def reasons_table(imports: Sequence[Import]) -> Grid:
 
 
 def name_of(import_id: str, links: Mapping[Task, str]) -> Cell:
-    """Return the name of an import, which leads to its task instance.
-
-    :param links: the addresses of task instances.
-    """
     task = task_named(import_id)
     return Cell(import_id, href=links.get(task, "") if task else "", is_outside=True)

@@ -19,13 +19,8 @@ COMPARED = 6
 
 @dataclass(frozen=True)
 class ContactList:
-    """One list.
-
-    :param account: the connection of its account.
-    :param team: its team; empty without one.
-    :param contacts: how many contacts it has.
-    :param months: by month (``2026-03``) how many of its contacts were created until its end; contacts without a date
-        count in all months.
+    """One list. ``months`` has for each month (``2026-03``) the contacts until its end; those without a date count in
+    all.
     """
 
     account: str
@@ -36,7 +31,6 @@ class ContactList:
 
     @property
     def last_month(self) -> tuple[str, int | None]:
-        """The last month in which contacts were created, and their number."""
         if not self.months:
             return "", None
         month, count = self.months[-1]
@@ -46,12 +40,7 @@ class ContactList:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two lists with contacts in common.
-
-    :param one: the larger list.
-    :param other: the smaller list.
-    :param contacts: how many contacts are in both.
-    """
+    """Two lists, the larger one first, with the number of their common contacts."""
 
     one: ContactList
     other: ContactList
@@ -60,24 +49,12 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Lists:
-    """All lists.
-
-    :param lists: by account and team, the largest first.
-    :param at: when they were counted.
-    """
-
     lists: Sequence[ContactList]
     at: datetime.datetime
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """The lists that have contacts in common.
-
-    :param overlaps: the largest first.
-    :param at: when they were counted.
-    """
-
     overlaps: Sequence[Overlap]
     at: datetime.datetime
 
@@ -87,18 +64,11 @@ _overlaps: TtlCache[Overlaps] = TtlCache()
 
 
 def get(reader: Reader) -> Lists:
-    """Return the lists, as they were at most ten minutes ago, since this reads the whole table.
-
-    :param reader: the tables, among them that of contacts.
-    """
+    """The lists, as they were at most ten minutes ago, since this reads the whole table."""
     return _lists.get(reader.identity("contacts"), lambda: _count(reader))
 
 
 def compare(reader: Reader) -> Overlaps:
-    """Return how many contacts two lists have in common, as it was at most ten minutes ago.
-
-    :param reader: the tables, among them that of contacts.
-    """
     return _overlaps.get(reader.identity("contacts"), lambda: _compare(reader))
 
 
@@ -178,7 +148,6 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
 
 
 def lists_table(counted: Lists) -> Grid:
-    """Return the lists with their growth."""
     columns = [
         Column("List"), Column("Contacts", "number"), Column("In the last month", "number"), Column("Last month"),
         Column("Growth by month", "drawing"), Column("Account"), Column("Team"),
@@ -192,7 +161,6 @@ def lists_table(counted: Lists) -> Grid:
 
 
 def overlaps_table(counted: Overlaps) -> Grid:
-    """Return the lists that have contacts in common."""
     columns = [
         Column("List"), Column("Other list"), Column("In both", "number"), Column("Of the first", "percent"),
         Column("Of the other", "percent"), Column("Account"),

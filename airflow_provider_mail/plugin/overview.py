@@ -47,10 +47,6 @@ class Finding:
     """Something that needs attention.
 
     :param state: the class of its label: what failed, or what is late.
-    :param label: what it is, in a word.
-    :param text: what is the matter.
-    :param href: the page that shows more.
-    :param since: since when.
     """
 
     state: str
@@ -90,7 +86,6 @@ def _signed(value: float, digits: int) -> str:
 
 
 def current(reader: Reader) -> tuple[Grid, int]:
-    """Return the campaigns that are being sent or are scheduled, the earliest first, and their number."""
     below = [Column(label, is_below=True) for label in ("Subject", "Lists")]
     columns = [Column("Campaign"), *below, Column("State"), Column("Time of sending", "time")]
     if not reader.has("campaigns"):
@@ -122,10 +117,7 @@ def _current(row: Row) -> Sequence[Any]:
 
 
 def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
-    """Return what needs attention, what failed first.
-
-    :param waits: the tasks that wait, of the DAGs that the user may read.
-    """
+    """Return what needs attention, what failed first."""
     now = datetime.datetime.now(datetime.UTC)
     problems = [
         *_failed_campaigns(reader, now),
@@ -236,10 +228,7 @@ def _of(count: Any, what: str) -> str:
 
 
 def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
-    """Return the charts of the last thirty days; none without a campaign in them or in those of the year before.
-
-    :param zone: the zone in which days and weeks begin.
-    """
+    """Return the charts of the last thirty days; none without a campaign in them or in those of the year before."""
     source = campaigns.source(reader)
     if not source:
         return []
@@ -290,7 +279,6 @@ def _measure(
 
 
 def month_table(measures: Sequence[Measure]) -> Grid:
-    """Return the numbers of the charts, a week in a row."""
     columns = [Column("Week from", "day")]
     for measure in measures:
         kind: Any = measure.kind

@@ -64,10 +64,7 @@ class StaleTablesError(WarehouseError):
 
 
 class Reader:
-    """The tables of one database.
-
-    :param names: the names of its tables, by what they hold; empty where there is none.
-    """
+    """The tables of one database."""
 
     def __init__(self, hook: DbApiHook, names: Mapping[str, str]) -> None:
         self._hook = hook
@@ -77,37 +74,21 @@ class Reader:
 
     @classmethod
     def of_page(cls, settings: PageSettings) -> Reader:
-        """Return the reader of the page's database.
-
-        :raises MailConfigError: there is no such database.
-        :raises WarehouseError: the name of a table is not valid.
-        """
         names = {what: name for what, name in settings.tables.items() if what != "rejects"}
         names["loads"] = LOADS_NAME
         return cls(_hook(settings.conn_id, "page_conn_id"), names)
 
     @classmethod
     def of_rejects(cls, settings: PageSettings) -> Reader:
-        """Return the reader of the rejected rows.
-
-        :raises MailConfigError: there is no such database.
-        :raises WarehouseError: the name of the table is not valid.
-        """
         option = "page_rejects_conn_id" if settings.rejects_conn_id != settings.conn_id else "page_conn_id"
         return cls(_hook(settings.rejects_conn_id, option), {"rejects": settings.tables["rejects"]})
 
     def name(self, what: str) -> str:
-        """Return the name of a table as the settings have it.
-
-        :param what: what it holds.
-        """
+        """Return the name of a table as the settings have it."""
         return self._names[what]
 
     def has(self, what: str) -> bool:
-        """Return whether a table exists with its key, and with the time since which a row is gone if it has one.
-
-        :raises WarehouseError: the database cannot be read.
-        """
+        """Return whether a table exists with its key, and with the time since which a row is gone if it has one."""
         if what not in self._tables:
             return False
         key, declared = self.identity(what), TABLES[what]
@@ -124,18 +105,13 @@ class Reader:
         return True
 
     def identity(self, what: str) -> tuple[str, str]:
-        """Return what identifies a table among those of all databases."""
         return self._hook.get_conn_id(), self._names[what]
 
     def __getitem__(self, what: str) -> StoredTable:
         return self._tables[what]
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Run one SELECT and return its rows by the names of the columns.
-
-        :param sql: the statement, with question marks for its parameters.
-        :raises WarehouseError: the statement fails; without values.
-        """
+        """Run one SELECT with question marks for its parameters; return its rows by the names of the columns."""
         statement = sql.replace("?", self._hook.placeholder)
         with self._errors(), stream_rows(self._hook, statement, list(parameters)) as (names, batches):
             lower = [name.lower() for name in names]
@@ -154,10 +130,7 @@ class Reader:
         raise error_class(public_message(message, self._hook))
 
     def limited(self, sql: str, count: int, offset: int = 0) -> str:
-        """Return a statement with a limit to its rows.
-
-        :param sql: the statement, with ORDER BY.
-        """
+        """Limit the rows of a statement that has ORDER BY."""
         return self.dialect.limited(sql, int(count), int(offset))
 
 
@@ -184,7 +157,6 @@ def moment(value: Any) -> datetime.datetime | None:
 
 
 def day(value: Any) -> datetime.date:
-    """Return a day of a table."""
     return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
 
 
@@ -218,8 +190,6 @@ class Places:
         """Run a function that reads the database in a thread; return its result or raise its error.
 
         When the caller is cancelled, its place becomes free.
-
-        :raises NoAnswer: there is no result within `SECONDS`.
         """
         try:
             async with asyncio.timeout(SECONDS), self._free:
@@ -244,10 +214,7 @@ _LIMIT = 64
 
 
 class TtlCache(Generic[T]):
-    """The results of a function for ten minutes, in each process of the API server.
-
-    :param clock: returns seconds, as ``time.monotonic`` does, which is the default.
-    """
+    """The results of a function for ten minutes, in each process of the API server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -258,7 +225,6 @@ class TtlCache(Generic[T]):
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return a result; compute it if it is not known or too old.
 
-        :param key: what the result depends on.
         :raises TimeoutError: another thread computes for too long.
         """
         # Not longer than reading takes at most: the thread that computes may hang.
@@ -278,6 +244,5 @@ class TtlCache(Generic[T]):
             self._lock.release()
 
     def clear(self) -> None:
-        """Forget all results."""
         with self._lock:
             self._results.clear()

@@ -32,12 +32,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 @dataclass(frozen=True)
 class Part:
-    """What a load recorded: of a whole table, or of one list of contacts.
-
-    :param name: the list; empty for the whole table.
-    :param at: when it was last loaded.
-    :param task: the task instance that did; ``None`` where that is not recorded.
-    """
+    """What a load recorded: of a whole table (without a name), or of one list of contacts."""
 
     name: str
     at: datetime.datetime | None
@@ -52,7 +47,6 @@ class Part:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is stale."""
         return self.at is None or self.stale_since is not None
 
 
@@ -60,12 +54,9 @@ class Part:
 class Loaded:
     """What is loaded of one table and account.
 
-    :param account: the connection of the account.
-    :param latest: the last load.
     :param days: the last 60 days up to the last loaded one, each with whether it was loaded; empty without days.
     :param missing: the days that were not loaded, between the first and the last one that were.
     :param behind: while it is stale, how many days up to yesterday follow the last one that was loaded.
-    :param lists: the lists of contacts.
     """
 
     table: str
@@ -83,7 +74,6 @@ class Loaded:
 
 
 def loads(reader: Reader) -> Sequence[Loaded]:
-    """Return the loads by table and account."""
     loads: list[Loaded] = []
     if reader.has("loads"):
         rows = reader.rows(
@@ -128,16 +118,11 @@ def _task(row: Row) -> Task | None:
 
 
 def tasks_of_loads(loads: Sequence[Loaded]) -> set[Task]:
-    """Return the task instances that loaded something last."""
     parts = [part for loaded in loads for part in (loaded.latest, *loaded.lists)]
     return {part.task for part in parts if part.task}
 
 
 def loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
-    """Return what is loaded, a table of an account in a row.
-
-    :param links: the addresses of task instances.
-    """
     columns = [
         Column("Table"), Column("Account"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"),
         Column("Days missing", "number"), Column("Days behind", "number"), Column("Run"),
@@ -155,10 +140,6 @@ def loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
 
 
 def list_loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
-    """Return when each list of contacts was loaded.
-
-    :param links: the addresses of task instances.
-    """
     columns = [
         Column("List"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"), Column("Run"),
         Column("Table"), Column("Account"),
@@ -172,7 +153,6 @@ def list_loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid
 
 
 def missing_days_table(loads: Sequence[Loaded]) -> Grid:
-    """Return the missing days, the latest first."""
     rows = [(day, loaded.table, loaded.account) for loaded in loads for day in reversed(loaded.missing)]
     return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Table"), Column("Account")], rows)
 
@@ -192,12 +172,7 @@ TRANSACTIONAL_DAYS = 90
 
 @dataclass(frozen=True)
 class Transactional:
-    """The days of one account, the latest first.
-
-    :param accounts: the connections of all accounts.
-    :param account: the connection of this account.
-    :param days: each day with its row, ``None`` for a day that is not in the table.
-    """
+    """The days of one account, the latest first; ``None`` for a day that is not in the table."""
 
     accounts: Sequence[str]
     account: str
@@ -205,10 +180,7 @@ class Transactional:
 
 
 def transactional(reader: Reader, account: str) -> Transactional:
-    """Return the 90 days up to the last one in the table.
-
-    :param account: the connection of an account; the first one if it has no rows.
-    """
+    """Return the 90 days up to the last one in the table."""
     if not reader.has("transactional_stats"):
         return Transactional([], "", [])
     table = reader["transactional_stats"]
@@ -237,7 +209,6 @@ def transactional(reader: Reader, account: str) -> Transactional:
 
 
 def transactional_table(statistics: Transactional) -> Grid:
-    """Return the days."""
     columns = [
         Column("Day", "day"), Column("Sent", "number"), Column("Opened", "percent"), Column("Clicked", "percent"),
         Column("Click to open", "percent"), Column("Bounced, soft", "number"), Column("Not sent", "number"),
@@ -267,7 +238,6 @@ class Events:
 
     :param codes: account, code, number and time of the last one of the events of the last seven days.
     :param letters: account, reason, number and time of the last one of what could not be read.
-    :param at: when they were counted.
     """
 
     codes: Sequence[tuple[str, str, int, datetime.datetime | None]]
@@ -279,7 +249,6 @@ _events: TtlCache[Events] = TtlCache()
 
 
 def events(reader: Reader) -> Events:
-    """Return the counts, as they were at most ten minutes ago, since this reads the whole table."""
     return _events.get(reader.identity("events"), lambda: _count(reader))
 
 
@@ -322,7 +291,6 @@ def inbox() -> ReceiverStatus | str | None:
 
 
 def differences(reader: Reader) -> Sequence[Row]:
-    """Return the latest 100 differences between events and statistics, the latest day first."""
     if not reader.has("event_differences"):
         return []
     statement = (
@@ -336,16 +304,11 @@ def differences(reader: Reader) -> Sequence[Row]:
 
 
 def counts_table(name: str, what: str, rows: Sequence[tuple[str, str, int, datetime.datetime | None]]) -> Grid:
-    """Return counts of events.
-
-    :param what: what they are counted by.
-    """
     columns = [Column(what), Column("Number", "number"), Column("Last one", "time"), Column("Account")]
     return Grid(name, what, columns, [(code[:200], count, at, account) for account, code, count, at in rows])
 
 
 def differences_table(rows: Sequence[Row]) -> Grid:
-    """Return differences between events and statistics."""
     columns = [
         Column("Day", "day"), Column("Counter"), Column("Result"), Column("Difference", "number"),
         Column("Statistics", "number"), Column("Events, at least", "number"), Column("Events, at most", "number"),

@@ -71,27 +71,17 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     @abstractmethod
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of a page.
-
-        :param observed_at: the time of the reading.
-        """
+        """Build the rows of a page."""
 
     def replace_where(self) -> Mapping[str, Any] | None:
-        """Return the values of the rows that are deleted unless the service still has them, by column."""
         return None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        """Return the parts of the table for which the load is complete: their unchanged rows are not written again.
-
-        :param observed_at: the time of the reading.
-        """
+        """Return the parts of the table for which the load is complete: their unchanged rows are not written again."""
         return None
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """Return the windows for which the load is complete, whose other rows are gone; called before each reading.
-
-        :param observed_at: the time of the reading.
-        """
+        """Return the windows for which the load is complete, whose other rows are gone; called before each reading."""
         return None
 
     def check_empty(self) -> None:
@@ -105,10 +95,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     @contextmanager
     def reading(self, context: Context, sql_hook: DbApiHook | None = None) -> Iterator[Reading]:
-        """Begin to read the list.
-
-        :param sql_hook: the hook of the database, whose clock is used if the service has none.
-        """
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
@@ -170,15 +156,12 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
 
 class BaseContactReader(BaseListReader):
-    """Read the contacts of a list."""
-
     list_name: str
     team_name: str | None
     allow_empty: bool
 
     @property
     def resource(self) -> str:
-        """The resource of the list."""
         return f"lists/{self.list_name}"
 
     def declared_table(self) -> Table:
@@ -188,7 +171,6 @@ class BaseContactReader(BaseListReader):
         return CONTACTS
 
     def request(self) -> PagedRequest[Any]:
-        """Build the request for the first page of contacts."""
         from airflow_provider_mail.api._core.compact import compact_records
         from airflow_provider_mail.api.contacts import GetListContacts
 
@@ -231,8 +213,6 @@ class BaseContactReader(BaseListReader):
 
 
 class BaseCampaignReader(BaseListReader):
-    """Read campaigns."""
-
     mail_name: str | None
     subject: str | None
     sender_mail: str | None
@@ -251,7 +231,6 @@ class BaseCampaignReader(BaseListReader):
         return CAMPAIGNS
 
     def request(self) -> PagedRequest[Any]:
-        """Build the request for the first page of campaigns."""
         from airflow_provider_mail.api.campaigns import GetCampaigns
 
         return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())

@@ -96,11 +96,7 @@ class WarehouseError(PicklableError):
 
 
 class UnconfirmedError(WarehouseError):
-    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed.
-
-    :param before: number of rows before the load.
-    :param after: number of rows that the load would have left.
-    """
+    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed."""
 
     def __init__(self, text: str, *, before: int, after: int) -> None:
         super().__init__(text)
@@ -109,11 +105,7 @@ class UnconfirmedError(WarehouseError):
 
 
 class UnstorableError(WarehouseError):
-    """A row holds a value that the database cannot store, or that cannot be true.
-
-    :param row: number of the row in the source, from 1.
-    :param reason: what is wrong, without the value.
-    """
+    """A row (from 1) holds a value that the database cannot store, or that cannot be true; the reason has no value."""
 
     def __init__(self, message: str, *, row: int = 0, column: str = "", reason: str = "") -> None:
         super().__init__(message)
@@ -123,7 +115,6 @@ class UnstorableError(WarehouseError):
 
     @classmethod
     def of(cls, row: int, column: str, reason: str) -> UnstorableError:
-        """Make the error with its message."""
         return cls(f"row {row}, column {column}: {reason}", row=row, column=column, reason=reason)
 
 
@@ -133,7 +124,6 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
     :param parameters: parameters of the statement, positional or by name. A message that contains one of them is left
         out.
     :param quotes_rows: whether the statement carried rows. If so, the message of an unknown driver is left out.
-    :return: the exception's type, followed by its message where that is safe.
     """
     types = [base.__name__ for base in type(error).__mro__]
     driver = type(error).__module__.partition(".")[0]
@@ -172,12 +162,7 @@ def is_client_side(error: BaseException) -> bool:
 
 
 def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
-    """Describe the exception of an unknown driver, with everything replaced that may be a value.
-
-    :param values: values of the rows that the statement carried.
-    :param names: names of tables and columns, which stay even in quotes.
-    :return: the exception's type and its redacted message, at most 300 characters of it.
-    """
+    """Describe the exception of an unknown driver, with everything replaced that may be a value."""
     safe = safe_message(error)
     if safe != type(error).__name__:
         return safe
@@ -190,17 +175,14 @@ def redacted_message(error: BaseException, values: Iterable[Any], names: Iterabl
 
 
 def connect_error_message(error: BaseException) -> str:
-    """Describe an exception that was raised before any row was read: the driver's message is safe."""
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a driver's exception; ``None`` without one."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
 def mysql_number(error: BaseException) -> int | None:
-    """Return the error number of MySQL or MariaDB, with either driver; ``None`` without one."""
     number = getattr(error, "errno", None) or next(iter(error.args), None)
     return number if isinstance(number, int) else None
 
@@ -253,7 +235,6 @@ def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:
 
 @cache
 def _mysql_numbers(driver: str, names: str) -> frozenset[int]:
-    """The error numbers of these names, from the constants of the driver that raised the error."""
     module, prefix = ("MySQLdb.constants.ER", "") if driver == "MySQLdb" else ("mysql.connector.errorcode", "ER_")
     constants = import_module(module)
     return frozenset(vars(constants)[prefix + name] for name in names.split() if prefix + name in vars(constants))

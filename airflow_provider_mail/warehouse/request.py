@@ -75,8 +75,6 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Some values, at least one."""
-
     values: Sequence[Any]
 
 
@@ -124,21 +122,14 @@ class Coverage:
 
     @classmethod
     def one(cls, part: str, where: Mapping[str, Any], *, mail_conn_id: str, observed_at: datetime.datetime) -> Coverage:
-        """Cover one part.
-
-        :param part: its name; a long one is cut and gets a digest.
-        :param where: the values that its rows have, by column, among them ``mail_conn_id``.
-        """
+        """Cover one part."""
         if len(part) > _MAX_PART_CHARACTERS:
             digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()[:16]
             part = f"{part[: _MAX_PART_CHARACTERS - 17]} {digest}"
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
     def windows(self, parts: Iterable[str]) -> list[Where]:
-        """Return the conditions for the rows of some parts: one for all days that follow each other.
-
-        :param parts: their names.
-        """
+        """Return the conditions for the rows of some parts: one for all days that follow each other."""
         windows: list[Where] = []
         for where in map(self.parts.__getitem__, sorted(parts)):
             if windows and (joined := _joined(windows[-1], where)):
@@ -148,7 +139,6 @@ class Coverage:
         return windows
 
     def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of `LOADS` for a load."""
         for part in self.parts:
             yield table_name(name), self.mail_conn_id, part, self.observed_at
 
@@ -170,16 +160,12 @@ class MarkGone:
 
 
 def table_name(name: TableName) -> str:
-    """Return the name of a table as ``mail_loads`` has it.
-
-    :param name: the name, whose schema is left out.
-    """
+    """The name of a table as ``mail_loads`` has it: without its schema."""
     last = name.parts[-1]
     return last.text if last.quoted else last.text.lower()
 
 
 def loads_beside(name: TableName) -> TableName:
-    """Return the name of ``mail_loads`` in the schema of a table."""
     return name.beside(TableName((NamePart(LOADS_NAME, False),)))
 
 
@@ -193,7 +179,7 @@ def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:
 
 
 def _joined(first: Where, second: Where) -> Where | None:
-    """Return the condition for the rows of two days, if the second one follows the first one."""
+    """The condition for the rows of two days, if the second one follows the first one."""
     different = [name for name, values in second.items() if values != first[name]]
     if len(different) != 1:
         return None
@@ -262,7 +248,6 @@ class LoadResult:
 
     @property
     def removed(self) -> int:
-        """The number of rows that were deleted, marked as gone or ended in the history."""
         return (self.deleted or 0) + (self.gone or 0) + (self.left or 0)
 
 
@@ -285,10 +270,7 @@ class RemovalRule:
     read_again: Callable[[], Iterable[Sequence[Any]]] | None = None
 
     def check(self, before: int, after: int, prefix: str, unit: str = "rows") -> None:
-        """Compare the number of rows before and after a load, of which both readings lack the difference.
-
-        :raises UnconfirmedError: when too many would be removed; the message names the permission.
-        """
+        """Compare the number of rows before and after a load, of which both readings lack the difference."""
         if after:
             permission = "max_removed_fraction"
             is_exceeded = before >= MIN_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
@@ -313,16 +295,10 @@ FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Clock:
-    """The time during a load.
-
-    :param start: the time at its beginning, with a zone.
-    """
-
     start: datetime.datetime
     _start_seconds: float = field(default_factory=time.monotonic)
 
     def latest(self) -> datetime.datetime:
-        """Return the latest time at which a row can have been observed."""
         return self.start + FUTURE_TOLERANCE + datetime.timedelta(seconds=time.monotonic() - self._start_seconds)
 
 
@@ -397,5 +373,4 @@ class LoadRequest:
         )
 
     def load_values(self, loaded_at: datetime.datetime) -> tuple[Any, ...]:
-        """Return the values of the table's ``load_columns``."""
         return self.task_run.values(self.table, loaded_at, (self.recorded or self.source).read)

@@ -56,28 +56,18 @@ _encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").e
 
 
 def utc(value: datetime.datetime) -> datetime.datetime:
-    """Convert a time to UTC, without a zone.
-
-    :raises ValueError: for a datetime without a zone.
-    """
+    """Convert a time to UTC, without a zone."""
     return aware(value).astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def utc_text(value: datetime.datetime) -> str:
-    """Format a time as ``2026-03-01 12:30:00``, in UTC.
-
-    :raises ValueError: for a datetime without a zone.
-    """
+    """Format a time as ``2026-03-01 12:30:00``, in UTC."""
     if value.tzinfo is datetime.UTC:  # as are all times that this package makes
         return value.isoformat(" ")[:-6]
     return utc(value).isoformat(" ")
 
 
 def utc_texts(values: Sequence[datetime.datetime]) -> Sequence[str]:
-    """Format many times as :func:`utc_text` formats one.
-
-    :raises ValueError: for a datetime without a zone.
-    """
     if {value.tzinfo for value in values} == {datetime.UTC}:
         # The encoder needs a fifth of the time. It writes 2026-03-01T12:30:00Z.
         return _decode_texts(_encode(values).replace(b"T", b" ").replace(b"Z", b""))
@@ -85,10 +75,7 @@ def utc_texts(values: Sequence[datetime.datetime]) -> Sequence[str]:
 
 
 def aware(value: datetime.datetime) -> datetime.datetime:
-    """Return the time unchanged.
-
-    :raises ValueError: for a datetime without a zone.
-    """
+    """Reject a time without a zone."""
     if value.tzinfo is None:
         raise ValueError("a time without a zone")
     return value
@@ -98,18 +85,11 @@ _TEXT, _TEXT_OR_NULL = {str}, {str, type(None)}
 
 
 def json_text(value: object) -> str:
-    """Encode JSON canonically, so that equal values are equal texts.
-
-    :raises ValueError: for NaN and infinity.
-    """
+    """Encode JSON canonically, so that equal values are equal texts."""
     return json_texts([value])[0]
 
 
 def json_texts(values: Sequence[Any]) -> list[str]:
-    """Encode many values as :func:`json_text` encodes one.
-
-    :raises ValueError: for NaN and infinity.
-    """
     if _are_texts_by_name(values):
         # msgspec needs a quarter of the time for properties of contacts. It writes numbers differently, NaN as null.
         return [_encode(value).decode() for value in values]
@@ -143,7 +123,6 @@ def _are_texts_by_name(values: Sequence[Any]) -> bool:
 
 
 def fits(column: Column, value_type: type) -> bool:
-    """Return whether values of a Python type may go into a column."""
     if value_type is type(None):
         return column.nullable
     accepted, excluded = _ACCEPTED[column.type.name]
@@ -151,7 +130,6 @@ def fits(column: Column, value_type: type) -> bool:
 
 
 def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
-    """Turn converters of one value into converters of many."""
     return {name: partial(map, convert) for name, convert in converts.items()}
 
 
@@ -183,10 +161,7 @@ class Encoder:
         self._json_depth = json_depth
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Encode rows to one sequence of values per column.
-
-        :raises UnstorableError: naming row and column, never the value.
-        """
+        """Encode rows to one sequence of values per column."""
         columns = self._table.columns
         for row, width in enumerate(map(len, rows), number):
             if width != len(columns):
@@ -220,7 +195,6 @@ class Encoder:
     def _reject_first(
         self, number: int, column: Column, values: Sequence[Any], problem_of: Callable[[Column, Any], str | None]
     ) -> None:
-        """Raise the error of the first value that has a problem."""
         for row, value in enumerate(values, number):
             if problem := problem_of(column, value):
                 raise UnstorableError.of(row, column.name, problem)
@@ -259,7 +233,6 @@ class Encoder:
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
-        """The reason why a value cannot be stored, if there is one."""
         if value is None:
             return None
         type_name = column.type.name
@@ -278,7 +251,7 @@ class Encoder:
         return text_problem(value, nul=self._nul)
 
     def _is_flat(self, value: Any, text: str) -> bool:
-        """Whether a JSON value is not nested too deep. Counting brackets is enough for almost all values."""
+        """Counting brackets is enough for almost all values."""
         limit = self._json_depth or 0
         return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
 
@@ -301,11 +274,7 @@ def _encodes(text: str) -> bool:
 
 
 def text_problem(value: Any, *, nul: bool) -> str | None:
-    """Return the reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value.
-
-    :param value: the value, nested no deeper than Python can recurse.
-    :param nul: whether texts may hold the character NUL.
-    """
+    """Return the reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value."""
     if isinstance(value, str):
         if not _encodes(value):
             return "holds half a surrogate pair, which is no character"
@@ -339,10 +308,7 @@ class RowsFailed(Exception):
 
 
 class Source:
-    """The caller's rows, to be read once.
-
-    :param on_unstorable: receives rows that cannot be stored. Default: the first one is an error.
-    """
+    """The caller's rows, to be read once."""
 
     def __init__(self, rows: Iterable[Sequence[Any]], on_unstorable: OnUnstorable | None = None) -> None:
         self._rows = rows
@@ -352,14 +318,10 @@ class Source:
         self.error: BaseException | None = None
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Set further rows, to be read when all others have been read."""
         self._rows = rows
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function whose errors are those of reading the rows.
-
-        :raises RowsFailed: when it fails.
-        """
+        """Call a function whose errors are those of reading the rows."""
         try:
             return function(*arguments)
         except BaseException as error:
@@ -367,19 +329,11 @@ class Source:
             raise RowsFailed from None
 
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
-        """Encode the rows, some hundreds at a time and column by column.
-
-        :raises RowsFailed: when getting or encoding a row failed.
-        """
+        """Encode the rows, some hundreds at a time and column by column."""
         for _, columns in self.rows_and_columns(encoder):
             yield columns
 
     def rows_and_columns(self, encoder: Encoder) -> Iterator[tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]]:
-        """Yield rows, some hundreds at a time, each time with their encoded columns.
-
-        :raises RowsFailed: when getting or encoding a row failed.
-        """
-
         def encode(number: int, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]:
             return rows, encoder.columns(number, rows)
 
@@ -397,9 +351,7 @@ class Source:
     ) -> Iterator[tuple[int, T]]:
         """Encode the rows, some at a time; yield how many are stored, and what they are encoded to.
 
-        :param encoder: decides which rows can be stored.
         :param encode: encodes rows, of which it gets the number of the first one.
-        :raises UnstorableError: when a row cannot be stored and nothing receives it.
         """
         for rows in batched(self._rows, size):
             first = self.read + 1
@@ -418,7 +370,6 @@ class Source:
     def _storable(
         self, encoder: Encoder, first: int, rows: Sequence[Sequence[Any]], reject: OnUnstorable
     ) -> list[Sequence[Any]]:
-        """The rows that can be stored; the others go to ``reject``."""
         stored = []
         for number, row in enumerate(rows, first):
             try:
@@ -432,25 +383,17 @@ class Source:
         return stored
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
-        """Encode the rows, row by row.
-
-        :raises RowsFailed: getting or encoding a row failed.
-        """
         return chain.from_iterable(zip(*columns, strict=True) for columns in self.columns(encoder))
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield rows in lists."""
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
 def chunks(rows: Iterable[tuple[Any, ...]], max_rows: int, max_characters: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Split rows into lists; a row that is longer than the limit forms a list of its own.
-
-    :param max_characters: the largest number of characters of the texts in a list.
-    """
+    """Split rows into lists, by the characters of their texts; a row that is longer than the limit is alone."""
     chunk: list[tuple[Any, ...]] = []
     characters = 0
     for row in rows:

@@ -48,7 +48,6 @@ class Reading(Generic[T]):
             self.result.set_result(result)
 
     def end(self) -> None:
-        """Cut its connections, so that its thread ends; it cannot open others."""
         with self._lock:
             self._is_ended = True
             for cut in self._cuts:
@@ -57,10 +56,6 @@ class Reading(Generic[T]):
 
     @contextmanager
     def uses(self, connection: Any) -> Iterator[None]:
-        """Let `end` cut a connection, until the context ends.
-
-        :raises TimeoutError: `end` was called before.
-        """
         with _cutting(connection) as cut:
             with self._lock:
                 if self._is_ended:
@@ -82,9 +77,8 @@ def current_reading() -> Reading[Any] | None:
 
 
 def read_within(function: Callable[[], T], seconds: float) -> T:
-    """Run a function that reads a database; return its result or raise its error.
-
-    :raises TimeoutError: it takes longer; its connections are cut.
+    """Return the result of a function that reads a database; after too long, cut its connections and raise
+    `TimeoutError`.
     """
     reading = Reading(function, seconds)
     try:
@@ -94,11 +88,7 @@ def read_within(function: Callable[[], T], seconds: float) -> T:
 
 
 async def aread(reading: Reading[T]) -> T:
-    """Return the result of a reading, or raise its error.
-
-    :param reading: cut when it takes longer than its seconds, or when the caller is cancelled.
-    :raises TimeoutError: it takes longer.
-    """
+    """Return the result of a reading, or raise its error."""
     try:
         async with asyncio.timeout(reading.seconds):
             return await asyncio.wrap_future(reading.result)

@@ -44,8 +44,6 @@ class Receiver:
     """Takes pushes at ``.../<token>``, with 200 once the inbox holds them; ``.../health`` shows whether it can.
 
     :param tokens: ids of the `mail` connections by the digests of their valid tokens.
-    :param max_body: the longest body in bytes; a longer one is answered with 413.
-    :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class Receiver:
         self._user_agent = user_agent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to a request."""
         token = hide_token(scope)
         if asks_for(HEALTH, scope, token):
             response = Response("OK") if await self._health.can_store() else unavailable()
@@ -163,7 +160,6 @@ async def count_events(body: bytes) -> int:
 
 
 def asks_for(name: str, scope: Scope, token: str) -> bool:
-    """Return whether a request asks for the state of the receiver."""
     return token == name and scope["method"] in ("GET", "HEAD")
 
 
@@ -184,7 +180,6 @@ class ReceiverApp:
         self._last_error = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to a request, or start and shut down."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
@@ -209,11 +204,6 @@ class ReceiverApp:
         return self._receiver
 
     def start(self) -> Tokens:
-        """Read the settings and make the receiver; return its tokens.
-
-        :raises MailConfigError: a setting is impossible.
-        :raises WarehouseError: the database cannot hold an inbox.
-        """
         # Airflow 3.1 and later look up connections in the database only in this context.
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
         settings = ReceiverSettings.from_airflow()

@@ -19,7 +19,7 @@ MAX_THREADS = 8
 
 
 class Threads:
-    """Starts threads for one purpose."""
+    """Threads for one purpose, of which only some may hang."""
 
     def __init__(self) -> None:
         self._readings: list[Reading[Any]] = []
@@ -27,7 +27,6 @@ class Threads:
     def start(self, function: Callable[[], T], seconds: float) -> Reading[T]:
         """Run a function in a new thread.
 
-        :param seconds: the limit of each of its statements.
         :raises TimeoutError: too many threads hang already.
         """
         self._readings = [started for started in self._readings if not started.result.done()]
@@ -50,7 +49,6 @@ class Cached(Generic[T]):
     """The result of a function that reads the database.
 
     :param seconds: the age at which it is called again.
-    :param problem: what its failure means, for the log.
     """
 
     def __init__(self, read: Callable[[], T], seconds: float, problem: str) -> None:
@@ -65,10 +63,6 @@ class Cached(Generic[T]):
         """The latest result; ``None`` before there is one."""
 
     async def get(self) -> T:
-        """Return the result.
-
-        :raises Exception: the database does not answer.
-        """
         # A request that is cancelled must not cancel the attempt that others wait for.
         return await asyncio.shield(self.start())
 

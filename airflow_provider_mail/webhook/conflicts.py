@@ -30,7 +30,6 @@ _PLACE = EVENTS.names.index("push_id")
 def conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Key] | None) -> Iterator[DeadLetter]:
     """Yield a dead letter for each event that was not stored because one with its identity has other fields.
 
-    :param rows: rows of `EVENTS`, in the same order, after they were loaded.
     :param existing: identities that were stored before; ``None`` if they are unknown.
     """
     candidates = _not_stored(stored, rows) if existing is None else _known_or_different(rows, existing)

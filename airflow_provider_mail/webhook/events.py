@@ -56,11 +56,6 @@ _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
 
 
 class Origin(NamedTuple):
-    """Where an event came from.
-
-    :param push_id: number of the push in the inbox.
-    """
-
     mail_conn_id: str
     received_at: datetime
     push_id: int
@@ -68,11 +63,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An event, or a whole push, that cannot be read.
-
-    :param index: position of the event in the push; ``None`` for a whole push.
-    :param reason: why it cannot be read, without its values.
-    """
+    """An event, or a whole push (without an index), that cannot be read, with the reason, which has no values."""
 
     origin: Origin
     index: int | None
@@ -85,7 +76,6 @@ class DeadLetter:
         return _digest(f"{self.origin.mail_conn_id}\x00{self.raw}")
 
     def row(self) -> Row:
-        """The row of `DEAD_LETTERS`."""
         conn_id, received_at, push_id = self.origin
         return conn_id, self.letter_id, self.reason, self.raw, received_at, push_id, self.index
 
@@ -100,7 +90,6 @@ class UnreadableError(ValueError):
 
 
 def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    """Yield a row of `EVENTS` for each event of a push."""
     body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         events: Any = None if b"\\u0000" in body else _decode_flat(body)
@@ -123,7 +112,6 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
 
 
 def begins_as_push(body: bytes) -> bool:
-    """Return whether a body begins as a JSON array does."""
     return body.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)[:1] == b"["
 
 
@@ -136,10 +124,7 @@ def count_quickly(body: bytes) -> int | None:
 
 
 def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
-    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is not an array.
-
-    :param most: stop after this number of events. Default: all.
-    """
+    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is not an array."""
     if not begins_as_push(body):
         return None
     parts, _, is_array = split_array(body, body.index(b"[") + 1, most)
@@ -150,12 +135,7 @@ def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
 
 
 def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[bytes], int, bool]:
-    """Return the texts of the elements of an array, where they end, and whether the array is complete until there.
-
-    :param body: the text, which may be damaged.
-    :param start: where the first element begins.
-    :param most: stop after this number of elements. Default: all.
-    """
+    """Return the texts of the elements of an array, where they end, and whether the array is complete until there."""
     parts: list[bytes] = []
     depth, is_array, last = 0, True, len(body.rstrip(_SPACE)) - 1
     for token in _TOKEN.finditer(body, start):
@@ -177,7 +157,6 @@ def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[
 
 
 def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    """Yield a row of `EVENTS` for each event of a dead letter that can be read now."""
     if index is None:
         yield from read_push(raw.encode(), origin, reject)
         return
@@ -189,10 +168,6 @@ def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[D
 
 
 def read_event(event: Any, origin: Origin, index: int) -> Row:
-    """Return the row of `EVENTS` for an event.
-
-    :raises UnreadableError: it is no event, or cannot be stored.
-    """
     if isinstance(event, _Unparsed):
         raise UnreadableError(event.reason)
     if type(event) is not dict:
@@ -259,8 +234,6 @@ def _time(event: Mapping[str, Any], name: str) -> datetime | None:
 
 @dataclass(frozen=True)
 class _Unparsed:
-    """The text of an event that is not parsed, and why not."""
-
     raw: str
     reason: str
 
@@ -306,7 +279,6 @@ def _integer(digits: str) -> float:
 
 
 def _check(value: Any) -> None:
-    """Reject what not every database can store."""
     if _depth(value) > MAX_DEPTH:
         raise UnreadableError(_TOO_DEEP)
     if problem := text_problem(value, nul=False):

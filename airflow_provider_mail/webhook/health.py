@@ -18,12 +18,6 @@ STATE_SECONDS = 10.0
 
 
 class Health:
-    """Whether the receiver can store pushes.
-
-    :param failed_lately: returns whether the latest write failed, less than a minute ago.
-    :param max_bytes: bytes of pushes that may wait in the inbox.
-    """
-
     def __init__(
         self,
         inbox: Inbox,
@@ -42,7 +36,6 @@ class Health:
         self._stored_since = 0
 
     async def can_store(self) -> bool:
-        """Return whether a push with a valid token would be stored."""
         # A state that cannot be read is no reason to reject a push.
         parts = (self._tokens.get(), self._probe.get(), self._state.get())
         tokens, probe, _ = await asyncio.gather(*parts, return_exceptions=True)
@@ -58,7 +51,6 @@ class Health:
         return self._known is not None and self._known.waiting_bytes + self._stored_since >= self._max_bytes
 
     def stored(self, size: int) -> None:
-        """Count a push that was stored since the state was read."""
         self._stored_since += size
 
     def _read_state(self) -> InboxState:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 class Push:
     """A push as it was received.
 
-    :param body: the body of the request, unchanged.
-    :param received_at: when it was received, by the clock of the receiver.
     :param mail_conn_id: id of the `mail` connection that the token of the URL belongs to.
     :param task_status: whether the body may hold an event ``TaskStatus``.
     """
@@ -40,10 +38,7 @@ class Push:
 
 @dataclass(frozen=True)
 class StoredPush(Push):
-    """A push in the inbox.
-
-    :param id: its number, ascending in the order of arrival.
-    """
+    """A push in the inbox. Its number ascends in the order of arrival."""
 
     id: int
 
@@ -54,32 +49,20 @@ OLD = datetime.timedelta(days=1)
 
 @dataclass(frozen=True)
 class InboxState:
-    """What waits in the inbox to be drained.
-
-    :param waiting_bytes: their bytes, before compression.
-    :param oldest: when the oldest of them was received; ``None`` without any.
-    """
+    """What waits in the inbox to be drained. The bytes are those before compression."""
 
     waiting_pushes: int
     waiting_bytes: int
     oldest: datetime.datetime | None
 
     def age(self, now: datetime.datetime) -> datetime.timedelta | None:
-        """Return for how long the oldest push has waited; ``None`` without any."""
         return max(now - self.oldest, datetime.timedelta()) if self.oldest else None
 
     def is_old(self, now: datetime.datetime) -> bool:
-        """Return whether a push has waited for more than a day."""
         return self.oldest is not None and now - self.oldest > OLD
 
 
 class Inbox:
-    """The table of pushes in the user's database.
-
-    :param table: name of the table, optionally with its schema.
-    :raises WarehouseError: for another database, or an invalid table name.
-    """
-
     def __init__(self, hook: DbApiHook, table: str = OPTIONS["inbox_table"]["default"]) -> None:
         self.hook = hook
         if (spelling := dialect_of(hook).inbox) is None:
@@ -94,17 +77,14 @@ class Inbox:
         """How a statement names a parameter."""
 
     def open(self) -> Any:
-        """Return a new DB-API connection, with explicit transactions."""
+        """Return a new connection, with explicit transactions."""
         connection = open_connection(self.hook)
         self.sql.configure(self.hook, connection)
         return connection
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Yield a connection as `open` returns, and close it; a `Reading` limits it and can cut it.
-
-        :raises WarehouseError: the connection fails.
-        """
+        """Yield a connection as `open` returns, and close it; a `Reading` limits it and can cut it."""
         with connected(self.hook) as connection:
             self.sql.configure(self.hook, connection)
             yield connection
@@ -117,7 +97,6 @@ class Inbox:
             cursor.execute(query)
 
     def create(self) -> None:
-        """Create the table, or add the columns that a version of it lacks."""
         columns = {
             "id": self.sql.id_type,
             "received_at": f"{self.sql.time_type} NOT NULL",
@@ -155,7 +134,7 @@ class Inbox:
             cursor.connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
-        """Store pushes in one transaction; when this returns they are durable."""
+        """Store pushes in one transaction, durably."""
         values = [
             value
             for push in pushes
@@ -167,7 +146,6 @@ class Inbox:
         connection.commit()
 
     def _insert(self, count: int) -> str:
-        """The statement that stores ``count`` pushes."""
         columns = "received_at, mail_conn_id, task_status, body, body_bytes"
         row = f"({', '.join([self.mark] * 5)})"
         return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
@@ -204,10 +182,8 @@ class Inbox:
             )
 
     def newest(self, *, task_status_only: bool = False) -> dict[str, int]:
-        """Return the number of the newest push by connection id, drained or not.
-
-        :param task_status_only: look only at pushes that may hold an event ``TaskStatus``, which an index finds.
-            Default: all pushes, which reads the whole table.
+        """Return the number of the newest push by connection id, drained or not; of all pushes, this reads the whole
+        table.
         """
         condition = "task_status" if task_status_only else "true"
         with self.connected() as cursor:
@@ -217,7 +193,6 @@ class Inbox:
             return dict(cursor.fetchall())
 
     def waiting(self) -> bool:
-        """Return whether there is a push that is not drained."""
         with self.connected() as cursor:
             if not self.exists(cursor, self.name):
                 return False
@@ -225,10 +200,7 @@ class Inbox:
             return cursor.fetchone() is not None
 
     def state(self) -> InboxState:
-        """Return what waits to be drained; an index finds it, whatever the retention. Reads no bodies.
-
-        :raises Exception: there is no table, or it cannot be read.
-        """
+        """Return what waits to be drained; an index finds it, whatever the retention. Reads no bodies."""
         with self.connected() as cursor:
             cursor.execute(
                 f"SELECT count(*), coalesce(sum(body_bytes), 0), min(received_at) FROM {self.table} "
@@ -238,10 +210,7 @@ class Inbox:
             return InboxState(int(pushes), int(size), self.sql.read_time(oldest) if oldest else None)
 
     def probe(self) -> None:
-        """Write a push and roll it back.
-
-        :raises Exception: nothing can be stored.
-        """
+        """Write a push and roll it back."""
         with self.connected() as cursor:
             if self.sql.begin:
                 cursor.execute(self.sql.begin)
@@ -250,16 +219,11 @@ class Inbox:
             cursor.connection.rollback()
 
     def delete_drained(self, before: datetime.datetime) -> int:
-        """Delete pushes that were drained earlier; return their number."""
         with connected(self.hook) as connection, self._write(connection) as cursor:
             cursor.execute(f"DELETE FROM {self.table} WHERE drained_at < {self.mark}", [self.sql.time(before)])
             return int(cursor.rowcount)
 
     def scan(self, connection: Any, *, after: int, max_pushes: int) -> list[StoredPush]:
-        """Return pushes, drained or not, in the order of their numbers.
-
-        :param after: only pushes with larger numbers.
-        """
         with closing(connection.cursor()) as cursor:
             cursor.execute(
                 f"SELECT id FROM {self.table} WHERE id > {self.mark} ORDER BY id LIMIT {self.mark}",
@@ -286,26 +250,20 @@ class Inbox:
         return body is not None
 
     def exists(self, cursor: Any, name: TableName) -> bool:
-        """Return whether a table exists."""
         return bool(self.columns(cursor, name))
 
     def columns(self, cursor: Any, name: TableName) -> set[str]:
-        """Return the names of the columns of a table; none when it does not exist."""
         return self.sql.columns(cursor, name)
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Yield a cursor on a connection of its own; what is not committed is rolled back.
-
-        :raises WarehouseError: the connection fails.
-        """
+        """Yield a cursor on a connection of its own; what is not committed is rolled back."""
         with self.connection() as connection, closing(connection.cursor()) as cursor:
             self._limit(cursor)
             yield cursor
 
     @contextmanager
     def _write(self, connection: Any) -> Iterator[Any]:
-        """A cursor for statements that write; commits at the end."""
         with closing(connection.cursor()) as cursor:
             if self.sql.begin:
                 cursor.execute(self.sql.begin)
@@ -340,22 +298,11 @@ def _packed(body: bytes) -> tuple[bytes, int]:
 
 
 def inbox_of(name: InboxName) -> Inbox:
-    """Return an inbox.
-
-    :raises MailConfigError: there is no such database.
-    :raises WarehouseError: it is neither Postgres nor SQLite.
-    """
     return Inbox(configured_hook("inbox_conn_id", name.conn_id), name.table)
 
 
 def open_inbox(conn_id: str | None = None, table: str | None = None) -> Inbox:
-    """Return the inbox of Airflow's configuration.
-
-    :param conn_id: the connection to another inbox.
-    :param table: another table.
-    :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
-    :raises WarehouseError: it is neither Postgres nor SQLite.
-    """
+    """Return the inbox of Airflow's configuration, unless another one is named."""
     if (name := configured_inbox(conn_id, table)) is None:
         raise MailConfigError(
             "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite database "

@@ -62,7 +62,6 @@ class Tokens:
         self.table = qualified(self._name)
 
     def create(self) -> None:
-        """Create the table, or add the columns that a version of it lacks."""
         time = self._inbox.sql.time_type
         columns = {
             "digest": "text PRIMARY KEY",
@@ -74,10 +73,7 @@ class Tokens:
         self._inbox.create_table(self._name, columns)
 
     def valid(self) -> dict[str, str]:
-        """Return the ids of the `mail` connections by the digests of their valid tokens.
-
-        :raises MailConfigError: there is no table of tokens.
-        """
+        """Return the ids of the `mail` connections by the digests of their valid tokens."""
         with self._inbox.connected() as cursor:
             if not self._inbox.exists(cursor, self._name):
                 raise MailConfigError(_NO_TOKEN)
@@ -87,29 +83,22 @@ class Tokens:
             return dict(cursor.fetchall())
 
     def count(self) -> dict[str, int]:
-        """Return the number of valid tokens by the id of the `mail` connection; none without a table."""
         try:
             return dict(Counter(self.valid().values()))
         except MailConfigError:
             return {}
 
     def check(self) -> None:
-        """Check that there is a valid token.
-
-        :raises MailConfigError: there is no valid token.
-        """
         if not self.valid():
             raise MailConfigError(_NO_TOKEN)
 
     def digests(self, mail_conn_id: str) -> set[str]:
-        """Return the digests of all tokens that a connection of this deployment has and had."""
         query = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark}"
         with self._inbox.connected() as cursor:
             self._run(cursor, query, mail_conn_id, self._deployment)
             return {digest for (digest,) in cursor.fetchall()}
 
     def add(self, token: str, mail_conn_id: str) -> None:
-        """Make a token valid."""
         query = (
             "INSERT INTO {table} (digest, mail_conn_id, deployment, created_at) VALUES ({mark}, {mark}, {mark}, {time})"
         )
@@ -123,8 +112,6 @@ class Tokens:
 
         In Postgres the lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too,
         and no token is retired. In SQLite it is a lock of a file beside the database, for all connections.
-
-        :raises MailConflictError: another rotation has not ended.
         """
         name = f"mail rotation {self.table} {mail_conn_id}"
         with self._inbox.connected() as cursor, self._inbox.sql.only_one(cursor, name) as is_only_one:
@@ -136,7 +123,6 @@ class Tokens:
             yield cursor
 
     def newest(self, cursor: Any, mail_conn_id: str, count: int) -> set[str]:
-        """Return the digests of the newest tokens of a connection."""
         query = (
             "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark} "
             # A clock that was set back must not make a former token the newest.
@@ -148,9 +134,7 @@ class Tokens:
     def retire_others(self, cursor: Any, kept: Collection[str], mail_conn_id: str, grace: timedelta) -> None:
         """Let tokens of a connection of this deployment end, and end the rotation.
 
-        :param kept: digests of the tokens that do not end.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
-        :raises WarehouseError: the database has ended the rotation; no token ends.
         """
         query = (
             "UPDATE {table} SET retires_at = {time} WHERE mail_conn_id = {mark} AND deployment = {mark} "

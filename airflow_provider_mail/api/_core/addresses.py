@@ -36,8 +36,6 @@ def address_key(address: str) -> str:
     Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have the same key.
     Different letters are different people: ``strasse`` is not ``straße``. The key is not the spelling to send; see
     docs/contacts.md.
-
-    :param address: an address, or a domain for which a sender is verified; it need not be valid.
     """
     key = address.strip().lower()
     # The hot path: an ASCII address needs no conversion.
@@ -51,7 +49,6 @@ def _unicode_key(address: str) -> str:
 
 
 def _ascii_domain(domain: str) -> str:
-    """Return the ASCII form of a domain; a domain without one is returned unchanged."""
     if domain.isascii() or len(domain) > _MAX_DOMAIN_CHARACTERS:
         return domain
     # Imported here: most addresses are ASCII, and DAG files are parsed often.

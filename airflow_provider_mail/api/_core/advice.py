@@ -50,10 +50,7 @@ _OTHER_PROXY = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY in the environme
 
 
 def network_reason(error: Exception) -> str:
-    """Return the message of the operating system or TLS library, which may be in a cause of httpx's error.
-
-    :param error: httpx's error; that of the asynchronous client has no message of its own.
-    """
+    """Return the message of the operating system or TLS library, which may be in a cause of httpx's error."""
     causes = list(chain_of(error))
     for cause in causes:
         if isinstance(cause, BaseExceptionGroup):  # one error for each address of the host
@@ -65,10 +62,7 @@ def network_reason(error: Exception) -> str:
 
 
 def connect_error_message(reason: str, config: ClientConfig) -> str:
-    """Explain why the service cannot be reached, at which address, through which proxy, and which setting to check.
-
-    :param reason: see :func:`network_reason`, such as ``ConnectError: [Errno 111] Connection refused``.
-    """
+    """Explain why the service cannot be reached, at which address, through which proxy, and which setting to check."""
     proxy, setting = _proxy(config)
     candidates = [*(PROXY_MESSAGES.items() if proxy else ()), *CONNECT_MESSAGES.items()]
     message = next((message for key, message in candidates if key in reason), DEFAULT_MESSAGE)
@@ -79,7 +73,6 @@ def connect_error_message(reason: str, config: ClientConfig) -> str:
 
 
 def explain(error: MailError, config: ClientConfig) -> str:
-    """Explain an error and what to fix, without naming the operation."""
     service, credential = config.base_url, credential_of(config)
     text = str(error).removeprefix(f"{error.operation}: ")
     if isinstance(error, MailConnectError):
@@ -119,7 +112,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def credential_of(config: ClientConfig) -> str:
-    """Return the name of the connection field that authenticates."""
     return "access_token (OAuth access token)" if config.auth_type == "oauth" else "password (API key)"
 
 

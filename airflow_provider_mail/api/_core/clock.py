@@ -44,16 +44,10 @@ class ServiceClock:
         """When that request was sent, by the local clock, as Unix time."""
 
     def restart(self) -> None:
-        """Reset `asked_at`."""
         self.asked_at = None
 
     def observe(self, headers: Mapping[str, str], sent: float, received: float) -> None:
-        """Update the offset from a response. One without a plausible ``Date`` header is ignored.
-
-        :param headers: of the response, with lower-case names or case-insensitive.
-        :param sent: local Unix time at which the request was sent.
-        :param received: local Unix time at which its response had been read.
-        """
+        """Update the offset from a response. One without a plausible ``Date`` header is ignored."""
         date = http_date(headers.get("date", ""))
         if date is None:
             return
@@ -71,11 +65,9 @@ class ServiceClock:
         self.asked_at = min(asked_at, self.asked_at or asked_at)
 
     def time(self) -> float:
-        """Return the service's time as Unix time."""
         return time.time() + self.offset
 
     def now(self) -> datetime:
-        """Return the service's time as a datetime in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     def latest(self) -> datetime:
@@ -93,10 +85,7 @@ def http_date(text: str) -> datetime | None:
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that ``Retry-After`` asks for, as a number or a date; ``None`` when absent or unreadable.
-
-    :param headers: of the response, with lower-case names or case-insensitive.
-    """
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date; ``None`` when absent or unreadable."""
     value = headers.get("retry-after", "")
     try:
         seconds = float(value)
@@ -111,11 +100,7 @@ def _seconds_until(date: str) -> float | None:
 
 
 class Throttle:
-    """Space the requests of one client evenly, and pause all of them after a 429, across threads and tasks.
-
-    :param per_second: maximum number of requests per second; ``None`` for no limit.
-    :param clock: returns monotonic seconds.
-    """
+    """Space the requests of one client evenly, and pause all of them after a 429, across threads and tasks."""
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval = 1.0 / per_second if per_second else 0.0
@@ -133,7 +118,6 @@ class Throttle:
         return start - now
 
     def pause(self, seconds: float) -> None:
-        """Pause all requests of this client."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
 

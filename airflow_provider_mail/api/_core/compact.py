@@ -31,10 +31,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).d
 
 
 def compact_records(request: Request) -> Request:
-    """Return the same request, whose response has compact records if all of them have the documented form.
-
-    :param request: a request whose response has a list of records.
-    """
+    """Return the same request, whose response has compact records if all of them have the documented form."""
     compact: Request = _compact_class(type(request)).model_construct(request.model_fields_set, **dict(request))
     return compact
 
@@ -101,8 +98,6 @@ class _CompactRecord(msgspec.Struct, gc=False):
 
 
 class _RecordDecoder:
-    """Decodes records of one model."""
-
     def __init__(self, model: type[OpenResource]) -> None:
         name, declared = f"Compact{model.__name__}", {"model_fields": model.model_fields}
         compact_record = msgspec.defstruct(
@@ -116,10 +111,7 @@ class _RecordDecoder:
         self._times = {name: parse for name, field in model.model_fields.items() if (parse := _parser(field))}
 
     def decode_open(self, text: msgspec.Raw) -> Any:
-        """Decode a record that may have undocumented fields.
-
-        :raises ValueError: the model reads one of these as one that it declares.
-        """
+        """Decode a record that may have undocumented fields."""
         record: Any = self._decode(text)
         fields = _decode_fields(text)
         if not self._python_names.isdisjoint(fields):
@@ -128,10 +120,6 @@ class _RecordDecoder:
         return record
 
     def parse_times(self, records: Any) -> None:
-        """Parse the times of the records.
-
-        :raises ValueError: one of them is not a time.
-        """
         for name, parse in self._times.items():
             for record in records:
                 setattr(record, name, parse(getattr(record, name)))
@@ -157,12 +145,10 @@ def _parser(field: FieldInfo) -> Any:
 
 
 def _python_names(model: type[BaseModel]) -> set[str]:
-    """Return the names of fields that the service spells differently."""
     return {name for name, field in model.model_fields.items() if name != field.alias}
 
 
 def _record_model(annotation: Any) -> type[OpenResource] | None:
-    """Return the model in the annotation of a list of records."""
     if isinstance(annotation, type) and issubclass(annotation, OpenResource):
         return annotation
     return next(filter(None, map(_record_model, get_args(annotation))), None)

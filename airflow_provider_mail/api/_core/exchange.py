@@ -51,10 +51,7 @@ TOTAL_TIMEOUT_FACTOR = 4
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A step of an exchange: one HTTP request. Its `HttpResponse` is sent back in, or a `MailError` is thrown.
-
-    :param effect: determines whether it may use a connection that has served other requests.
-    """
+    """A step of an exchange: one HTTP request. Its `HttpResponse` is sent back in, or a `MailError` is thrown."""
 
     operation: str
     method: str
@@ -80,8 +77,6 @@ class PauseAll:
 class RequestAttempt(NamedTuple):
     """An HTTP request that is about to be sent.
 
-    :param operation: the path of the operation.
-    :param repeated: whether it repeats a request that failed.
     :param throttled: seconds that it was held back, to keep the rate or because the service is overloaded.
     """
 
@@ -101,8 +96,6 @@ Steps: TypeAlias = Generator[Call | Pause | Reserve | PauseAll | Concurrent | Ma
 
 
 class FlowRunner:
-    """Runs a generator of steps: execute ``step`` until it is ``None``; then ``result`` is set."""
-
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self._steps = steps
         self.step: Any = None
@@ -110,11 +103,9 @@ class FlowRunner:
         self.send(None)
 
     def send(self, value: Any) -> None:
-        """Send the step's result in and advance to the next step."""
         self._advance(self._steps.send, value)
 
     def fail(self, error: MailError) -> None:
-        """Throw the step's error in and advance to the next step; raises it when the generator does not catch it."""
         self._advance(self._steps.throw, error)
 
     def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:
@@ -128,7 +119,6 @@ class Exchange:
     """What the two clients share: the settings, the throttle and the steps of one request.
 
     :param credentials_probe: a request that reads and that every valid credential may send.
-    :param clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -335,8 +325,6 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
     """Convert httpx's error: either the request provably did not arrive, or it may have been carried out.
 
     Do not chain httpx's error: it carries the request with its credentials.
-
-    :param late: the total time limit in seconds, if the request exceeded it.
     """
     error_type = type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in str(error):

@@ -39,7 +39,6 @@ class Interrupt:
 
     @property
     def stopped(self) -> bool:
-        """Whether no further attempt may start."""
         return self._stopped.is_set()
 
     def stop(self) -> None:
@@ -47,7 +46,6 @@ class Interrupt:
         self._stopped.set()
 
     def abort(self) -> None:
-        """Stop, and shut down the connections of running attempts."""
         self.stop()
         with self._lock:
             self._aborted = True
@@ -65,27 +63,16 @@ class Interrupt:
             _current.reset(token)
 
     def check(self) -> None:
-        """Raise an error if the work was interrupted.
-
-        :raises MailInterruptedError: after :meth:`stop`.
-        """
         if self.stopped:
             raise MailInterruptedError("the task was ended, so no further request is sent")
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until the time has passed or the work is interrupted.
-
-        :raises MailInterruptedError: after :meth:`stop`.
-        """
         self._stopped.wait(seconds)
         self.check()
 
     @contextmanager
     def watching(self, connection: socket.socket) -> Iterator[None]:
-        """Let :meth:`abort` shut down a connection while the ``with`` block runs.
-
-        :raises ConnectionAbortedError: after :meth:`abort`.
-        """
+        """Let :meth:`abort` shut down a connection while the ``with`` block runs."""
         with self._lock:
             if self._aborted:
                 raise ConnectionAbortedError
@@ -103,10 +90,6 @@ def current() -> Interrupt | None:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep until the time has passed or this thread's requests are interrupted.
-
-    :raises MailInterruptedError: the requests are interrupted.
-    """
     interrupt = current()
     if interrupt is None:
         time.sleep(seconds)
@@ -115,10 +98,7 @@ def sleep(seconds: float) -> None:
 
 
 class Workers(Generic[T]):
-    """Threads that send requests and stop within seconds after an error, a timeout or a kill.
-
-    :param interrupt: ends the work from outside. Default: a new one.
-    """
+    """Threads that send requests and stop within seconds after an error, a timeout or a kill."""
 
     def __init__(self, threads: int, name: str, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
@@ -126,17 +106,12 @@ class Workers(Generic[T]):
         self._running: set[Future[T]] = set()
 
     def submit(self, action: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Call a function in one of the threads."""
         future = self._pool.submit(self.interrupt.run, action, *arguments)
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         return future
 
     def first_done(self, futures: Iterable[Future[T]]) -> set[Future[T]]:
-        """Wait until a future is done; return all futures that are done.
-
-        :raises MailInterruptedError: the work is interrupted from outside.
-        """
         futures = list(futures)
         while not (done := wait(futures, _POLL_SECONDS, FIRST_COMPLETED).done):
             for interrupt in (self.interrupt, current()):
@@ -145,10 +120,7 @@ class Workers(Generic[T]):
         return done
 
     def end(self, grace: float = GRACE_SECONDS) -> None:
-        """Start no further call and end the running ones.
-
-        :param grace: seconds that running attempts get before their connections are shut down.
-        """
+        """Start no further call and end the running ones; their connections are shut down after ``grace`` seconds."""
         self.interrupt.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         wait(list(self._running), grace)

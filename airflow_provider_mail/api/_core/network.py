@@ -35,11 +35,8 @@ _current: ContextVar[Transmission | None] = ContextVar("_current", default=None)
 class Transmission:
     """One attempt to send a request and to receive its response; use it in a ``with`` statement.
 
-    :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
     :param effect: determines which connections the request may use. On a used one, a second response to an earlier
         request looks like the response to this request, which would count as done.
-    :param before_write: called with the operation before the first byte is sent on a connection; an error that it
-        raises prevents that.
     """
 
     def __init__(
@@ -56,11 +53,9 @@ class Transmission:
 
     @property
     def late(self) -> bool:
-        """Whether the time limit has passed."""
         return self._deadline is not None and time.monotonic() > self._deadline - 0.001
 
     def remaining(self, timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
-        """Return the seconds for the next step."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self.seconds
@@ -70,10 +65,7 @@ class Transmission:
         return remaining if timeout is None else min(timeout, remaining)
 
     def begin_write(self, connection: _ConnectionUse) -> None:
-        """Record the connection that the request is sent on.
-
-        :raises httpcore.ConnectionNotAvailable: it must not be used; the pool closes it and provides another one.
-        """
+        """Record the connection that the request is sent on."""
         self._received = False
         if self._connection is not connection:
             if not self._may_use(connection):
@@ -94,7 +86,7 @@ class Transmission:
         )
 
     def write_failed(self) -> None:
-        """Record that the request was not sent completely. httpcore still reads the response."""
+        """httpcore still reads the response."""
         self._truncated = True
 
     def data_read(self, data: bytes) -> None:
@@ -130,10 +122,7 @@ def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) ->
 
 
 class Trust:
-    """The current TLS settings for each new connection: certificate files may be renewed.
-
-    :param config: the client's settings. The connection pool is created with ``initial``.
-    """
+    """The current TLS settings for each new connection: certificate files may be renewed."""
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
@@ -244,8 +233,6 @@ class _Stream(_ConnectionUse, httpcore.NetworkStream):
 
 
 class Backend(httpcore.SyncBackend):
-    """Create connections for threads."""
-
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
 
@@ -257,7 +244,6 @@ class Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect within the time limit of the request."""
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
 
@@ -285,8 +271,6 @@ class _AsyncStream(_ConnectionUse, httpcore.AsyncNetworkStream):
 
 
 class AsyncBackend(httpcore.AnyIOBackend):
-    """Create connections for an event loop."""
-
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
 
@@ -298,7 +282,6 @@ class AsyncBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect within the time limit of the request."""
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         stream = await super().connect_tcp(host, port, seconds, local_address, socket_options)
         return _AsyncStream(stream, self._trust)

@@ -274,8 +274,6 @@ class Concurrent:
     """A step of a flow: send requests concurrently, as far as the connection's ``max_in_flight`` allows.
 
     The result is a list in the same order, of responses and of `MailError` objects, which are not raised.
-
-    :param requests: the requests, none of which depends on another one.
     """
 
     requests: Sequence[MailRequest[Any]]
@@ -290,7 +288,6 @@ with ``client.run(flow)`` or ``await client.run(flow)``.
 
 
 def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:
-    """Yield the texts in fields with personal data."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _pii_values(item, personal=personal or name in PII_FIELDS)

@@ -32,8 +32,6 @@ R = TypeVar("R", bound=MailResponse)
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A complete HTTP response."""
-
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | bytearray = field(repr=False)
@@ -48,7 +46,6 @@ def parse_response(
     3); the HTTP statuses 401 and 429 take precedence. A 4xx without a ``code`` is a proxy's page: it may replace any
     response, so it does not show whether the request was carried out.
 
-    :param secrets: texts that are masked in the service's message, which may repeat the request.
     :param max_memory: maximum estimated size of the decoded body in bytes.
     """
     operation, status, raw_body = request.path, http_response.status, http_response.body
@@ -71,10 +68,7 @@ def parse_response(
 
 
 def _error(operation: str, response: HttpResponse, code: int | None, message: str, missing: str) -> MailError:
-    """Return the error that a response reports.
-
-    :param missing: what the response has instead of a ``code``, if ``code`` is ``None``.
-    """
+    """Return the error that a response reports."""
     status = response.status
     if 300 <= status < 400:
         return MailConfigError(
@@ -140,7 +134,6 @@ _FRACTION = re.compile(rb"\.[0-9]+")
 
 
 def exact_number(text: str) -> float | Decimal:
-    """Parse a JSON number: as a float, unless a float has other digits."""
     number, exact = float(text), Decimal(text)
     return number if number - number != 0 or Decimal(repr(number)) == exact else exact
 
@@ -230,12 +223,6 @@ def _estimated_memory(body: bytes | bytearray) -> int:
 
 
 class BodyReader:
-    """Collect and decompress a response body chunk by chunk, within the size limit.
-
-    httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept
-    unchanged: it is not JSON, so the status decides.
-    """
-
     def __init__(self, operation: str, max_bytes: int, status: int, headers: Mapping[str, str]) -> None:
         self._operation = operation
         self._max_bytes = max_bytes
@@ -247,10 +234,6 @@ class BodyReader:
         self._received = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Add a chunk.
-
-        :raises MailAnswerError: when the body is too large.
-        """
         self._received += len(chunk)
         decompressed = self._decompress(chunk)
         if max(self._received, len(self._body) + len(decompressed)) > self._max_bytes:
@@ -269,5 +252,4 @@ class BodyReader:
             return chunk
 
     def response(self) -> HttpResponse:
-        """Return the complete response."""
         return HttpResponse(self._status, self._headers, self._body)

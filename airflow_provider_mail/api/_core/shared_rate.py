@@ -58,7 +58,6 @@ then the slots of half that time are free, so that not all who wait come for the
 class Slot(NamedTuple):
     """A time to send one request.
 
-    :param granted: whether there is one; if not, ask again.
     :param wait: seconds to wait, for the slot or before asking again.
     """
 
@@ -67,13 +66,6 @@ class Slot(NamedTuple):
 
 
 class _SharedRate:
-    """The rate of one account, for one client.
-
-    Slots are spaced evenly, as those of one client are.
-
-    :param redis: a client of Redis, sync or async.
-    """
-
     def __init__(self, config: ClientConfig, redis: Any) -> None:
         self._redis = redis
         self._waits_for_redis = config.rate_limit_when_away == "wait"
@@ -124,16 +116,10 @@ class _SharedRate:
 
 
 class SharedRate(_SharedRate):
-    """For threads."""
-
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, _client(config, "redis").from_url(**_options(config)))
 
     def reserve(self) -> Slot:
-        """Reserve the next slot.
-
-        :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
-        """
         try:
             return self._slot(self._take_slot())
         except _errors() as error:
@@ -141,28 +127,20 @@ class SharedRate(_SharedRate):
         return self._away(reason)
 
     def pause_all(self, seconds: float) -> None:
-        """Pause the clients of all processes."""
         try:
             self._take_pause(seconds)
         except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
     def close(self) -> None:
-        """Close the connections to Redis."""
         self._redis.close()
 
 
 class AsyncSharedRate(_SharedRate):
-    """For one event loop."""
-
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, _client(config, "redis.asyncio").from_url(**_options(config)))
 
     async def reserve(self) -> Slot:
-        """Reserve the next slot.
-
-        :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
-        """
         try:
             return self._slot(await self._take_slot())
         except _errors() as error:
@@ -170,22 +148,16 @@ class AsyncSharedRate(_SharedRate):
         return self._away(reason)
 
     async def pause_all(self, seconds: float) -> None:
-        """Pause the clients of all processes."""
         try:
             await self._take_pause(seconds)
         except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
     async def close(self) -> None:
-        """Close the connections to Redis."""
         await self._redis.aclose()
 
 
 def _client(config: ClientConfig, module: str) -> Any:
-    """Return the class of a Redis client.
-
-    :raises MailConfigError: a package is missing.
-    """
     try:
         return import_module(module).Redis
     except ImportError as error:
@@ -196,7 +168,6 @@ def _client(config: ClientConfig, module: str) -> Any:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return the errors of Redis and of the network."""
     return import_module("redis").RedisError, OSError
 
 

@@ -21,7 +21,6 @@ from airflow_provider_mail.api.transactional import MAX_VERSIONS, Delivery, Send
 class Chunk:
     """One request of a mailing.
 
-    :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
     :param digest: a hash of the content, to verify that a later try sends the same content.
     """
 
@@ -32,7 +31,6 @@ class Chunk:
 
     @classmethod
     def of(cls, index: int, request: Delivery, recipients: int) -> Chunk:
-        """Create the chunk of a request."""
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
 
@@ -56,7 +54,6 @@ def cut(
     :param versions: versions per request, from 1 to 100.
     :param keep: maps the number and the fields of a message to the fields to send, or to ``None`` to skip it. Default:
         send all messages unchanged.
-    :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
     if not 1 <= versions <= MAX_VERSIONS:
         raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MAX_VERSIONS}")

@@ -30,10 +30,7 @@ class CampaignCaps:
 
 
 def check_caps(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> Flow[None]:
-    """Reject a campaign that would exceed a limit of its day. Two that are created at once may exceed it together.
-
-    :raises MailValidationError: naming the limits.
-    """
+    """Reject a campaign that would exceed a limit of its day. Two that are created at once may exceed it together."""
     problems = yield from excess(request, caps, clock)
     if problems:
         raise MailValidationError(f"{'; '.join(problems)}: nothing was created", operation=request.path)
@@ -44,8 +41,6 @@ def excess(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> 
 
     A scheduled or running campaign counts with the contacts of its lists, including excluded ones; a sent one with its
     mails.
-
-    :param clock: the service's clock, such as ``client.service_clock``.
     """
     if request.only_save or not caps:
         return []
@@ -66,7 +61,7 @@ def excess(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> 
 
 
 def list_sizes(names: Sequence[str]) -> Flow[int | None]:
-    """Return the sum of the contacts in lists; ``None`` if the service does not show the size of one."""
+    """Return the contacts in some lists; ``None`` if the service does not show the size of one."""
     total = 0
     for name in names:
         try:

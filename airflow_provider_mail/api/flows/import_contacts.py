@@ -91,10 +91,6 @@ class SelectedRows(list[Row]):
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Yield the rows in lists.
-
-    :param size: maximum length of a list.
-    """
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch
@@ -254,7 +250,6 @@ class _Import:
 
 
 def _select_rows(checked: CheckedRows, selected: Sequence[int]) -> tuple[bytes, Sequence[int]]:
-    """Return the rows with these numbers, encoded."""
     if not selected:
         return b"", ()
     rows = dict(zip(checked.numbers, msgspec.json.decode(checked.encoded), strict=True))

@@ -58,10 +58,7 @@ UNSUBSCRIBE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check.
-
-    :param level: ``ok``, ``warning`` (should be reviewed) or ``error`` (the campaign should not be sent).
-    """
+    """The result of one check."""
 
     check: str
     level: Level
@@ -119,7 +116,6 @@ class PreflightRules:
 class Report:
     """The results of all checks.
 
-    :param findings: in the order of the checks.
     :param recipients: the sum of the contacts in the target lists, including excluded ones; contacts in two lists count
         twice. ``None`` if the service does not report it.
     """
@@ -128,11 +124,9 @@ class Report:
     recipients: int | None = 0
 
     def note(self, check: str, level: Level, text: str) -> None:
-        """Add a finding."""
         self.findings.append(Finding(check, level, text))
 
     def count(self, level: Level) -> int:
-        """Return the number of findings of a level."""
         return sum(finding.level == level for finding in self.findings)
 
     def table(self) -> str:
@@ -367,7 +361,6 @@ def _existing(
     report: Report,
     not_older_than: datetime | None,
 ) -> None:
-    """Check whether an existing campaign would be adopted, since the service would reject its name."""
     exists = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
     different = [name for name in differences(request, existing, clock.latest()) if name not in ignore]
     if existing.mail_status == MailStatus.FAILED:

@@ -102,11 +102,6 @@ def _whole(request: GetCampaignStats, names: _Names) -> Flow[RecordsByName]:
 
 
 def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
-    """Return whether the statistics may include a campaign that ``campaign/mail/get`` finds by a filter.
-
-    The specification does not show how the statistics compare names. If several match, the comparison is "contains",
-    since names are unique; if one matches, it may be the one with exactly that name.
-    """
     return request.mail_name is None or total > 1 or name == request.mail_name
 
 
@@ -202,5 +197,4 @@ def _gaps(request: GetTransactionalStats, records: Mapping[date, Any]) -> list[d
 
 
 def calendar(first: date, last: date) -> Iterator[date]:
-    """Return the days from the first to the last one, both included."""
     return (first + timedelta(days=number) for number in range((last - first).days + 1))

@@ -72,10 +72,7 @@ class _Locks:
         self.held: dict[str, tuple[int, int]] = {}
 
     def acquire(self, file: str) -> bool:
-        """Lock the file, or share this process's lock; return whether that worked.
-
-        :raises OSError: when the lock's file cannot be written.
-        """
+        """Lock the file, or share this process's lock; return whether that worked."""
         with self.guard:
             if file in self.held:
                 descriptor, users = self.held[file]
@@ -109,7 +106,6 @@ os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
 def one_process(database: str, seconds: float) -> Iterator[None]:
     """Lock a database file against other processes that call this; threads of this process share the lock.
 
-    :param database: the path of the database. The lock is a file beside it, whose name ends with ``.lock``.
     :param seconds: how long to wait. After that, or if no lock is possible, continue: DuckDB's own lock decides.
     """
     file, end, locked = f"{os.path.realpath(database)}.lock", time.monotonic() + seconds, False
@@ -124,15 +120,11 @@ def one_process(database: str, seconds: float) -> Iterator[None]:
 
 
 def merge_lock() -> threading.Lock:
-    """Return the lock that a thread of this process holds while it merges."""
     return _locks.merging
 
 
 class DuckDb(Staged):
-    """Stages rows as batches of JSON, since binding values one by one takes a millisecond per row.
-
-    Only one process at a time can open a file; loads wait for it.
-    """
+    """Stages rows as batches of JSON, since binding values one by one takes a millisecond per row."""
 
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
@@ -277,7 +269,6 @@ class DuckDb(Staged):
         return "VARCHAR" if column.type.name == "json" else self._column_type(column)
 
     def _texts(self) -> Iterator[str]:
-        """The rows, column by column, some hundreds of kilobytes at a time."""
         encoder = Encoder(self.table, {**each(_CONVERTERS), "timestamp": utc_texts})
         encoded = self.request.source.encoded(encoder)
         for rows in chunks(encoded, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):

@@ -31,11 +31,7 @@ _PUT, _REMOVE = "'put'", "'remove'"
 
 
 class MergeSql(Dialect):
-    """The statements of one load.
-
-    :param stage: the table with the staged rows, each key once.
-    :param has_json_text: whether JSON is staged as text. Default: true.
-    """
+    """The statements of one load."""
 
     parse_json: ClassVar[str] = "PARSE_JSON({})"
     """Converts text to the type of JSON."""
@@ -66,10 +62,6 @@ class MergeSql(Dialect):
     # Spelling
 
     def _qualified(self, name: TableName) -> str:
-        """Spell the name of a table.
-
-        :raises WarehouseError: when it cannot be quoted.
-        """
         if any(self.quote in part.text and part.quoted for part in name.parts):
             raise WarehouseError(f"`table` must not contain {self.quote}: {str(name)!r}")
         return ".".join(f"{self.quote}{part.text}{self.quote}" if part.quoted else part.text for part in name.parts)
@@ -78,10 +70,7 @@ class MergeSql(Dialect):
         return self.value(column, value), []
 
     def value(self, column: Column, value: Any) -> str:
-        """Return a value of a column as a literal.
-
-        :param value: the value, JSON as text.
-        """
+        """A value of a column as a literal; JSON is given as text."""
         if value is None:
             return "NULL"
         type_name = column.type.name
@@ -100,10 +89,6 @@ class MergeSql(Dialect):
         return f"'{text}'"
 
     def timestamp(self, value: datetime.datetime) -> str:
-        """Return a point in time as a literal.
-
-        :param value: a datetime with a zone.
-        """
         return f"TIMESTAMP '{utc_literal(value)}+00:00'"
 
     # Tables
@@ -124,19 +109,15 @@ class MergeSql(Dialect):
         return f"CREATE TABLE IF NOT EXISTS {name} (\n  {body}\n){self.clustering(table)}"
 
     def clustering(self, table: Table) -> str:
-        """Return the clause that stores the rows of a day together; empty without one."""
         return ""
 
     def addition(self, name: str, column: Column) -> str:
-        """Return ALTER TABLE for a column of a later version."""
         return f"ALTER TABLE {name} ADD COLUMN {self._column(column.name)} {self._column_type(column)}"
 
     def tables_of_loads(self) -> Iterable[str]:
-        """Return the names of the tables that record the parts of the load; none without parts."""
         return dict.fromkeys((self.begun, self.loads)) if self.request.covers else ()
 
     def empty_stage(self) -> list[str]:
-        """Create the table of staged rows, empty, with the columns of the files."""
         json = self.types["text" if self._has_json_text else "json"]
         columns = ", ".join(
             f"{self._column(column.name)} {json if column.type.name == 'json' else self._column_type(column)}"
@@ -145,14 +126,9 @@ class MergeSql(Dialect):
         return [self.drop_stage(), f"CREATE TABLE {self.stage} ({columns})"]
 
     def drop_stage(self) -> str:
-        """Remove the table of staged rows."""
         return f"DROP TABLE IF EXISTS {self.stage}"
 
     def insert_stage(self, rows: Sequence[Sequence[Any]]) -> str:
-        """Stage rows.
-
-        :param rows: the rows, JSON as text.
-        """
         values = ", ".join(
             f"({', '.join(self.value(column, value) for column, value in zip(self.table.columns, row, strict=True))})"
             for row in rows
@@ -160,7 +136,6 @@ class MergeSql(Dialect):
         return f"INSERT INTO {self.stage} ({self._columns_list(self.table.names)}) VALUES {values}"
 
     def count_stage(self) -> str:
-        """Count the staged rows, and their keys."""
         keys = f"SELECT 1 AS one FROM {self.stage} GROUP BY {self._columns_list(self.table.key)}"
         return f"SELECT (SELECT COUNT(*) FROM {self.stage}), (SELECT COUNT(*) FROM ({keys}) AS k)"
 
@@ -192,11 +167,9 @@ class MergeSql(Dialect):
         return condition
 
     def _same_key(self, one: str, other: str) -> str:
-        """The condition that two rows have the same key."""
         return " AND ".join(f"{one}{name} = {other}{name}" for name in map(self._column, self.table.key))
 
     def _part(self, alias: str) -> str:
-        """The part of ``covers`` that a row belongs to."""
         covers = self.request.covers
         assert covers
         cases = " ".join(
@@ -239,10 +212,7 @@ class MergeSql(Dialect):
         return "".join(f", {self._column(name)} = {literal}" for name, literal in literals)
 
     def select_removed(self, selected: str) -> str | None:
-        """Select from the rows that the merge removes; ``None``: it removes none.
-
-        :param selected: what to select, of ``g``.
-        """
+        """Select from the rows that the merge removes; ``None``: it removes none."""
         if not (window := self._windows("r.")):
             return None
         inner = self._with_part(self._columns_list(self.table.names, "r."), self.target, "r.")
@@ -252,7 +222,6 @@ class MergeSql(Dialect):
         )
 
     def count_new(self, by: str) -> str:
-        """Count the staged rows whose keys are new, by the values of a column."""
         return (
             f"SELECT s.{self._column(by)}, COUNT(*) FROM {self.stage} AS s WHERE NOT EXISTS "
             f"(SELECT 1 FROM {self.target} AS t WHERE {self._same_key('s.', 't.')}) GROUP BY s.{self._column(by)}"
@@ -316,7 +285,6 @@ class MergeSql(Dialect):
         return " AND ".join(f"{one}.{name} = {other}.{name}" for name in map(self._column, LOADS.key))
 
     def _merge(self) -> list[str]:
-        """Merge the staged rows."""
         names = self.table.names
         native = ", ".join(self._native(name, "g.") for name in names)
         inner = self._with_part(self._columns_list(names, "r."), self.stage, "r.")
@@ -350,8 +318,5 @@ class MergeSql(Dialect):
 
 
 def utc_literal(value: datetime.datetime) -> str:
-    """Format a point in time as ``2026-03-01 12:30:00.000000``, in UTC.
-
-    :param value: a datetime with a zone.
-    """
+    """``2026-03-01 12:30:00.000000``, in UTC."""
     return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -84,8 +84,6 @@ _BOUNDED_TEXT = re.compile(r"character varying\((\d+)\)")
 
 
 class PostgresInbox(InboxSql):
-    """Postgres."""
-
     id_type, body_type = "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea"
     time_type = "timestamp with time zone"
     # A server or a role may have switched off that a commit waits for the disk.
@@ -269,7 +267,6 @@ class Postgres(Staged):
         return f"a lock {lock_type}, held by {' and '.join(others)}"
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows."""
         return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
     def _open_staging(self, cursor: Any) -> None:
@@ -371,7 +368,6 @@ class Postgres(Staged):
         return Counter(map(itemgetter(1), new)), existing
 
     def _existing(self, cursor: Any, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-        """Return those of the keys that the table has."""
         # Without statistics on the parameters, Postgres might read the whole table instead of its index.
         cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
         arrays = ", ".join(f"%s::{self._column_type(self.table[name])}[]" for name in self.table.key)

@@ -13,13 +13,10 @@ from airflow_provider_mail.warehouse.table import Column, Table, literal
 
 
 def day_column(table: Table) -> Column | None:
-    """Return the column by whose day the rows of a table are stored."""
     return table[table.by_day] if table.by_day else None
 
 
 class Snowflake(Merging):
-    """Snowflake."""
-
     types: ClassVar[Mapping[str, str]] = {
         "text": "VARCHAR",
         "bigint": "BIGINT",
@@ -45,8 +42,6 @@ class Snowflake(Merging):
 
 
 class BigQuery(Merging):
-    """BigQuery."""
-
     types: ClassVar[Mapping[str, str]] = {
         "text": "STRING",
         "bigint": "INT64",
@@ -72,7 +67,7 @@ class BigQuery(Merging):
 
 
 class Databricks(Merging):
-    """Databricks: tables of Delta Lake."""
+    """Tables of Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
         "text": "STRING",
@@ -93,7 +88,7 @@ class Databricks(Merging):
 
 
 class Trino(Merging):
-    """Trino, with a connector that has MERGE and detects conflicts, such as Iceberg or Delta Lake."""
+    """With a connector that has MERGE and detects conflicts, such as Iceberg or Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
         "text": "VARCHAR",
@@ -128,7 +123,7 @@ class Trino(Merging):
 
 
 class Redshift(Merging):
-    """Redshift, whose MERGE has no conditions: rows are deleted and inserted, in a transaction that locks the table."""
+    """Its MERGE has no conditions: rows are deleted and inserted, in a transaction that locks the table."""
 
     types: ClassVar[Mapping[str, str]] = {
         "text": "VARCHAR(65535)",

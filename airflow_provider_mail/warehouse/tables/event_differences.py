@@ -48,10 +48,7 @@ EVENT_DIFFERENCES = Table(
 
 @dataclass(frozen=True)
 class EventCounts:
-    """How often events of some codes were received.
-
-    :param mails: the number of mails with such an event; a mail has one recipient.
-    """
+    """Mails with events of some codes (a mail has one recipient), and these events."""
 
     mails: int
     events: int
@@ -68,7 +65,6 @@ Span: TypeAlias = tuple[int, int]
 class DayCounts:
     """The events of one day. The day of a mail is not known exactly if no event has the time at which it was sent.
 
-    :param of_day: all of the day.
     :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
     :param maybe_later: those of the day after it that may belong to this one.
     """
@@ -87,7 +83,6 @@ def _span(counts: DayCounts, unit: Literal["mails", "events"]) -> Span:
 class Rule:
     """How events determine one counter.
 
-    :param codes: the codes that are counted, of which each mail counts once.
     :param repeated: whether the service may count each event instead of each mail.
     :param partly: whether the service counts only some of these mails, and the events do not show which.
     """
@@ -125,8 +120,6 @@ RULES: Mapping[str, Rule] = {
 class Difference:
     """The comparison of one counter on one day.
 
-    :param service_count: what the service counted; ``None`` if its response leaves out the day.
-    :param spans: the smallest and the largest count that agree with the events, for each way to count.
     :param at_edges: mails that may belong to either side of an edge of the day: no event has their time of sending.
     """
 
@@ -138,12 +131,10 @@ class Difference:
 
     @property
     def least(self) -> int:
-        """The smallest count that agrees with the events."""
         return self.spans[0][0]
 
     @property
     def most(self) -> int:
-        """The largest count that agrees with the events."""
         return self.spans[-1][1]
 
     @property
@@ -156,12 +147,8 @@ class Difference:
         return min(distances, key=abs)
 
     def is_tolerated(self, tolerance: int, tolerance_fraction: float) -> bool:
-        """Return whether the difference is small enough.
-
-        A day that the service leaves out is compared as if the service had counted nothing.
-
-        :param tolerance: the largest difference that is always tolerated.
-        :param tolerance_fraction: the largest tolerated ratio of the difference to the service's count.
+        """Whether the difference is small enough; a day that the service leaves out counts as if it had counted
+        nothing.
         """
         distance = self.least if self.difference is None else abs(self.difference)
         return distance <= max(tolerance, tolerance_fraction * (self.service_count or 0))
@@ -183,10 +170,6 @@ def difference_row(
     time_zone: str,
     observed_at: datetime.datetime,
 ) -> tuple[Any, ...]:
-    """Build a row of `EVENT_DIFFERENCES`.
-
-    :param counted_on: to which day events were counted.
-    """
     return (
         mail_conn_id,
         difference.stats_date,

@@ -102,7 +102,6 @@ def percent(count: int, sent: int) -> float:
 def campaign_stats_row(
     stats: CampaignStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of `CAMPAIGN_STATS`."""
     sent = stats.sent_count
     return (
         mail_conn_id,
@@ -121,7 +120,6 @@ def campaign_stats_row(
 def transactional_stats_row(
     stats: TransactionalStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of `TRANSACTIONAL_STATS`."""
     sent = stats.sent_count
     return (
         mail_conn_id,
@@ -136,15 +134,9 @@ def transactional_stats_row(
 
 
 def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Turn rows of `CAMPAIGN_STATS` into rows of `CAMPAIGN_SNAPSHOTS`."""
     for *values, observed_at, _ in rows:
         yield *values, observed_at.astimezone(datetime.UTC).date(), observed_at
 
 
 def snapshots_name(table: str, chosen: str | None = None) -> str:
-    """Name the table of snapshots that belongs to ``table``.
-
-    :param chosen: name that the user has chosen. Default: that of ``table``, followed by ``_snapshots``.
-    :raises WarehouseError: when it is not a valid name, or is that of ``table``.
-    """
     return other_name("snapshots_table", table, "_snapshots", chosen)
