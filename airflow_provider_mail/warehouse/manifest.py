@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 MANIFEST = "manifest.json"
-"""The name of the file, in the folder of the load."""
 
 VERSION = 1
 

@@ -19,7 +19,6 @@ CONFLICT = "an event with the same identity and other fields was stored before"
 """The reason of a dead letter that can be read, but not stored beside an event with the same identity."""
 
 _MAX_IDS = 800
-"""Events of one query."""
 
 
 _RAW = EVENTS.names.index("raw")
