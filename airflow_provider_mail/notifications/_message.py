@@ -53,9 +53,7 @@ MAX_CHARACTERS_READ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A request, and what may be logged about it: the parts that were left out, with position and reason, never
-    addresses.
-    """
+    """A request, and for the log the parts that were left out, with position and reason, never addresses."""
 
     request: Delivery = field(repr=False)
     recipient_count: int

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin import access, audiences, campaign, campaigns, imports, lists, overview, render, views
+from airflow_provider_mail.plugin import access, campaign, campaigns, imports, lists, overview, render, views
 from airflow_provider_mail.plugin.grid import Grid
 from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
@@ -246,9 +246,9 @@ def show_imports(request: Request) -> Mapping[str, Any]:
 @route("/audiences", "audiences.html")
 def show_audiences(request: Request) -> Mapping[str, Any]:
     reader = Reader.of_page(PageSettings.from_airflow())
-    runs = audiences.runs(reader)
+    runs = imports.audience_runs(reader)
     links = links_to_imports((str(row["import_id"]) for row in runs), request)
-    grids = audiences.audiences_table(audiences.latest(reader)), audiences.runs_table(runs, links)
+    grids = imports.audiences_table(imports.audiences(reader)), imports.audience_runs_table(runs, links)
     return {"reader": reader, "tables": tables(*grids)}
 
 

@@ -133,12 +133,10 @@ def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
         return None
     table, own = reader["campaign_stats"], (campaign.account, campaign.name)
     earlier = reader.rows(
-        reader.limited(
-            f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND mail_send_date < ? "
-            "AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
-            EARLIER,
-        ),
+        f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND mail_send_date < ? "
+        "AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
         [campaign.account, table.parameter("mail_send_date", campaign.sent_at)],
+        limit=EARLIER,
     )
     sent = {
         (campaign.account, str(row["mail_name"])): moment(row["mail_send_date"]) or campaign.sent_at for row in earlier

@@ -122,7 +122,7 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
 
     def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
         statement = f"SELECT {names}{totals} {matching.sql} ORDER BY {order}"
-        return reader.rows(reader.limited(statement, count, offset), matching.parameters)
+        return reader.rows(statement, matching.parameters, limit=count, offset=offset)
 
     # With the page, so that the statement is run once.
     totals = "".join(f", SUM({name}) OVER () AS total_{name}" for name in COUNTS) + ", COUNT(*) OVER () AS total"
@@ -335,7 +335,7 @@ def lists(reader: Reader) -> Sequence[str]:
             f"SELECT lists FROM (SELECT {text} AS lists, MAX(send_by_date_time) AS latest "
             f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL GROUP BY {text}) AS a ORDER BY latest DESC"
         )
-        rows = reader.rows(reader.limited(statement, SHOWN_LISTS))
+        rows = reader.rows(statement, limit=SHOWN_LISTS)
         return sorted({str(name) for row in rows for name in decoded(row["lists"]) or ()}, key=str.casefold)
 
     return _lists.get(reader.identity("campaigns"), read)

@@ -19,9 +19,7 @@ COMPARED = 6
 
 @dataclass(frozen=True)
 class ContactList:
-    """One list. ``months`` has for each month (``2026-03``) the contacts until its end; those without a date count in
-    all.
-    """
+    """One list. Each month (``2026-03``) has the contacts until its end; those without a date count in all."""
 
     account: str
     team: str

@@ -76,12 +76,12 @@ class Reader:
     def of_page(cls, settings: PageSettings) -> Reader:
         names = {what: name for what, name in settings.tables.items() if what != "rejects"}
         names["loads"] = LOADS_NAME
-        return cls(_hook(settings.conn_id, "page_conn_id"), names)
+        return cls(configured_hook("page_conn_id", settings.conn_id), names)
 
     @classmethod
     def of_rejects(cls, settings: PageSettings) -> Reader:
         option = "page_rejects_conn_id" if settings.rejects_conn_id != settings.conn_id else "page_conn_id"
-        return cls(_hook(settings.rejects_conn_id, option), {"rejects": settings.tables["rejects"]})
+        return cls(configured_hook(option, settings.rejects_conn_id), {"rejects": settings.tables["rejects"]})
 
     def name(self, what: str) -> str:
         """Return the name of a table as the settings have it."""
@@ -110,9 +110,13 @@ class Reader:
     def __getitem__(self, what: str) -> StoredTable:
         return self._tables[what]
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Run one SELECT with question marks for its parameters; return its rows by the names of the columns."""
-        statement = sql.replace("?", self._hook.placeholder)
+    def rows(self, sql: str, parameters: Sequence[Any] = (), *, limit: int = 0, offset: int = 0) -> list[Row]:
+        """Run one SELECT with question marks for its parameters; return its rows by the names of the columns.
+
+        :param limit: of the rows of a statement that has ORDER BY.
+        """
+        limited = self.dialect.limited(sql, limit, offset) if limit else sql
+        statement = limited.replace("?", self._hook.placeholder)
         with self._errors(), stream_rows(self._hook, statement, list(parameters)) as (names, batches):
             lower = [name.lower() for name in names]
             return [dict(zip(lower, row, strict=True)) for batch in batches for row in batch]
@@ -129,13 +133,16 @@ class Reader:
         error_class = StaleTablesError if any(expected) else WarehouseError
         raise error_class(public_message(message, self._hook))
 
-    def limited(self, sql: str, count: int, offset: int = 0) -> str:
-        """Limit the rows of a statement that has ORDER BY."""
-        return self.dialect.limited(sql, int(count), int(offset))
-
-
-def _hook(conn_id: str, option: str) -> DbApiHook:
-    return configured_hook(option, conn_id)
+    def since(self, what: str, column: str, time: datetime.date, condition: str = "") -> tuple[int, Any]:
+        """Return how many rows of a table have a time since then, and the earliest; none without the table."""
+        if not self.has(what):
+            return 0, None
+        table = self[what]
+        (row,) = self.rows(
+            f"SELECT COUNT(*) AS total, MIN({column}) AS earliest FROM {table.spelled} WHERE {column} >= ?{condition}",
+            [table.parameter(column, time)],
+        )
+        return int(row["total"]), row["earliest"]
 
 
 def public_message(message: str, hook: DbApiHook) -> str:

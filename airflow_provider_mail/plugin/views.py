@@ -67,11 +67,6 @@ class Loaded:
     behind: int = 0
     lists: Sequence[Part] = ()
 
-    @property
-    def needs_attention(self) -> bool:
-        """Whether it is stale, or some of it is missing."""
-        return self.latest.is_stale or bool(self.missing) or any(part.is_stale for part in self.lists)
-
 
 def loads(reader: Reader) -> Sequence[Loaded]:
     loads: list[Loaded] = []
@@ -298,7 +293,7 @@ def differences(reader: Reader) -> Sequence[Row]:
     )
     return [
         {**row, "stats_date": day(row["stats_date"]), "tolerated": bool(row["tolerated"])}
-        for row in reader.rows(reader.limited(statement, SHOWN_DIFFERENCES))
+        for row in reader.rows(statement, limit=SHOWN_DIFFERENCES)
     ]
 
 

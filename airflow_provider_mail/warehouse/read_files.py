@@ -93,9 +93,7 @@ class FileForm:
 
 
 def form_of(name: str) -> tuple[str | None, str | None, str]:
-    """Format, compression and delimiter by a file's name, as far as it shows them: ``a.tsv.gz`` is CSV with tabs, and
-    gzip.
-    """
+    """Format, compression and delimiter, as far as a name shows them: ``a.tsv.gz`` is CSV with tabs, and gzip."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes[-2:]]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     last = ("", *suffixes)[-2 if compression else -1]

@@ -77,9 +77,7 @@ def current_reading() -> Reading[Any] | None:
 
 
 def read_within(function: Callable[[], T], seconds: float) -> T:
-    """Return the result of a function that reads a database; after too long, cut its connections and raise
-    `TimeoutError`.
-    """
+    """Run a function that reads a database; after too long, cut its connections and raise `TimeoutError`."""
     reading = Reading(function, seconds)
     try:
         return reading.result.result(seconds)

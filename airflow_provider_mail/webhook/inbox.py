@@ -181,9 +181,7 @@ class Inbox:
             )
 
     def newest(self, *, task_status_only: bool = False) -> dict[str, int]:
-        """Return the number of the newest push by connection id, drained or not; of all pushes, this reads the whole
-        table.
-        """
+        """The number of the newest push by connection id, drained or not; of all pushes, this reads the whole table."""
         condition = "task_status" if task_status_only else "true"
         with self.connected() as cursor:
             if not self.exists(cursor, self.name):

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.merge_sql import utc_literal
 from airflow_provider_mail.warehouse.dialects.merging import Merging
 from airflow_provider_mail.warehouse.request import LOADS
@@ -18,12 +19,9 @@ def day_column(table: Table) -> Column | None:
 
 class Snowflake(Merging):
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "VARCHAR",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
         "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
         "timestamp": "TIMESTAMP_TZ",
         "json": "VARIANT",
     }
@@ -43,13 +41,12 @@ class Snowflake(Merging):
 
 class BigQuery(Merging):
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "STRING",
         "bigint": "INT64",
         "integer": "INT64",
         "double": "FLOAT64",
         "boolean": "BOOL",
-        "date": "DATE",
-        "timestamp": "TIMESTAMP",
         "json": "JSON",
     }
     primary_key = "PRIMARY KEY ({}) NOT ENFORCED"
@@ -70,13 +67,10 @@ class Databricks(Merging):
     """Tables of Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "STRING",
-        "bigint": "BIGINT",
         "integer": "INT",
         "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
-        "timestamp": "TIMESTAMP",
         "json": "VARIANT",
     }
     primary_key = None  # only in Unity Catalog
@@ -91,12 +85,9 @@ class Trino(Merging):
     """With a connector that has MERGE and detects conflicts, such as Iceberg or Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "VARCHAR",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
         "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
         "timestamp": "TIMESTAMP(6) WITH TIME ZONE",
         "json": "VARCHAR",
     }
@@ -126,12 +117,8 @@ class Redshift(Merging):
     """Its MERGE has no conditions: rows are deleted and inserted, in a transaction that locks the table."""
 
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "VARCHAR(65535)",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
-        "double": "DOUBLE PRECISION",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
         "timestamp": "TIMESTAMPTZ",
         "json": "SUPER",
     }

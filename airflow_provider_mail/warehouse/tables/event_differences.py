@@ -146,9 +146,7 @@ class Difference:
         return min(distances, key=abs)
 
     def is_tolerated(self, tolerance: int, tolerance_fraction: float) -> bool:
-        """Whether the difference is small enough; a day that the service leaves out counts as if it had counted
-        nothing.
-        """
+        """A day that the service leaves out is compared as if the service had counted nothing."""
         distance = self.least if self.difference is None else abs(self.difference)
         return distance <= max(tolerance, tolerance_fraction * (self.service_count or 0))
 
