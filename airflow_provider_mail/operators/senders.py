@@ -52,9 +52,7 @@ class MailAddSenderOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sender_email=sender_email, sender_type=sender_type, sandbox_mode=sandbox_mode
-        )
+        self.set_arguments(locals())
 
     def creation(self, context: Context) -> AddSender:
         from airflow_provider_mail.api.senders import AddSender
@@ -97,9 +95,7 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, from_domain=from_domain, selector=selector, fail_if_invalid=fail_if_invalid
-        )
+        self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, bool]:
         """Request the checks."""
@@ -153,10 +149,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sender_email=sender_email, ignore_if_missing=ignore_if_missing,
-            sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(locals())
 
     def deletion(self, context: Context) -> DeleteSender:
         from airflow_provider_mail.api.senders import DeleteSender

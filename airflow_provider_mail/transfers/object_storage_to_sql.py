@@ -84,9 +84,7 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id
-        )
+        self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the table."""
@@ -141,10 +139,7 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id,
-            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction,
-        )  # fmt: skip
+        self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the rows."""
