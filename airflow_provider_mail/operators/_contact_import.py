@@ -162,7 +162,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Import all rows; returns the counts."""
         from airflow_provider_mail._task.import_checkpoint import import_checkpoint
         from airflow_provider_mail._task.progress import import_record
         from airflow_provider_mail._task.rejects import RejectSpool

@@ -171,7 +171,6 @@ class MailStatsGateOperator(MailStatsSettledSensor):
             raise self.argument_error("on_breach: 'ask' needs Airflow 3.1 or later; use 'fail' or 'skip'")
 
     def execute(self, context: Context) -> Any:
-        """Wait, then decide."""
         return self._decide(super().execute(context), context)
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -163,7 +163,6 @@ class BaseContactReader(BaseListReader):
         return f"lists/{self.list_name}"
 
     def declared_table(self) -> Table:
-        """Return the table of contacts: one row per connection, team, list and contact."""
         from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 
         return CONTACTS
@@ -223,7 +222,6 @@ class BaseCampaignReader(BaseListReader):
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:
-        """Return the table of campaigns: one row per connection and campaign."""
         from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 
         return CAMPAIGNS

@@ -87,7 +87,6 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Create the table."""
         from airflow_provider_mail.warehouse.manifest import create_stage
 
         manifest = self.read_manifest()
@@ -142,7 +141,6 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         self.set_arguments(locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Merge the rows."""
         from airflow_provider_mail._task.files import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
         from airflow_provider_mail.warehouse.manifest import merge_stage
