@@ -163,8 +163,8 @@ class _Matching:
 
     @property
     def sql(self) -> str:
-        where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        return f"FROM ({source(self.reader)}) AS a{''.join(self.joins)}{where}"
+        condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+        return f"FROM ({source(self.reader)}) AS a{''.join(self.joins)}{condition}"
 
     @property
     def parameters(self) -> Sequence[Any]:
@@ -174,10 +174,10 @@ class _Matching:
         self.conditions.append(condition)
         self.in_conditions.extend(parameters)
 
-    def join_tasks(self, name: str, condition: str, *parameters: Any, kind: str = "") -> None:
+    def join_tasks(self, name: str, condition: str, *parameters: Any, side: str = "") -> None:
         """Join the names of the campaigns whose send task fulfills a condition."""
         self.joins.append(
-            f" {kind}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
+            f" {side}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
             f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
             f"ON {name}_account = mail_conn_id AND {name}_name = mail_name"
         )
@@ -205,7 +205,7 @@ def _by_text(matching: _Matching, text: str) -> None:
     pattern = f"%{_escaped(text.lower())}%"
     of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
     if matching.reader.has("campaigns"):
-        matching.join_tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", pattern, kind="LEFT ")
+        matching.join_tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", pattern, side="LEFT ")
         of_name = f"({of_name} OR subjects_name IS NOT NULL)"
     matching.where(of_name, pattern)
 
@@ -223,7 +223,7 @@ def _by_task(matching: _Matching, wanted: Filter) -> None:
         if when:
             matching.where(when, _time(matching.reader, datetime.datetime.now(datetime.UTC)))
     elif wanted.state == "sent":
-        matching.join_tasks("states", "mail_status IN (-1, 1, 4)", kind="LEFT ")
+        matching.join_tasks("states", "mail_status IN (-1, 1, 4)", side="LEFT ")
         matching.where("states_name IS NULL")
 
 

@@ -282,5 +282,5 @@ def growth(reader: Reader) -> Grid | None:
         counted = read_within(lambda: lists.get(reader), GROWTH_SECONDS)
     except TimeoutError:
         return None
-    largest = sorted(counted.lists, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
-    return lists.lists_table(replace(counted, lists=largest))
+    largest = sorted(counted.entries, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
+    return lists.lists_table(replace(counted, entries=largest))

@@ -27,7 +27,7 @@ from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
-from airflow_provider_mail.warehouse.time_limit import Reading, aread
+from airflow_provider_mail.warehouse.time_limit import Threads, aread
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -191,7 +191,7 @@ class Places:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(PLACES)
-        self._readings: set[Reading[Any]] = set()
+        self._threads = Threads(MAX_THREADS)
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run a function that reads the database in a thread; return its result or raise its error.
@@ -200,14 +200,9 @@ class Places:
         """
         try:
             async with asyncio.timeout(SECONDS), self._free:
-                self._readings = {started for started in self._readings if not started.result.done()}
-                if len(self._readings) >= MAX_THREADS:
-                    raise TimeoutError
-                reading = Reading(function, SECONDS)
-                self._readings.add(reading)
-                return await aread(reading)
+                return await aread(self._threads.start(function, SECONDS))
         except TimeoutError:
-            address = next((f" ({started.address})" for started in self._readings if started.address), "")
+            address = next((f" ({started.address})" for started in self._threads.readings if started.address), "")
         raise NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
 
 

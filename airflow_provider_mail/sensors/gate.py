@@ -155,10 +155,10 @@ class MailStatsGateOperator(MailStatsSettledSensor):
     def set_arguments(self, variables: Mapping[str, Any]) -> None:
         self.stable_checks, self.min_interval = None, 0.0
         super().set_arguments(variables)
-        given = [name for name in LIMITS if getattr(self, name) is not None]
-        if not given:
+        limits = [name for name in LIMITS if getattr(self, name) is not None]
+        if not limits:
             raise self.argument_error(f"{', '.join(LIMITS)}: give at least one")
-        if self.source == "events" and (unknown := [name for name in given if LIMITS[name].event_code is None]):
+        if self.source == "events" and (unknown := [name for name in limits if LIMITS[name].event_code is None]):
             raise self.argument_error(
                 f"{', '.join(unknown)}: events do not show which bounces are hard; use max_bounce, or "
                 "source='statistics'"

@@ -68,6 +68,29 @@ class Reading(Generic[T]):
                     self._cuts.remove(cut)
 
 
+MAX_THREADS = 8
+
+
+class Threads:
+    """Threads for one purpose, of which only some may hang, including abandoned ones whose driver has not returned."""
+
+    def __init__(self, most: int = MAX_THREADS) -> None:
+        self._most = most
+        self.readings: list[Reading[Any]] = []
+
+    def start(self, function: Callable[[], T], seconds: float) -> Reading[T]:
+        """Run a function in a new thread.
+
+        :raises TimeoutError: too many threads hang already.
+        """
+        self.readings = [started for started in self.readings if not started.result.done()]
+        if len(self.readings) >= self._most:
+            raise TimeoutError
+        reading = Reading(function, seconds)
+        self.readings.append(reading)
+        return reading
+
+
 _current: ContextVar[Reading[Any] | None] = ContextVar("mail_reading", default=None)
 
 
