@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook.conflicts import CONFLICT
-from airflow_provider_mail.webhook.drain import Drained, EventTables, UnreadableEventError
+from airflow_provider_mail.webhook.drain import CONFLICT, Drained, EventTables, UnreadableEventError
 from airflow_provider_mail.webhook.events import DeadLetter, Origin
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.webhook.draining import Drains
