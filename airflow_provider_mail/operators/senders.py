@@ -52,7 +52,9 @@ class MailAddSenderOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, sender_type=sender_type, sandbox_mode=sandbox_mode
+        )
 
     def creation(self, context: Context) -> AddSender:
         from airflow_provider_mail.api.senders import AddSender
@@ -95,7 +97,9 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, from_domain=from_domain, selector=selector, fail_if_invalid=fail_if_invalid
+        )
 
     def execute(self, context: Context) -> dict[str, bool]:
         from airflow_provider_mail.api.senders import VerifySender, failed_checks
@@ -148,7 +152,10 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteSender:
         from airflow_provider_mail.api.senders import DeleteSender

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -57,8 +57,8 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
     keep_days: float | None
     lock_timeout: float
 
-    def set_arguments(self, variables: Mapping[str, Any]) -> None:
-        super().set_arguments(variables)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         check_keep_days(self)
 
     @cached_property

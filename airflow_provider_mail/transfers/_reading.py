@@ -217,8 +217,8 @@ class BaseCampaignReader(BaseListReader):
     mail_status: Sequence[int] | None
     all_team: bool
 
-    def set_arguments(self, variables: Mapping[str, Any]) -> None:
-        super().set_arguments(variables)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -148,7 +150,10 @@ def test_each_argument_is_set_and_a_field_if_templated(kind: type[BaseOperator])
     init = constructor(kind)
     types = {name: type_ for name, type_ in init.__annotations__.items() if name not in ("kwargs", "return")}
     assert kind.template_fields == tuple(name for name, type_ in types.items() if "Templated[" in type_)
-    assert vars(made(kind))["_arguments"] == tuple(types)
+    statements = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(init))))
+    calls = [node for node in statements if isinstance(node, ast.Call)]
+    (call,) = [call for call in calls if getattr(call.func, "attr", None) == "set_arguments"]
+    assert {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords} == {name: name for name in types}
 
 
 @every_kind
