@@ -37,6 +37,7 @@ STORED_SECONDS = 10.0
 they are reported again if the triggerer dies in between."""
 
 LONGEST_PAUSE = 900.0
+"""Maximum seconds between polls while polls fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class FinalCampaign:
     guid: str | None
     mail_status: int
     sent_at: float | None
+    """Unix time of its send time."""
     mail_stats: dict[str, Any] = field(compare=False)
 
     @classmethod

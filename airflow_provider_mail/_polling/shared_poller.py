@@ -71,11 +71,13 @@ class WaitSubscription(PollSubscription):
 
     decide: Decide
     decision: PollDecision | None = None
+    """The latest one."""
     error: Exception | None = None
     """A programming error in ``decide``, for the trigger to raise."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the wait is over, its status is to be logged, the service's clock is known, or the poll was the last."""
     polled_at: float = -inf
+    """Monotonic time of the latest poll."""
     offset: float | None = None
     """Seconds by which the service's clock was ahead of the local one at the first poll that succeeded."""
     last_look: bool = False
@@ -103,6 +105,7 @@ class WaitSubscription(PollSubscription):
 
 S = TypeVar("S", bound=PollSubscription)
 Report: TypeAlias = Callable[[S, object], None]
+"""Reports the result of a poll to one subscription."""
 
 
 class SharedPoller(ABC, Generic[S]):

@@ -19,8 +19,10 @@ from airflow_provider_mail.api.errors import MailError
 log = logging.getLogger(__name__)
 
 QUERY_SECONDS = 1.0
+"""Seconds between two queries of the inbox."""
 
 LONGEST_PAUSE = 60.0
+"""Maximum seconds between two queries while they fail."""
 
 Wake = Callable[[], object]
 

@@ -39,8 +39,10 @@ PAGE = """<!doctype html>
 MAX_ERROR_CHARACTERS = 200
 
 KILL_POLL_SECONDS = 0.2
+"""Seconds between checks for the redirect."""
 
 Redirect = Mapping[str, str]
+"""The query parameters of the redirect."""
 
 
 @command

@@ -22,6 +22,7 @@ DEFAULT_TIMEOUT = 20.0
 """Total seconds for one message. The dag-processor allows 50 seconds for a file, including callbacks."""
 
 MAX_ERROR_CHARACTERS = 500
+"""Maximum length of an error in the log."""
 
 MAX_CHARACTERS_READ = 10_000
 """Number of characters of an error that are searched for addresses; only the first 500 are shown."""

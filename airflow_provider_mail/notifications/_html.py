@@ -21,6 +21,7 @@ _STYLES = {
     Reason.DEADLINE: ("Deadline missed", _RED),
     Reason.DECISION: ("Waiting for a decision", _BLUE),
 }
+"""Headline and color for each reason."""
 
 _MAX_QUESTION_CHARACTERS = 2000
 

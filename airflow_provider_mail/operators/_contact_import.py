@@ -39,6 +39,7 @@ AudienceMode: TypeAlias = Literal["add", "exact"]
 """Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
 
 OnRemoved: TypeAlias = Literal["exclude", "ignore", "delete_contact"]
+"""What to do about people whom the source no longer returns."""
 
 Suppress: TypeAlias = Literal["events"]
 """Whom an import leaves out: people whose events say so."""
@@ -47,6 +48,7 @@ AUDIENCE_FIELDS = (
     "audience", "suppress", "suppress_sql", "suppress_table", "suppress_conn_id", "state_conn_id", "state_table",
     "state_path", "log_table",
 )  # fmt: skip
+"""Template fields of all imports."""
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["MailEventsReconcileOperator"]
 
 SHOWN = 20
+"""Number of differences in the error and in XCom."""
 
 
 class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):

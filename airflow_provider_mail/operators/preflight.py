@@ -26,6 +26,7 @@ __all__ = ["MailPreflightOperator"]
 FailOn: TypeAlias = Literal["error", "warning", "never"]
 
 FAIL_ON: dict[FailOn, tuple[str, ...]] = {"error": ("error",), "warning": ("error", "warning"), "never": ()}
+"""The levels at which the task fails."""
 
 
 class MailPreflightOperator(BaseCampaignOperator):

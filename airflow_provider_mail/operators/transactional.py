@@ -32,8 +32,10 @@ OnAmbiguous: TypeAlias = Literal["fail", "resend", "skip"]
 """What to do with a request whose outcome is unknown."""
 
 OnDuplicateRecipient: TypeAlias = Literal["fail", "skip", "allow"]
+"""What to do when a recipient is repeated."""
 
 OnUnfilledTag: TypeAlias = Literal["fail", "warn"]
+"""What to do with a tag that has no value."""
 
 TASK_STATE_KEY = "airflow_provider_mail.sent"
 

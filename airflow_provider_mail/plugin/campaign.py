@@ -20,6 +20,7 @@ CURVE_DAYS = 30
 """Days after the sending that the curve of opens shows."""
 
 COMPARED = 6
+"""Maximum number of campaigns side by side."""
 
 Identity: TypeAlias = tuple[str, str]
 """The connection of the account, and the name."""
@@ -208,6 +209,7 @@ PARTS = (
     ("Bounced, soft", "soft_bounce"),
     ("Not sent", "unsent_count"),
 )
+"""What can happen to the mails of a campaign, with the count of each."""
 
 
 def counts_table(campaign: Campaign) -> Grid:

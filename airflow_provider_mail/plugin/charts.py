@@ -103,7 +103,7 @@ def bars(values: Sequence[tuple[str, float | None]], *, title: str, unit: str = 
 
 
 def weeks(values: Sequence[tuple[str, float | None, float | None]], *, title: str) -> Markup:
-    """Draw bars with labels, and before each a narrow one for the year before; ``None`` where nothing is known."""
+    """Draw bars with their labels, and before each a narrow bar for the year before; ``None`` where nothing is known."""
     top = ceiling(max((value or 0.0 for _, *pair in values for value in pair), default=0.0))
     width, base = _SMALL_WIDTH / max(len(values), 1), _SMALL_HEIGHT - _SMALL_BOTTOM
     parts = [Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(_SMALL_WIDTH, base, base)]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 Kind: TypeAlias = Literal["text", "number", "percent", "time", "day", "drawing"]
 
 CSV_ROWS = 10_000
+"""Maximum number of rows in a CSV."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets would compute."""

@@ -219,6 +219,7 @@ def transactional_table(statistics: Transactional) -> Grid:
 
 
 EVENT_DAYS = 7
+"""Days of events that are counted."""
 
 SHOWN_DIFFERENCES = 100
 

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["MailStatsGateOperator"]
 
 OnBreach: TypeAlias = Literal["fail", "skip", "ask"]
+"""What to do when a limit is not shown to be kept."""
 
 CountsFrom: TypeAlias = Literal["statistics", "events"]
+"""Where the counts are read."""
 
 
 class Limited(NamedTuple):
@@ -47,6 +49,7 @@ LIMITS = {
     "max_unsubscribe": Limited("unsubscribe_count", ("unsubscribe_count",), "Unsubscribed"),
     "max_spam": Limited("spam_reports", (), "SpamReport"),
 }
+"""The limits, by argument."""
 
 APPROVE, REJECT = "Approve", "Reject"
 

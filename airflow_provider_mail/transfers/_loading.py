@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 MAX_REMOVED_FRACTION = 0.5
+"""The largest fraction of the rows that one load removes by default."""
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
+"""What to do with a record that the database cannot store."""
 
 
 class RemovesRows(MailTaskMixin):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 OnChange: TypeAlias = Literal["retry", "fail", "accept"]
+"""What to do when a list changes while it is read."""
 
 READINGS = 3
 """The maximum number of times that one try of a task reads a list that changes while it is read."""
@@ -60,6 +61,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     on_change: OnChange
 
     readings = 0
+    """The number of times that the list was read."""
     _interrupt: Interrupt | None = None
     _killed = False
 

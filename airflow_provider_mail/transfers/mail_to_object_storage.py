@@ -46,6 +46,7 @@ Days = Iterator[tuple[date, list[Row] | None]]
 """Each day with its rows; ``None`` if the day is missing in the response."""
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl"]
+"""The formats of files."""
 
 
 class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 LAST_LOOK_SECONDS = 60.0
+"""Time limit in seconds of the poll after the deadline."""
 
 
 class BaseWaitTrigger(BaseTrigger):
@@ -38,6 +39,7 @@ class BaseWaitTrigger(BaseTrigger):
     """The module of the poller, which imports everything that :meth:`subscription` needs."""
 
     identity: ClassVar[str] = "mail_name"
+    """The argument that names the awaited object."""
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ _PACKAGES = {
     "trino": "apache-airflow-providers-trino",
     "vertica": "apache-airflow-providers-vertica",
 }
+"""The package that has the hook, by connection type."""
 
 
 def _advice(conn_type: str) -> str:

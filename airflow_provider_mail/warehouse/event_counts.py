@@ -24,6 +24,7 @@ CLOCK_TOLERANCE = datetime.timedelta(days=1)
 """How much earlier than it happened an event may have been received, by clocks that differ."""
 
 _SENT = ("Bounced", "Delivered")
+"""The codes of mails that were sent."""
 
 _TIMES: Mapping[CountedOn, str] = {
     # Only Delivered events are known to carry the time of submission.

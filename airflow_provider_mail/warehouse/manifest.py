@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 MANIFEST = "manifest.json"
+"""The name of the file, in the folder of the load."""
 
 VERSION = 1
 

@@ -107,7 +107,7 @@ class StoredTable:
         return self._connected(lambda connection: frozenset(self._dialect.existing_columns(connection)))
 
     def beside(self, name: str) -> TableName:
-        """Return the name of another table: without a schema, the one in the schema in which this one is found."""
+        """Return the name of another table: without a schema, that in the schema in which the database finds this one."""
         parsed = TableName.parse(name)
         if len(parsed.parts) > 1:
             return parsed

@@ -287,6 +287,7 @@ class RemovalRule:
 
 
 LOCK_TIMEOUT = 600.0
+"""How many seconds a load waits for a lock by default."""
 
 FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
 """How far a time of observation may lie in the future: the clocks of a service's machines differ."""

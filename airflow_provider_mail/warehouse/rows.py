@@ -21,6 +21,7 @@ T = TypeVar("T")
 Convert = Callable[[Sequence[Any]], Iterable[Any]]
 
 OnUnstorable = Callable[[Sequence[Any], UnstorableError], None]
+"""Receives a row that cannot be stored, and the reason."""
 
 
 class UnreadableValue:

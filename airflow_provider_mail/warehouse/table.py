@@ -183,7 +183,7 @@ class TableName:
 
     @classmethod
     def parse(cls, name: str) -> TableName:
-        """Parse ``orders``, ``crm.orders``, ``crm."Orders 2026"`` or ``catalog.crm.orders``, quoted as SQL does."""
+        """Parse ``orders``, ``crm.orders``, ``crm."Orders 2026"`` or ``catalog.crm.orders``, quoted as in standard SQL."""
         parts: list[NamePart] = []
         position = 0
         while match := _NAME_PART.match(name, position):

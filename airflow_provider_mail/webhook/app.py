@@ -33,6 +33,7 @@ HEALTH, ALIVE = "health", "alive"
 """The last segments of the paths that need no token. They reveal no more than the response to a wrong token."""
 
 BODY_SECONDS = 60
+"""How long a body may take to arrive."""
 
 
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)

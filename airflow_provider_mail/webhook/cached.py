@@ -37,6 +37,7 @@ class Cached(Generic[T]):
         self._until = 0.0
         self._is_failing = False
         self.last: T | None = None
+        """The latest result; ``None`` before there is one."""
 
     async def get(self) -> T:
         # A request that is cancelled must not cancel the attempt that others wait for.

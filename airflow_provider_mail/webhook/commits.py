@@ -33,8 +33,10 @@ FAILED_SECONDS = 60
 """How long a failed write counts as a failure: a probe may succeed where a write does not, as on a full disk."""
 
 _CHECK_SECONDS = 1.0
+"""Time between checks whether a transaction takes longer."""
 
 _Waiting = tuple[Push, Callable[[BaseException | None], None]]
+"""A push, and the function that notifies its request of the result."""
 
 
 class Overloaded(Exception):
@@ -64,6 +66,7 @@ class _Writer:
     inbox: Inbox
     group: Sequence[_Waiting] = ()
     since: float = 0.0
+    """When the transaction of the group began."""
     is_given_up: bool = False
     reading: Reading[None] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
 
 EMPTY = b"[]"
+"""A push without events."""
 
 _PAGE = 20
+"""Pushes or dead letters in memory at once."""
 
 _ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(.)", re.DOTALL)
 _DOMAIN = r"[^\s!-,/:-@[-^`{-~]+"  # of punctuation, only what domains have

@@ -124,7 +124,7 @@ def count_quickly(body: bytes) -> int | None:
 
 
 def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
-    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` for another body."""
+    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is not an array."""
     if not begins_as_push(body):
         return None
     parts, _, is_array = split_array(body, body.index(b"[") + 1, most)

@@ -74,6 +74,7 @@ class Inbox:
         self.name = TableName.parse(table)
         self.table = qualified(self.name)
         self.mark = hook.placeholder
+        """How a statement names a parameter."""
 
     def open(self) -> Any:
         """Return a new connection, with explicit transactions."""

@@ -16,6 +16,7 @@ from airflow_provider_mail.webhook.tokens import Tokens
 ROTATE = "airflow mail receive rotate"
 
 SECONDS = 30.0
+"""How long the database may take."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
 
 HIDDEN = "..."
+"""What is shown in the place of a token."""
 
 TOKENS_SECONDS = 5
 """How long it may take until a receiver knows a new token, and rejects a retired one."""

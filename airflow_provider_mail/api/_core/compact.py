@@ -22,6 +22,7 @@ from airflow_provider_mail.api._core.responses import exact_number
 Request = TypeVar("Request", bound=MailRequest[Any])
 
 _TIMES: dict[Any, Any] = {service_time: str | None, epoch_millis: int | None}
+"""What parses the times of a model, with the type that is sent."""
 
 _OTHER_FIELDS = " other fields of this record "
 """The name of ``other_fields`` in a response: one that no service uses, so that only `_RecordDecoder` sets it."""

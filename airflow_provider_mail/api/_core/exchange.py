@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=MailResponse)
 
 MAX_MISSED = 3
+"""A request that has missed so many slots is sent."""
 
 TOTAL_TIMEOUT_FACTOR = 4
 """A request and its response may take this multiple of the connection's timeout, even while bytes arrive."""

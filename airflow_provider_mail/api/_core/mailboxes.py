@@ -11,6 +11,7 @@ from email.utils import unquote
 from airflow_provider_mail.api._core.addresses import CONTROL
 
 MAX_NAME_CHARACTERS_READ = 1000
+"""Maximum number of characters of a display name that are decoded."""
 
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SEPARATORS = re.compile(r'\\.|[",;]', re.DOTALL)

@@ -151,6 +151,7 @@ class _ConnectionUse:
         self._stream = stream
         self._trust = trust
         self.operations: set[str] = set()
+        """The operations that were sent on it."""
         self.failed = False
         """Whether a response had an error status. A proxy that gave up on a request may still forward its response."""
         self._awaits_response = False

@@ -34,6 +34,7 @@ from airflow_provider_mail.api.errors import (
 Item = TypeVar("Item")
 
 MAX_WITHOUT_TOTAL = 10_000_000
+"""Maximum number of records that are read when the service reports no total."""
 
 MAX_AT_ONCE = 16
 """Maximum number of pages that :func:`find` requests at once. The client sends at most ``max_in_flight`` of them."""

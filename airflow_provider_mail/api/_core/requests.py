@@ -233,6 +233,7 @@ class PageResponse(MailResponse, Generic[Item]):
     """One page of a list."""
 
     records_field: ClassVar[str]
+    """The field that holds the records."""
 
     total_records: WholeNumber | None = None
 

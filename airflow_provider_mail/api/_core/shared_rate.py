@@ -25,12 +25,16 @@ MAX_AHEAD = 0.5
 """Seconds for which a slot is given in advance. So long may requests go on after another client was told to pause."""
 
 AWAY_PAUSE = 1.0
+"""Seconds between attempts to reach Redis."""
 
 MAX_AWAY = 300.0
+"""Seconds after which a client that waits for Redis gives up."""
 
 WARN_SECONDS = 60.0
+"""Seconds between warnings that Redis is away."""
 
 SOCKET_SECONDS = 5.0
+"""Seconds to wait for Redis."""
 
 # The time is read inside of the script: a time that a client brings may be old when the script runs, and clocks differ.
 # Redis would round the number, which has 16 digits.

@@ -15,6 +15,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 T = TypeVar("T", httpx.HTTPTransport, httpx.AsyncHTTPTransport)
 
 _IDLE_SECONDS = 5.0
+"""An idle connection is closed after this time."""
 
 
 def http_client(config: ClientConfig) -> httpx.Client:

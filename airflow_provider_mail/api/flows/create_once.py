@@ -53,6 +53,7 @@ class CreationState:
     """Whether the user wants a second campaign; only a cleared task creates one."""
 
     first_try = False
+    """Whether there was no earlier try."""
 
     knows_all = False
     """Whether the state includes the attempts of all earlier tries."""

@@ -42,6 +42,7 @@ class WaitStatus(StrEnum):
     REFUSED = "refused"
     """The service rejects the polls, or the connection is configured wrongly: a retry does not help."""
     ERROR = "error"
+    """Polls failed with temporary errors for too long."""
     TIMEOUT = "timeout"
 
 

@@ -27,6 +27,7 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
 
 T = TypeVar("T")
 Condition = tuple[str, list[Any]]
+"""A condition in SQL, with its parameters."""
 
 STANDARD_TYPES: Mapping[str, str] = {
     "text": "TEXT",
@@ -50,9 +51,13 @@ class Dialect(ABC):
     parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
     text_cast: ClassVar[str] = "VARCHAR"
+    """The type that a value is cast to for its text."""
     unix_time: ClassVar[str | None] = None
+    """The expression for the seconds since 1970 by the database's clock."""
     inbox: ClassVar[type[InboxSql] | None] = None
+    """The spelling of the inbox of pushes, for a database that can hold one."""
     keeps_history: ClassVar[bool] = False
+    """Whether a load can record the history of a part of the table."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
         self.hook = hook

@@ -34,13 +34,17 @@ class MergeSql(Dialect):
     """The statements of one load."""
 
     parse_json: ClassVar[str] = "PARSE_JSON({})"
+    """Converts text to the type of JSON."""
     primary_key: ClassVar[str | None] = "PRIMARY KEY ({})"
     """Declares the key, which is not enforced."""
     quote: ClassVar[str] = '"'
+    """Quotes a name."""
     transaction: ClassVar[tuple[str, str, str] | None] = None
+    """Statements that begin, commit and roll back a transaction."""
     has_lock: ClassVar[bool] = False
     """Whether loads wait for each other at a table of locks. Otherwise the warehouse rejects one of two merges."""
     is_script: ClassVar[bool] = False
+    """Whether a transaction is sent as one script."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: TableName, *, has_json_text: bool = True) -> None:
         super().__init__(hook, request)

@@ -63,6 +63,7 @@ class StagedSql(Dialect):
     compatible_types: ClassVar[Mapping[str, tuple[str, ...]]]
     """Actual types that keep every value of a portable type, by its name."""
     has_comment_on: ClassVar[bool] = False
+    """Whether comments are stored by statements of their own (COMMENT ON)."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request)

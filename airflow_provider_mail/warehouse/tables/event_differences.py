@@ -58,6 +58,7 @@ NOTHING = EventCounts(0, 0)
 
 
 Span: TypeAlias = tuple[int, int]
+"""The smallest and the largest count."""
 
 
 @dataclass(frozen=True)
