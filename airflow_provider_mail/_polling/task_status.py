@@ -78,6 +78,8 @@ async def on_task_status(mail_conn_id: str, wake: Wake) -> AsyncIterator[None]:
     """Call ``wake`` whenever a push with an event ``TaskStatus`` arrives, until the context ends.
 
     Does nothing where no inbox is configured.
+
+    :param mail_conn_id: the connection that the token of the push belongs to.
     """
     inbox = configured_inbox()
     if inbox is None:

@@ -51,6 +51,7 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     """Send a message and return a line for the log.
 
     :raises MailAmbiguousSendError: on a timeout or a lost response: the message may have been sent.
+    :raises MailError: when it was not sent.
     """
     # Look up the connection here: not every process of Airflow permits that in other threads.
     client = hook.get_conn()
@@ -87,6 +88,10 @@ async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
 
 @contextmanager
 def log_errors(mail_conn_id: str | None) -> Iterator[None]:
+    """Log any error of the block as one line instead of raising it.
+
+    :param mail_conn_id: the connection, named in the log.
+    """
     try:
         yield
     except MailAmbiguousSendError as error:

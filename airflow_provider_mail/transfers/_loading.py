@@ -38,6 +38,10 @@ class RemovesRows(MailTaskMixin):
     max_removed_fraction: float
 
     def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
+        """Return the rule that limits which rows a load may remove.
+
+        :param read_again: see :class:`~airflow_provider_mail.warehouse.request.RemovalRule`.
+        """
         from airflow_provider_mail.warehouse.request import RemovalRule
 
         return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
@@ -96,6 +100,10 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
         """Return the declared table."""
 
     def table_names(self) -> dict[str, str]:
+        """Return the names of the loaded tables, by argument.
+
+        :raises WarehouseError: for an invalid name.
+        """
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
@@ -126,6 +134,10 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
     """Load a whole list."""
 
     def recorded_in(self, observed_at: datetime) -> History | None:
+        """Return the history in which the list is recorded; ``None`` for no history.
+
+        :param observed_at: the time of the reading.
+        """
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:

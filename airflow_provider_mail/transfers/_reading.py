@@ -71,17 +71,26 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     @abstractmethod
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of a page."""
+        """Build the rows of a page.
+
+        :param observed_at: the time of the reading.
+        """
 
     def replace_where(self) -> Mapping[str, Any] | None:
         return None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        """Return the parts of the table for which the load is complete: their unchanged rows are not written again."""
+        """Return the parts of the table for which the load is complete: their unchanged rows are not written again.
+
+        :param observed_at: the time of the reading.
+        """
         return None
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """Return the windows for which the load is complete, whose other rows are gone; called before each reading."""
+        """Return the windows for which the load is complete, whose other rows are gone; called before each reading.
+
+        :param observed_at: the time of the reading.
+        """
         return None
 
     def check_empty(self) -> None:
@@ -95,6 +104,10 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     @contextmanager
     def reading(self, context: Context, sql_hook: DbApiHook | None = None) -> Iterator[Reading]:
+        """Begin to read the list.
+
+        :param sql_hook: the hook of the database, whose clock is used if the service has none.
+        """
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt

@@ -129,6 +129,10 @@ class BaseWaitTrigger(BaseTrigger):
 
 
 def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
+    """Return the class path of a trigger and its arguments, by which Airflow identifies it.
+
+    :param trigger: a trigger that keeps each argument in an attribute of the same name.
+    """
     trigger_type = type(trigger)
     arguments = {name: getattr(trigger, name) for name in inspect.signature(trigger_type).parameters}
     return f"{trigger_type.__module__}.{trigger_type.__qualname__}", arguments

@@ -44,6 +44,8 @@ class Receiver:
     """Takes pushes at ``.../<token>``, with 200 once the inbox holds them; ``.../health`` shows whether it can.
 
     :param tokens: ids of the `mail` connections by the digests of their valid tokens.
+    :param max_body: the longest body in bytes; a longer one is answered with 413.
+    :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
 
     def __init__(
@@ -204,6 +206,11 @@ class ReceiverApp:
         return self._receiver
 
     def start(self) -> Tokens:
+        """Read the settings and make the receiver; return its tokens.
+
+        :raises MailConfigError: a setting is impossible.
+        :raises WarehouseError: the database cannot hold an inbox.
+        """
         # Airflow 3.1 and later look up connections in the database only in this context.
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
         settings = ReceiverSettings.from_airflow()

@@ -18,6 +18,12 @@ STATE_SECONDS = 10.0
 
 
 class Health:
+    """Whether the receiver can store pushes.
+
+    :param failed_lately: returns whether the latest write failed, less than a minute ago.
+    :param max_bytes: bytes of pushes that may wait in the inbox.
+    """
+
     def __init__(
         self,
         inbox: Inbox,

@@ -223,7 +223,10 @@ _MISSING = (None, "", 0, "0")
 
 
 def epoch_millis(value: Any) -> datetime | None:
-    """Parse milliseconds since 1970, which may be missing: absent, empty or 0 is ``None``."""
+    """Parse milliseconds since 1970, which may be missing: absent, empty or 0 is ``None``.
+
+    :raises ValueError: they are not a time.
+    """
     if value in _MISSING:
         return None
     if isinstance(value, datetime):
@@ -235,7 +238,10 @@ def epoch_millis(value: Any) -> datetime | None:
 
 
 def time_from_text(value: Any) -> datetime:
-    """Parse a time of the service: ISO 8601, in UTC if it has no zone."""
+    """Parse a time of the service: ISO 8601, in UTC if it has no zone.
+
+    :raises ValueError: it is not a time.
+    """
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
@@ -245,7 +251,10 @@ def time_from_text(value: Any) -> datetime:
 
 
 def service_time(value: Any) -> datetime | None:
-    """Parse a time of the service, which may be missing: absent, empty or 0 is ``None``."""
+    """Parse a time of the service, which may be missing: absent, empty or 0 is ``None``.
+
+    :raises ValueError: it is not a time.
+    """
     return None if value in _MISSING else time_from_text(value)
 
 

@@ -274,6 +274,8 @@ class Concurrent:
     """A step of a flow: send requests concurrently, as far as the connection's ``max_in_flight`` allows.
 
     The result is a list in the same order, of responses and of `MailError` objects, which are not raised.
+
+    :param requests: the requests, none of which depends on another one.
     """
 
     requests: Sequence[MailRequest[Any]]

@@ -58,6 +58,7 @@ then the slots of half that time are free, so that not all who wait come for the
 class Slot(NamedTuple):
     """A time to send one request.
 
+    :param granted: whether there is one; if not, ask again.
     :param wait: seconds to wait, for the slot or before asking again.
     """
 
@@ -66,6 +67,13 @@ class Slot(NamedTuple):
 
 
 class _SharedRate:
+    """The rate of one account, for one client.
+
+    Slots are spaced evenly, as those of one client are.
+
+    :param redis: a client of Redis, sync or async.
+    """
+
     def __init__(self, config: ClientConfig, redis: Any) -> None:
         self._redis = redis
         self._waits_for_redis = config.rate_limit_when_away == "wait"
@@ -120,6 +128,10 @@ class SharedRate(_SharedRate):
         super().__init__(config, _client(config, "redis").from_url(**_options(config)))
 
     def reserve(self) -> Slot:
+        """Reserve the next slot.
+
+        :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
+        """
         try:
             return self._slot(self._take_slot())
         except _errors() as error:
@@ -141,6 +153,10 @@ class AsyncSharedRate(_SharedRate):
         super().__init__(config, _client(config, "redis.asyncio").from_url(**_options(config)))
 
     async def reserve(self) -> Slot:
+        """Reserve the next slot.
+
+        :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
+        """
         try:
             return self._slot(await self._take_slot())
         except _errors() as error:
@@ -158,6 +174,10 @@ class AsyncSharedRate(_SharedRate):
 
 
 def _client(config: ClientConfig, module: str) -> Any:
+    """Return the class of a Redis client.
+
+    :raises MailConfigError: a package is missing.
+    """
     try:
         return import_module(module).Redis
     except ImportError as error:

@@ -19,11 +19,19 @@ _IDLE_SECONDS = 5.0
 
 
 def http_client(config: ClientConfig) -> httpx.Client:
+    """Create an httpx client for threads.
+
+    :raises MailConfigError: the environment names an invalid proxy.
+    """
     trust = Trust(config)
     return httpx.Client(transport=_transport(httpx.HTTPTransport, config, trust, Backend(trust)), **_options(config))
 
 
 def async_http_client(config: ClientConfig) -> httpx.AsyncClient:
+    """Create an httpx client for an event loop.
+
+    :raises MailConfigError: the environment names an invalid proxy.
+    """
     trust = Trust(config)
     transport = _transport(httpx.AsyncHTTPTransport, config, trust, AsyncBackend(trust))
     return httpx.AsyncClient(transport=transport, **_options(config))
