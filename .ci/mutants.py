@@ -59,7 +59,7 @@ GROUPS = {
             "api/test_send_date.py",
             "faults/test_any_faults.py",
             "machines/test_creating.py",
-            "tasks/test_create_campaign*.py",
+            "tasks/test_create_campaign.py",
         ),
     ),
     "paging": Group(
@@ -82,11 +82,9 @@ GROUPS = {
         ("api/test_waiting.py", "api/test_settling.py"),
         (
             "machines/test_waiting.py",
-            "tasks/test_campaign_trigger.py",
-            "tasks/test_settled_trigger.py",
+            "tasks/test_triggers.py",
             "tasks/test_event_trigger.py",
             "tasks/test_inbox_sensor.py",
-            "tasks/test_sender_sensor.py",
             "tasks/test_sensors.py",
             "tasks/test_task_status.py",
         ),
