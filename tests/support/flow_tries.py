@@ -46,16 +46,6 @@ class FlowTries(Tries):
         """What the task pushed and returned."""
         return self._ti.pushed
 
-    def died(self) -> None:
-        """A try has ended in another process, which was killed."""
-        self._ti.try_number += 1
-
-    def ended(self, state: str, xcoms: dict[str, Any]) -> None:
-        """A try has ended in another process."""
-        self._ti.try_number += 1
-        self.state = state
-        self._ti.pushed |= xcoms
-
     def _context(self, operator: BaseOperator) -> Any:
         now = datetime.now(UTC)
         return super()._context(operator) | {"data_interval_start": now, "data_interval_end": now}

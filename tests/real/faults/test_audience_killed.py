@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import httpx
@@ -21,7 +22,6 @@ from mail_emulator import Emulator
 from mail_emulator.responses import Response
 from tests.faults.trying import settle
 from tests.support.changes import around_requests, snapshot
-from tests.support.killer import Killer
 from tests.support.sampling import ALL_FAULTS
 from tests.tasks.test_audience import created, done
 from tests.tasks.test_audience_changes import IMPORTS, imported
@@ -38,16 +38,20 @@ AFTER = (KILLED, BEFORE, {**AWAY, "max": "new"})
 DELETING = {"on_removed": "delete_contact", "max_removed_fraction": 1}
 
 
-@dataclass
-class Point:
-    """Where a process is killed: at a line, or when the service has performed a request and not responded.
+class Killer:
+    """Counts the lines that a process executes in the traced modules, and kills it at one of them, counted from 1."""
 
-    :param line: counted from 1.
-    :param request: counted from 0.
-    """
+    def __init__(self, at: int | None) -> None:
+        self.count, self._at = 0, at
 
-    line: int | None = None
-    request: int | None = None
+    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(TRACED):
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self._at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.trace
 
 
 @dataclass
@@ -80,9 +84,11 @@ class Audience:
 
         return restore
 
-    def run_in_child(self, point: Point) -> tuple[bool, int, int]:
+    def run_in_child(self, line: int | None = None, request: int | None = None) -> tuple[bool, int, int]:
         """Run the import in a process of its own.
 
+        :param line: at which it is killed.
+        :param request: counted from 0; it is killed when the service has performed it, and not responded.
         :return: whether it was killed, how many lines it has executed, and how many requests it has sent.
         """
         numbers, forked, sent = itertools.count(), threading.Event(), 0
@@ -90,7 +96,7 @@ class Audience:
         def around(perform: Callable[[], Response]) -> Response:
             nonlocal sent
             response, sent = perform(), sent + 1
-            if next(numbers) == point.request and forked.wait(60):
+            if next(numbers) == request and forked.wait(60):
                 os.kill(child, signal.SIGKILL)
             return response
 
@@ -98,7 +104,7 @@ class Audience:
             read, write = os.pipe()
             child = os.fork()
             if not child:
-                self._run_and_exit(Killer(TRACED, point.line), write)
+                self._run_and_exit(Killer(line), write)
             forked.set()
             os.close(write)
             _, status = os.waitpid(child, 0)
@@ -138,15 +144,15 @@ def audience(
 def test_a_hundred_kills(audience: Audience, emulator: Emulator) -> None:
     """No change is lost, none is recorded that was not accepted, and nobody is mailed who has left."""
     restore = audience.prepare()
-    was_killed, lines, requests = audience.run_in_child(Point())
+    was_killed, lines, requests = audience.run_in_child()
     assert not was_killed
     assert lines > POINTS
-    points = [Point(line=1 + number * lines // POINTS) for number in range(POINTS)]
-    points += [Point(request=number) for number in range(requests)] * len(AFTER)
+    points: list[tuple[int | None, int | None]] = [(1 + number * lines // POINTS, None) for number in range(POINTS)]
+    points += [(None, number) for number in range(requests)] * len(AFTER)
     kills = 0
     for number, point in enumerate(points):
         restore()
-        kills += audience.run_in_child(point)[0]
+        kills += audience.run_in_child(*point)[0]
         people = AFTER[number % len(AFTER)]
         done(created(audience.load(people, "next"), "next"), "next")
         assert emulator.campaign_recipients("next") == sorted(f"{name}@example.com" for name in people), point
