@@ -137,12 +137,12 @@ contacts.get test_contacts.py::test_a_contact_has_the_fields_of_the_specificatio
 contacts.list.get test_contacts.py::test_pages_hold_every_contact_of_a_list_once
     test_round_trip.py::test_an_import
 contacts.delete test_contacts.py::test_a_deleted_contact_leaves_its_lists
-lists.add test_lists_and_templates.py::test_names_of_lists_are_unique
-lists.get test_lists_and_templates.py::test_lists_are_searched_and_sorted
-lists.delete test_lists_and_templates.py::test_a_deleted_list_keeps_its_contacts
-templates.add test_lists_and_templates.py::test_wrong_templates
-templates.get test_lists_and_templates.py::test_templates_are_filtered_by_a_part_of_their_name
-templates.delete test_lists_and_templates.py::test_a_template_has_the_fields_of_the_specification
+lists.add test_contacts.py::test_names_of_lists_are_unique
+lists.get test_contacts.py::test_lists_are_searched_and_sorted
+lists.delete test_contacts.py::test_a_deleted_list_keeps_its_contacts
+templates.add test_contacts.py::test_wrong_templates
+templates.get test_contacts.py::test_templates_are_filtered_by_a_part_of_their_name
+templates.delete test_contacts.py::test_a_template_has_the_fields_of_the_specification
 campaigns.sends test_campaigns.py::test_get_shows_every_field_of_the_specification test_round_trip.py::test_a_campaign
 campaigns.cancel test_campaigns.py::test_a_scheduled_campaign_can_be_cancelled
 campaigns.get test_campaigns.py::test_filters_of_get test_round_trip.py::test_a_campaign
