@@ -97,11 +97,10 @@ GROUPS = {
         ),
         (
             "tasks/test_at_most_once.py",
-            "tasks/test_creation_record.py",
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),
-        ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional_tries.py"),
+        ("machines/test_*ing.py", "tasks/test_resumed_imports.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),

@@ -193,19 +193,6 @@ def test_will_not_be_sent(run: Run, emulator: Emulator, way: str, state: Any, so
     assert soft_fail or "campaign 'spring'" in done.log
 
 
-@repeating
-def test_a_scheduled_campaign_by_the_clock_of_the_service(run: Run, emulator: Emulator, way: str) -> None:
-    """`make demo-ui` moves that clock: by ours the send time is in two days."""
-    emulator.change_settings(scheduled_status=-1, sending_seconds=60.0)
-    emulator.clock.advance(days=2)
-    soon = SENT + timedelta(days=2, seconds=300)
-    emulator.add_campaign("spring", state="scheduled", send_date=soon)
-    assert run(lambda: wait("campaign", way, timeout=3600)).state == "success"
-    if way == "deferrable":
-        first, *others = (entry["virtual_ms"] / 1000 for entry in emulator.journal.entries(GETS))
-        assert first < soon.timestamp() <= min(others)
-
-
 class Rescheduled:
     """A sensor whose polls are processes of their own; what Airflow gives each of them is its context."""
 
@@ -334,17 +321,6 @@ def test_sent_while_the_key_is_exchanged(run: Run, emulator: Emulator, connect: 
     assert (stats["sent_count"], emulator.journal.count(SENDS)) == (100, 1)
     auths = [entry["auth"] for entry in emulator.journal.entries(GETS)]
     assert auths == [*["api_key"] * 2, *["invalid"] * 3, "api_key"]
-
-
-@both_ways
-def test_a_draft_may_be_a_scheduled_one_until_its_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
-    send_date = in_seconds(3600)
-    with at_request(emulator, GETS, FIRST_POLL, lambda: emulator.set_campaign_state("spring", "draft")):
-        done = run(lambda: create(deferrable=deferrable, send_date=send_date, retries=2))
-    # Another try would adopt the same campaign, which will not be sent either.
-    assert (done.state, done.tries, emulator.journal.count(SENDS)) == ("failed", 1, 1)
-    assert "saved only, or cancelled before its send time" in done.log
-    assert datetime.now(UTC) > send_date
 
 
 @both_ways
