@@ -45,7 +45,7 @@ GROUPS = {
         (
             "api/test_sandbox.py",
             "api/test_ending.py",
-            "api/test_cl*.py",
+            "api/test_retry_rule.py",
             "api/test_connections.py",
             "api/test_secrets.py",
             "api/test_compact_stats.py",
@@ -56,15 +56,14 @@ GROUPS = {
         ("api/flows/create_*.py", "api/flows/adopt_campaign.py"),
         ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py"),
         (
-            "api/test_send_date.py",
-            "faults/test_any_faults.py",
+            "api/test_preflight.py",
             "machines/test_creating.py",
-            "tasks/test_create_campaign*.py",
+            "tasks/test_create_campaign.py",
         ),
     ),
     "paging": Group(
         ("api/_core/pagination.py", "api/flows/concurrent_pages.py"),
-        ("api/test_paging.py", "api/test_pages_at_once.py", "api/test_find.py"),
+        ("api/test_paging.py",),
         ("api/test_compact_stats.py", "api/test_stats.py", "faults/test_any_faults.py"),
     ),
     "import": Group(
@@ -75,18 +74,16 @@ GROUPS = {
     "statistics": Group(
         ("api/_core/compact.py", "api/flows/statistics.py"),
         ("api/test_stats.py", "api/test_compact_stats.py"),
-        ("api/test_settling.py", "faults/test_any_faults.py"),
+        ("api/test_waiting.py", "faults/test_any_faults.py"),
     ),
     "waiting": Group(
         ("api/flows/polling.py", "api/flows/waits.py", "_polling/*.py"),
-        ("api/test_waiting.py", "api/test_settling.py"),
+        ("api/test_waiting.py",),
         (
             "machines/test_waiting.py",
-            "tasks/test_campaign_trigger.py",
-            "tasks/test_settled_trigger.py",
+            "tasks/test_triggers.py",
             "tasks/test_event_trigger.py",
             "tasks/test_inbox_sensor.py",
-            "tasks/test_sender_sensor.py",
             "tasks/test_sensors.py",
             "tasks/test_task_status.py",
         ),

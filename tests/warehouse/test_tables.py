@@ -34,8 +34,7 @@ from airflow_provider_mail.warehouse.table import (
     text,
 )
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, list_part
-from airflow_provider_mail.warehouse.tables.event_differences import EventCounts
-from airflow_provider_mail.warehouse.tables.events import EVENTS
+from airflow_provider_mail.warehouse.tables.events import EVENTS, EventCounts
 from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 from airflow_provider_mail.warehouse.tables.resources import (
     CAMPAIGNS,

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook.conflicts import CONFLICT
-from airflow_provider_mail.webhook.drain import Drained, EventTables, UnreadableEventError
+from airflow_provider_mail.webhook.drain import CONFLICT, Drained, EventTables, UnreadableEventError
 from airflow_provider_mail.webhook.erasure import Erased, Person
 from airflow_provider_mail.webhook.events import DeadLetter, Origin
 from airflow_provider_mail.webhook.inbox import Inbox, Push

@@ -20,7 +20,7 @@ from airflow.sdk import DAG
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from mail_emulator import Emulator
-from tests.faults.trying import FOREVER, VARIANTS, Fault
+from tests.faults.test_any_faults import FOREVER, VARIANTS, Fault
 from tests.support.sampling import ALL_FAULTS
 from tests.support.tries import Tries
 from tests.tasks.conftest import (  # noqa: F401 - fixtures
