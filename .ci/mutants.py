@@ -69,7 +69,7 @@ GROUPS = {
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
-        ("machines/test_importing.py", "tasks/test_rejected_rows.py"),
+        ("machines/test_importing.py", "tasks/test_imports.py"),
     ),
     "statistics": Group(
         ("api/_core/compact.py", "api/flows/statistics.py"),
@@ -100,7 +100,7 @@ GROUPS = {
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),
-        ("machines/test_*ing.py", "tasks/test_resumed_imports.py"),
+        ("machines/test_*ing.py", "tasks/test_imports.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
@@ -110,7 +110,7 @@ GROUPS = {
             "warehouse/test_dialects.py",
             "warehouse/test_existing.py",
             "warehouse/test_privacy.py",
-            "cli/test_events.py",
+            "cli/test_commands.py",
         ),
     ),
     "webhook": Group(
