@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -120,7 +120,7 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
 
     def checked_table_names(self) -> dict[str, str]:
         """Check the database and the names of the tables before the first request; return the names."""
-        from airflow_provider_mail._task.sql import check_tables
+        from airflow_provider_mail._task.storage import check_tables
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
         if self.on_unstorable == "fail" and (self.rejects_table or self.rejects_path):

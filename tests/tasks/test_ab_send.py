@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail._task.rates import two_proportion_test
+from airflow_provider_mail._task.statistics import two_proportion_test
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.stages import Stage

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail._task.rates import Rate, wilson_bounds
+from airflow_provider_mail._task.statistics import Rate, wilson_bounds
 from airflow_provider_mail.sensors.gate import MailStatsGateOperator
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.tables.events import EVENTS

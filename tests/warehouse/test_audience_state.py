@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task.audience_state import Header, SqlStateStore, StateChangedError, StoredPart
+from airflow_provider_mail._audience.store import Header, SqlStateStore, StateChangedError, StoredPart
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from mail_emulator import Emulator
 from tests.warehouse.conftest import NATIVE, Warehouse
