@@ -13,7 +13,6 @@ from airflow_provider_mail.cli.commands import command, fail, show
 
 @command
 def status(args: Namespace) -> None:
-    """``airflow mail audience status``."""
     rows = [
         {
             "audience": header.audience,
@@ -32,7 +31,6 @@ def status(args: Namespace) -> None:
 
 @command
 def reset(args: Namespace) -> None:
-    """``airflow mail audience reset``."""
     header = next((header for header in _headers(args) if header.audience == args.audience), None)
     if header is None:
         fail(f"audience: there is no state of {args.audience!r}; see `airflow mail audience status`")

@@ -112,7 +112,6 @@ class WaitForCampaignMixin(WaitingMixin):
     _killed = False
 
     def on_kill(self) -> None:
-        """Record the signal."""
         self._killed = self.cancel_on_kill
 
     def sleep_interruptibly(self, seconds: float) -> None:

@@ -169,15 +169,12 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether nothing is sent."""
         return bool(vars(self)[DryRun.NAME])
 
     def reject_places(self) -> dict[str, str]:
-        """Return where the rejected rows are stored, for XCom."""
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Import all rows; returns the counts."""
         from airflow_provider_mail._task.imports import import_checkpoint, import_record
         from airflow_provider_mail._task.rejects import RejectSpool
         from airflow_provider_mail.api.contacts import ImportContacts
@@ -287,7 +284,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return self._interrupt
 
     def on_kill(self) -> None:
-        """End the import: nothing more is sent, and running requests get two seconds."""
         self._killed = True
         if self._interrupt is not None:
             self._interrupt.stop()

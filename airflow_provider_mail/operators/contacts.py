@@ -293,7 +293,6 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Save the contact."""
         from airflow_provider_mail.api.contacts import UpsertContact
 
         with self.mail_errors():

@@ -102,7 +102,6 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         )
 
     def execute(self, context: Context) -> dict[str, bool]:
-        """Request the checks."""
         from airflow_provider_mail.api.senders import VerifySender, failed_checks
 
         with self.mail_errors():

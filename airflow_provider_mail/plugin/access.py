@@ -37,10 +37,7 @@ if AIRFLOW_V_3_1_PLUS:
 else:
 
     async def authenticated_user(request: Request) -> Any:
-        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send.
-
-        :raises HTTPException: 401 without a valid token, 403 for one that is none.
-        """
+        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send."""
         header = re.fullmatch(r"(?i)bearer +(\S+)", request.headers.get("authorization", ""))
         token = header[1] if header else request.cookies.get(COOKIE_NAME_JWT_TOKEN)
         if not token:
@@ -62,7 +59,6 @@ def permitted_user(request: Request, user: Any = Depends(authenticated_user)) ->
 
 
 def may_read_dag(user: Any, dag_id: str) -> bool:
-    """Return whether a user may read a DAG."""
     from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))
@@ -114,7 +110,6 @@ def platform_url(account: str, campaign: Campaign) -> str:
 
 
 def _existing(tasks: Collection[Task]) -> Collection[Task]:
-    """Those that Airflow has."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from sqlalchemy import select, tuple_
@@ -169,7 +164,7 @@ class Wait:
 
 
 def waits(user: Any) -> Sequence[Wait]:
-    """Return the waits of the DAGs that a user may read, the longest first; at most 500."""
+    """The waits of the DAGs that a user may read, the longest first."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
@@ -206,7 +201,6 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
 
 
 def waits_table(waits: Sequence[Wait]) -> Grid:
-    """Return the tasks that wait."""
     columns = [
         Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
         Column("State"),

@@ -84,7 +84,6 @@ class MailInboxSensor(BaseWaitSensor):
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
 
     def execute(self, context: Context) -> Any:
-        """Wait."""
         from airflow_provider_mail._config import configured_inbox
 
         inbox = configured_inbox(self.inbox_conn_id, self.inbox_table)

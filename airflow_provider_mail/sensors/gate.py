@@ -165,10 +165,10 @@ class MailStatsGateOperator(MailStatsSettledSensor):
     def set_arguments(self, **arguments: Any) -> None:
         self.stable_checks, self.min_interval = None, 0.0
         super().set_arguments(**arguments)
-        given = [name for name in LIMITS if getattr(self, name) is not None]
-        if not given:
+        limits = [name for name in LIMITS if getattr(self, name) is not None]
+        if not limits:
             raise self.argument_error(f"{', '.join(LIMITS)}: give at least one")
-        if self.source == "events" and (unknown := [name for name in given if LIMITS[name].event_code is None]):
+        if self.source == "events" and (unknown := [name for name in limits if LIMITS[name].event_code is None]):
             raise self.argument_error(
                 f"{', '.join(unknown)}: events do not show which bounces are hard; use max_bounce, or "
                 "source='statistics'"
@@ -181,7 +181,6 @@ class MailStatsGateOperator(MailStatsSettledSensor):
             raise self.argument_error("on_breach: 'ask' needs Airflow 3.1 or later; use 'fail' or 'skip'")
 
     def execute(self, context: Context) -> Any:
-        """Wait, then decide."""
         return self._decide(super().execute(context), context)
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:

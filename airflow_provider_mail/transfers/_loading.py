@@ -107,7 +107,6 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
-        """Return the counts of a load that the database reports."""
         if loaded.outdated:
             self.log.warning(
                 "%s of %s records were not stored: %s has newer ones, from a load that asked the service later",
@@ -119,7 +118,6 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
-        """Check the database and the names of the tables before the first request; return the names."""
         from airflow_provider_mail._task.storage import check_tables
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
@@ -143,7 +141,6 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and load it."""
         tables = self.checked_table_names()
         loaded = self.read_completely(lambda: self._load(context))
         counts = self.counts(loaded)
@@ -183,7 +180,6 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the window."""
         tables = self.checked_table_names()
         start_day, end_day = self.window(context)
         with self.mail_errors():
@@ -201,7 +197,6 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         }
 
     def window(self, context: Context) -> tuple[date, date]:
-        """Return the first and last day of the window."""
         from airflow_provider_mail._task.statistics import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)

@@ -99,13 +99,11 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator)
 
     @cached_property
     def inbox(self) -> Inbox:
-        """The inbox."""
         from airflow_provider_mail.webhook.inbox import open_inbox
 
         return open_inbox(self.inbox_conn_id, self.inbox_table)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Drain the inbox."""
         from airflow_provider_mail._metrics import DEAD_LETTERS, RECORDS_REJECTED, emit, task_tags
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail.warehouse.tables.events import EVENTS

@@ -89,7 +89,6 @@ def _limits(hook: DbApiHook, query: str, key: str, ranges: int, query_parameters
 
 
 def _plain(limit: Any) -> Any:
-    """Convert a key to a value that XCom can store."""
     if isinstance(limit, UUID):
         return str(limit)
     if not isinstance(limit, int | float | str | Decimal | date):

@@ -133,7 +133,6 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         """Return the table whose columns the files have."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and write it."""
         folder = self.folder()
         written, manifest = self.read_completely(lambda: self._write(context, folder))
         result = self.load_result(written, manifest, self.resource)
@@ -255,7 +254,6 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and write it."""
         return {"list_name": self.list_name, **super().execute(context)}
 
 
@@ -431,7 +429,6 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Write the window."""
         from airflow_provider_mail._task.statistics import window
 
         folder = self.folder()

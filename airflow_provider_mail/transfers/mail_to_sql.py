@@ -152,7 +152,6 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return super().covers(observed_at) if self.mode == "replace" else None
 
     def table_names(self) -> dict[str, str]:
-        """Return the names of the loaded tables, by argument."""
         from airflow_provider_mail.warehouse.load import check_history
         from airflow_provider_mail.warehouse.tables.columns import other_name
 
@@ -172,7 +171,6 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return contacts_history(name, self.list_key, observed_at) if name else None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the list."""
         return {"list_name": self.list_name, **super().execute(context)}
 
 
@@ -377,13 +375,11 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
 
     def declared_table(self) -> Table:
-        """Return the table of campaign statistics: one row per connection and campaign."""
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 
         return CAMPAIGN_STATS
 
     def table_names(self) -> dict[str, str]:
-        """Return the names of the loaded tables, by argument."""
         from airflow_provider_mail.warehouse.tables.stats import snapshots_name
 
         names = super().table_names()
@@ -494,7 +490,6 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         )  # fmt: skip
 
     def declared_table(self) -> Table:
-        """Return the table of transactional statistics: one row per connection and day."""
         from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS
 
         return TRANSACTIONAL_STATS

@@ -89,7 +89,6 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Create the table."""
         from airflow_provider_mail.warehouse.manifest import create_stage
 
         manifest = self.read_manifest()
@@ -147,7 +146,6 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Merge the rows."""
         from airflow_provider_mail._task.storage import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
         from airflow_provider_mail.warehouse.manifest import merge_stage

@@ -78,7 +78,6 @@ def stream_rows(
 
 
 def _advice(fetched: int) -> str:
-    """Describe where the value is that the driver cannot convert, as far as that is known, and what to do."""
     return (
         f". The driver cannot convert a value after row {fetched}: select its column as text, such as "
         "CAST(column AS TEXT), and for text with bytes of another encoding convert it in the query"
@@ -104,7 +103,6 @@ class StoredTable:
         return self._dialect.target
 
     def column(self, name: str) -> str:
-        """Spell a column in a statement."""
         return self._dialect.column(name)
 
     def as_text(self, name: str) -> str:
@@ -112,7 +110,6 @@ class StoredTable:
         return f"CAST({self.column(name)} AS {self._dialect.text_cast})"
 
     def parameter(self, name: str, value: Any) -> Any:
-        """Convert a value of a column to what the driver takes."""
         convert = self._dialect.parameters.get(self._table[name].type.name)
         return convert(value) if convert else value
 

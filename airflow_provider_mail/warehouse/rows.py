@@ -143,7 +143,6 @@ def _are_texts_by_name(values: Sequence[Any]) -> bool:
 
 
 def fits(column: Column, value_type: type) -> bool:
-    """Return whether values of a Python type may go into a column."""
     if value_type is type(None):
         return column.nullable
     accepted, excluded = _ACCEPTED[column.type.name]
@@ -151,7 +150,6 @@ def fits(column: Column, value_type: type) -> bool:
 
 
 def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
-    """Turn converters of one value into converters of many."""
     return {name: partial(map, convert) for name, convert in converts.items()}
 
 
@@ -220,7 +218,6 @@ class Encoder:
     def _reject_first(
         self, number: int, column: Column, values: Sequence[Any], problem_of: Callable[[Column, Any], str | None]
     ) -> None:
-        """Raise the error of the first value that has a problem."""
         for row, value in enumerate(values, number):
             if problem := problem_of(column, value):
                 raise UnstorableError.of(row, column.name, problem)
@@ -259,7 +256,6 @@ class Encoder:
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
-        """The reason why a value cannot be stored, if there is one."""
         if value is None:
             return None
         type_name = column.type.name
@@ -278,7 +274,7 @@ class Encoder:
         return text_problem(value, nul=self._nul)
 
     def _is_flat(self, value: Any, text: str) -> bool:
-        """Whether a JSON value is not nested too deep. Counting brackets is enough for almost all values."""
+        """Counting brackets is enough for almost all values."""
         limit = self._json_depth or 0
         return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
 
@@ -352,7 +348,6 @@ class Source:
         self.error: BaseException | None = None
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Set further rows, to be read when all others have been read."""
         self._rows = rows
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -418,7 +413,6 @@ class Source:
     def _storable(
         self, encoder: Encoder, first: int, rows: Sequence[Sequence[Any]], reject: OnUnstorable
     ) -> list[Sequence[Any]]:
-        """The rows that can be stored; the others go to ``reject``."""
         stored = []
         for number, row in enumerate(rows, first):
             try:
@@ -440,7 +434,6 @@ class Source:
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield rows in lists."""
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch

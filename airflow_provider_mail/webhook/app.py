@@ -64,7 +64,6 @@ class Receiver:
         self._user_agent = user_agent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to a request."""
         token = hide_token(scope)
         if asks_for(HEALTH, scope, token):
             response = Response("OK") if await self._health.can_store() else unavailable()
@@ -163,7 +162,6 @@ async def count_events(body: bytes) -> int:
 
 
 def asks_for(name: str, scope: Scope, token: str) -> bool:
-    """Return whether a request asks for the state of the receiver."""
     return token == name and scope["method"] in ("GET", "HEAD")
 
 
@@ -184,7 +182,6 @@ class ReceiverApp:
         self._last_error = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to a request, or start and shut down."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":

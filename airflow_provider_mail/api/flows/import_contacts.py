@@ -254,7 +254,6 @@ class _Import:
 
 
 def _select_rows(checked: CheckedRows, selected: Sequence[int]) -> tuple[bytes, Sequence[int]]:
-    """Return the rows with these numbers, encoded."""
     if not selected:
         return b"", ()
     rows = dict(zip(checked.numbers, msgspec.json.decode(checked.encoded), strict=True))
