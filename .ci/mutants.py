@@ -91,7 +91,7 @@ GROUPS = {
     "ledger": Group(
         (
             "_task/state.py",
-            "_task/import_checkpoint.py",
+            "_task/imports.py",
             "_task/at_most_once.py",
             "api/flows/batches.py",
         ),

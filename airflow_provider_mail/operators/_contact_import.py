@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.audience import Audience
-    from airflow_provider_mail._task.audience_rows import Rows
-    from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
-    from airflow_provider_mail._task.recipients import Spellings
+    from airflow_provider_mail._audience.audience import Audience
+    from airflow_provider_mail._audience.rows import Rows
+    from airflow_provider_mail._task.imports import Spellings, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
@@ -151,10 +150,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
         """Return the audience that the arguments ask for."""
-        from airflow_provider_mail._task.audience import Audience, RunAudience
+        from airflow_provider_mail._audience.audience import Audience, RunAudience
 
         if self.changes_only:
-            from airflow_provider_mail._task.audience_changes import TrackedAudience
+            from airflow_provider_mail._audience.changes import TrackedAudience
 
             return TrackedAudience(self, context, progress)
         return RunAudience(self, context, progress) if self.audience == "exact" else Audience(self, context, progress)
@@ -164,7 +163,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
         :param argument: names the connection. Default: that of the source.
         """
-        from airflow_provider_mail._task.sql import sql_hook
+        from airflow_provider_mail._task.storage import sql_hook
 
         return sql_hook(getattr(self, argument) or vars(self)["sql_conn_id"])
 
@@ -176,8 +175,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_mail._task.import_checkpoint import import_checkpoint
-        from airflow_provider_mail._task.progress import import_record
+        from airflow_provider_mail._task.imports import import_checkpoint, import_record
         from airflow_provider_mail._task.rejects import RejectSpool
         from airflow_provider_mail.api.contacts import ImportContacts
         from airflow_provider_mail.api.flows.import_contacts import Progress
@@ -220,8 +218,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         checkpoint: StoredImportCheckpoint | None,
         context: Context,
     ) -> None:
-        from airflow_provider_mail._task.progress import ImportProgress
-        from airflow_provider_mail._task.recipients import Spellings
+        from airflow_provider_mail._task.imports import ImportProgress, Spellings
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
         progress = audience.progress
@@ -406,7 +403,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         self.log.warning("%s", message)
 
     def _result(self, progress: Progress, list_name: str | None, sandbox: bool) -> dict[str, Any]:
-        from airflow_provider_mail._task.progress import import_counts
+        from airflow_provider_mail._task.imports import import_counts
 
         return {
             "list_name": list_name,

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_provider_mail import OnIncomplete
-from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
 from airflow_provider_mail._task.rules import AUDIENCE
-from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator

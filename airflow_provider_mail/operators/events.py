@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
@@ -168,7 +168,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
 
     def _check(self) -> None:
         """Check the arguments and the database before the first request."""
-        from airflow_provider_mail._task.sql import check_tables
+        from airflow_provider_mail._task.storage import check_tables
         from airflow_provider_mail.warehouse.tables.events import RULES
 
         for name in ("counters", "event_types"):

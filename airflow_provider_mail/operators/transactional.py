@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated, task_instance_name
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, SendGuardMixin, Templated, task_instance_name
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
-from airflow_provider_mail._task.send_guard import SendGuardMixin
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -278,8 +277,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
         from airflow_provider_mail._task.at_most_once import ChunkSpool
-        from airflow_provider_mail._task.messages import MessageCheck
-        from airflow_provider_mail._task.recipients import Recipients
+        from airflow_provider_mail._task.messages import MessageCheck, Recipients
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.flows.batches import cut
         from airflow_provider_mail.api.templates import find_template

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail._task.rates import Rate
+    from airflow_provider_mail._task.statistics import Rate
     from airflow_provider_mail.warehouse.event_counts import CampaignEvents
 
 __all__ = ["MailStatsGateOperator"]
@@ -194,7 +194,7 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         if not record or record.get("sandbox"):
             nothing = {"sent": 0, "rates": [], "problems": [], "table": ""}
             return {"decision": "sandbox", "mail_name": self.mail_name, **nothing}
-        from airflow_provider_mail._task.rates import Rate
+        from airflow_provider_mail._task.statistics import Rate
 
         sent, counts, problems = self._counts(record)
         # A service may count more bounces than mails.
@@ -247,7 +247,7 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         return sent, counts, self._missing_events(codes, events)
 
     def _event_counts(self, codes: Collection[str], sent_at: datetime) -> CampaignEvents:
-        from airflow_provider_mail._task.sql import sql_hook
+        from airflow_provider_mail._task.storage import sql_hook
         from airflow_provider_mail.warehouse.event_counts import campaign_event_counts
 
         assert self.sql_conn_id is not None

@@ -199,7 +199,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.files import storage_path
+        from airflow_provider_mail._task.storage import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 
         path = storage_path(self.path, self.object_storage_conn_id, "path")

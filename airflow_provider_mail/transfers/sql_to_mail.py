@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask
 from airflow_provider_mail.operators._contact_import import (
     AUDIENCE_FIELDS,
     AudienceMode,
@@ -206,7 +206,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.sql import check_tables
+        from airflow_provider_mail._task.storage import check_tables
         from airflow_provider_mail.warehouse.read import stream_rows
 
         if self.rejects_table:

@@ -90,7 +90,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         if not self.cancel_on_kill:
             return
         # The wait has already imported everything that this module needs.
-        from airflow_provider_mail._task.on_kill import cancel_if_ended
+        from airflow_provider_mail._task.waiting import cancel_if_ended
 
         outcome = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
         self.log.info("campaign %r %s", self.mail_name, outcome)

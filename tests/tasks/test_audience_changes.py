@@ -387,7 +387,7 @@ def test_a_retry_continues_on_the_new_list(emulator: Emulator, any_audience: Aud
 
 def test_two_runs_at_once(audience: Audience, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one waits for its next try, and the state stays that of the first one."""
-    monkeypatch.setattr("airflow_provider_mail._task.on_kill.task_state", lambda ti: "running")
+    monkeypatch.setattr("airflow_provider_mail._task.waiting.task_instance_state", lambda ti: "running")
     errors = []
 
     def people() -> Iterator[dict[str, str]]:
@@ -410,7 +410,7 @@ def test_a_claim_ends_with_its_run(
     task_state: str | None, days: int, passes: bool,
 ) -> None:  # fmt: skip
     """Also when Airflow does not know the run any more."""
-    monkeypatch.setattr("airflow_provider_mail._task.on_kill.task_state", lambda ti: task_state)
+    monkeypatch.setattr("airflow_provider_mail._task.waiting.task_instance_state", lambda ti: task_state)
     audience.load("ada")
     warehouse.execute("""UPDATE mail_audiences SET claimed_by = '["dag", "load", "killed", -1]'""")
     clock.sleep(days * DAY)
@@ -420,7 +420,7 @@ def test_a_claim_ends_with_its_run(
 
 def test_a_run_that_was_believed_to_have_ended(any_audience: Audience, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes nothing over the state of the run that took the audience from it."""
-    monkeypatch.setattr("airflow_provider_mail._task.on_kill.task_state", lambda ti: "failed")
+    monkeypatch.setattr("airflow_provider_mail._task.waiting.task_instance_state", lambda ti: "failed")
     any_audience.load("ada bob")
 
     def people() -> Iterator[dict[str, str]]:

@@ -39,7 +39,7 @@ def found(state: list[int], void: set[int], source: list[int], size: int) -> tup
     for start in range(0, len(source), size):
         batch = source[start : start + size]
         lines = text(batch).splitlines(keepends=True)
-        missed = set(matcher.unmatched(b"".join(lines), len(lines)))
+        missed = set(matcher.unmatched(lines))
         matched.update(line for place, line in enumerate(lines) if place not in missed)
     matcher.rest()
     members.close()

@@ -15,7 +15,7 @@ from airflow.sdk import DAG
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail._task.rates import two_proportion_test, wilson_bounds
+from airflow_provider_mail._task.statistics import two_proportion_test, wilson_bounds
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.gate import MailStatsGateOperator
