@@ -18,8 +18,8 @@ def log_run(hook: DbApiHook, table: str, values: dict[str, Any], changes: Iterab
     :param changes: the digest of each person, and the operation.
     """
     from airflow_provider_mail.warehouse.load import database_time, load
-    from airflow_provider_mail.warehouse.tables.audiences import AUDIENCE_CHANGES, AUDIENCE_RUNS
     from airflow_provider_mail.warehouse.tables.columns import derived_name
+    from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS
 
     try:
         now, import_id = database_time(hook) or datetime.now(UTC), values["import_id"]

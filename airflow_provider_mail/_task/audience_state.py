@@ -85,8 +85,8 @@ class SqlStateStore:
     def __init__(self, hook: DbApiHook, table: str, audience_id: str) -> None:
         from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.read import StoredTable
-        from airflow_provider_mail.warehouse.tables.audiences import AUDIENCES, MEMBERS
         from airflow_provider_mail.warehouse.tables.columns import derived_name
+        from airflow_provider_mail.warehouse.tables.imports import AUDIENCES, MEMBERS
 
         self._hook = hook
         self._table = table
@@ -112,7 +112,7 @@ class SqlStateStore:
 
     def create(self, header: Header) -> None:
         from airflow_provider_mail.warehouse.load import load
-        from airflow_provider_mail.warehouse.tables.audiences import AUDIENCES
+        from airflow_provider_mail.warehouse.tables.imports import AUDIENCES
 
         load(self._hook, AUDIENCES, self._table, [tuple(getattr(header, name) for name in AUDIENCES.names)])
 
@@ -137,7 +137,7 @@ class SqlStateStore:
 
     def write(self, generation: str, parts: Iterable[StoredPart]) -> None:
         from airflow_provider_mail.warehouse.load import load
-        from airflow_provider_mail.warehouse.tables.audiences import MEMBERS
+        from airflow_provider_mail.warehouse.tables.imports import MEMBERS
 
         load(self._hook, MEMBERS, self._members_table, ((generation, *part) for part in parts))
 

@@ -19,7 +19,7 @@ from airflow_provider_mail.cli.oauth import is_stored
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowNotFoundException
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook.status import ROTATE, receiver_status
+from airflow_provider_mail.webhook.health import ROTATE, receiver_status
 
 Level = Literal["ok", "warning", "error", "not checked"]
 

@@ -21,8 +21,8 @@ from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebh
 from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.webhook.drain import count_by_reason
+from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
-from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.tokens import (
     HIDDEN,
     TOKENS_SECONDS,

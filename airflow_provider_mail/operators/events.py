@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.transactional import TransactionalStats
     from airflow_provider_mail.warehouse.event_counts import CountedOn
-    from airflow_provider_mail.warehouse.tables.event_differences import Difference, EventCounts
+    from airflow_provider_mail.warehouse.tables.events import Difference, EventCounts
 
 __all__ = ["MailEventsReconcileOperator"]
 
@@ -121,7 +121,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the days, store the differences, and fail if one is too large."""
         from airflow_provider_mail._task.statistics import window
-        from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
+        from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES
 
         self._check()
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
@@ -163,7 +163,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
     def _check(self) -> None:
         """Check the arguments and the database before the first request."""
         from airflow_provider_mail._task.sql import check_tables
-        from airflow_provider_mail.warehouse.tables.event_differences import RULES
+        from airflow_provider_mail.warehouse.tables.events import RULES
 
         for name in ("counters", "event_types"):
             if getattr(self, name) == []:
@@ -182,7 +182,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.load import load
-        from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, difference_row
+        from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES, difference_row
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
@@ -209,7 +209,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
     def _differences(self, day: date, record: TransactionalStats | None, counted_on: CountedOn) -> list[Difference]:
         """Compare the counters of one day."""
         from airflow_provider_mail.warehouse.event_counts import event_counts
-        from airflow_provider_mail.warehouse.tables.event_differences import RULES, DayCounts, Difference
+        from airflow_provider_mail.warehouse.tables.events import RULES, DayCounts, Difference
 
         begin, end = (
             datetime.combine(date_, time.min, ZoneInfo(self.time_zone)).astimezone(UTC)
@@ -258,7 +258,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         """Return which of the events that differ are not pushed, as text to append."""
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.webhooks import GetWebhook
-        from airflow_provider_mail.warehouse.tables.event_differences import RULES
+        from airflow_provider_mail.warehouse.tables.events import RULES
 
         try:
             saved = self.hook.send(GetWebhook())

@@ -16,8 +16,8 @@ from airflow_provider_mail.plugin.access import Task
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, moment, public_message
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
-from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_mail.warehouse.event_counts import CountedOn, event_counts
-from airflow_provider_mail.warehouse.tables.event_differences import EventCounts
-from airflow_provider_mail.warehouse.tables.events import EVENTS
+from airflow_provider_mail.warehouse.tables.events import EVENTS, EventCounts
 from tests.warehouse.conftest import Warehouse
 
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
