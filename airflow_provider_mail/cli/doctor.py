@@ -26,10 +26,7 @@ Level = Literal["ok", "warning", "error", "not checked"]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The outcome of one check.
-
-    :param fix: the command or setting that fixes it; empty when there is nothing to fix.
-    """
+    """The outcome of one check."""
 
     check: str
     subject: str

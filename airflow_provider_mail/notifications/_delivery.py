@@ -28,10 +28,7 @@ MAX_CHARACTERS_READ = 10_000
 
 
 class DeadlineMailHook(MailHook):
-    """A hook whose client gives up after a deadline.
-
-    :param seconds: total time for one message.
-    """
+    """A hook whose client gives up after a deadline."""
 
     def __init__(self, mail_conn_id: str, seconds: float) -> None:
         super().__init__(mail_conn_id)

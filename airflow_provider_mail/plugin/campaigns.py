@@ -94,10 +94,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Matches:
-    """One page of campaigns.
-
-    :param total: how many there are on all pages.
-    """
+    """One page of campaigns."""
 
     table: Grid
     total: int

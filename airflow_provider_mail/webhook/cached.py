@@ -23,10 +23,7 @@ _FAILED_SECONDS = 1
 
 
 class Cached(Generic[T]):
-    """The result of a function that reads the database.
-
-    :param seconds: the age at which it is called again.
-    """
+    """The result of a function that reads the database."""
 
     def __init__(self, read: Callable[[], T], seconds: float, problem: str) -> None:
         self._read = read
