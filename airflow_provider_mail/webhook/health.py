@@ -119,7 +119,7 @@ def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> 
 
 def _read(inbox: Inbox, max_bytes: int) -> ReceiverStatus:
     with inbox.connected() as cursor:
-        exists = inbox.exists(cursor, inbox.name)
+        exists = bool(inbox.sql.columns(cursor, inbox.name))
     if not exists:
         raise WarehouseError(f"there is no table {inbox.table}: create it with `{ROTATE}`")
     return ReceiverStatus(inbox.state(), max_bytes, Tokens(inbox).count(), datetime.now(UTC))

@@ -116,10 +116,10 @@ class Inbox:
         """
         table = qualified(name)
         with self.connected() as cursor:
-            if self.columns(cursor, name).issuperset(columns):
+            if self.sql.columns(cursor, name).issuperset(columns):
                 return  # without the right to create tables, IF NOT EXISTS would fail, too
             self.sql.lock_definition(cursor, table)
-            if existing := self.columns(cursor, name):
+            if existing := self.sql.columns(cursor, name):
                 for column in columns.keys() - existing:
                     cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
             else:
@@ -181,14 +181,14 @@ class Inbox:
         """The number of the newest push by connection id, drained or not; of all pushes, this reads the whole table."""
         condition = "task_status" if task_status_only else "true"
         with self.connected() as cursor:
-            if not self.exists(cursor, self.name):
+            if not self.sql.columns(cursor, self.name):
                 return {}
             cursor.execute(f"SELECT mail_conn_id, max(id) FROM {self.table} WHERE {condition} GROUP BY mail_conn_id")
             return dict(cursor.fetchall())
 
     def waiting(self) -> bool:
         with self.connected() as cursor:
-            if not self.exists(cursor, self.name):
+            if not self.sql.columns(cursor, self.name):
                 return False
             cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
             return cursor.fetchone() is not None
@@ -240,12 +240,6 @@ class Inbox:
                     [*_packed(body), id],
                 )
         return body is not None
-
-    def exists(self, cursor: Any, name: TableName) -> bool:
-        return bool(self.columns(cursor, name))
-
-    def columns(self, cursor: Any, name: TableName) -> set[str]:
-        return self.sql.columns(cursor, name)
 
     @contextmanager
     def connected(self) -> Iterator[Any]:

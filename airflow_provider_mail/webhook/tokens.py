@@ -73,7 +73,7 @@ class Tokens:
     def valid(self) -> dict[str, str]:
         """Return the ids of the `mail` connections by the digests of their valid tokens."""
         with self._inbox.connected() as cursor:
-            if not self._inbox.exists(cursor, self._name):
+            if not self._inbox.sql.columns(cursor, self._name):
                 raise MailConfigError(_NO_TOKEN)
             self._run(
                 cursor, "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {time}", 0

@@ -119,10 +119,6 @@ def one_process(database: str, seconds: float) -> Iterator[None]:
             _locks.release(file)
 
 
-def merge_lock() -> threading.Lock:
-    return _locks.merging
-
-
 class DuckDb(Staged):
     """Stages rows as batches of JSON, since binding values one by one takes a millisecond per row."""
 
@@ -172,7 +168,7 @@ class DuckDb(Staged):
 
     def _retry_conflicts(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
         # DuckDB has no table locks: threads that keep conflicting could use up the attempts of one of them.
-        with merge_lock():
+        with _locks.merging:
             return super()._retry_conflicts(attempt, undo)
 
     def _begin(self, connection: Any) -> None:

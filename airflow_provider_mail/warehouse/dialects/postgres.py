@@ -28,7 +28,7 @@ from airflow_provider_mail.warehouse.dialects.postgres_driver import (
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Comparison, Counts
 from airflow_provider_mail.warehouse.errors import sqlstate
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName
 from airflow_provider_mail.warehouse.time_limit import current_reading
@@ -320,20 +320,8 @@ class Postgres(Staged):
         name = f"airflow_provider_mail.{self.request.name.parts[-1].text.lower()}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
 
-    def _delete_stale(self, cursor: Any, late: Sequence[Where]) -> int:
-        with self._without_nested_loops(cursor):
-            return super()._delete_stale(cursor, late)
-
-    def _mark_gone(self, cursor: Any, late: Sequence[Where]) -> int | None:
-        with self._without_nested_loops(cursor):
-            return super()._mark_gone(cursor, late)
-
-    def _record_history(self, cursor: Any) -> tuple[int, int] | None:
-        with self._without_nested_loops(cursor):
-            return super()._record_history(cursor)
-
     @contextmanager
-    def _without_nested_loops(self, cursor: Any) -> Iterator[None]:
+    def _searching(self, cursor: Any) -> Iterator[None]:
         """Search for rows that were not staged in linear time.
 
         Staged rows have no statistics, nor has a table that was filled a moment ago. So Postgres expects one row where

@@ -13,7 +13,7 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -287,14 +287,16 @@ class Staged(StagedSql):
         if self.table.insert_only:
             return self._insert_result(*self._insert_new(cursor))
         self._delete_expired(cursor)
-        recorded = self._record_history(cursor)
+        with self._searching(cursor):
+            recorded = self._record_history(cursor)
         before = self._count_removable(cursor)
         late = self._late(cursor)
         if late and self.coverage:
             self.coverage._reject_future_rows(cursor)
         dropped = self._drop(cursor, late) if late else 0
-        deleted = self._delete_stale(cursor, late)
-        gone = self._mark_gone(cursor, late)
+        with self._searching(cursor):
+            deleted = self._delete_stale(cursor, late)
+            gone = self._mark_gone(cursor, late)
         counts = self._write(cursor)
         self._check_removal(cursor, before)
         if counts.outdated:
@@ -312,6 +314,10 @@ class Staged(StagedSql):
             joined=recorded[0] if recorded else None,
             left=recorded[1] if recorded else None,
         )
+
+    def _searching(self, cursor: Any) -> AbstractContextManager[object]:
+        """Prepare to search for rows that were not staged."""
+        return nullcontext()
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
         """Record the staged rows in the history, before those of parts that a later load has read are dropped."""
@@ -373,10 +379,9 @@ class Staged(StagedSql):
     def _drop(self, cursor: Any, late: Sequence[Where]) -> int:
         conditions, parameters = zip(*(self._condition("covers", where) for where in late), strict=True)
         condition, values = " OR ".join(f"({condition})" for condition in conditions), [*chain(*parameters)]
-        cursor.execute(f"SELECT count(*) FROM {self._staged} AS s WHERE {condition}", values)
-        (count,) = cursor.fetchone()
+        count = self._count(cursor, f"SELECT count(*) FROM {self._staged} AS s WHERE {condition}", values)
         cursor.execute(f"DELETE FROM {self.stage_name} WHERE {condition}", values)
-        return int(count)
+        return count
 
     def _delete_stale(self, cursor: Any, late: Sequence[Where]) -> int:
         if not self.request.replace_where or self.request.source.rejected:
