@@ -113,12 +113,6 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
     """
 
     own_rules: ClassVar = {"audience": AUDIENCE}
-    template_fields: tuple[str, ...] = (
-        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
-        "send_list_names",
-        "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
-        "editor_type",
-    )  # fmt: skip
     operator_extra_links = (MailCampaignLink(),)
 
     send_date: Any
@@ -294,7 +288,6 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
     done = "cancelled"
@@ -343,7 +336,6 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
 

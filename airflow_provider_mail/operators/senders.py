@@ -37,7 +37,6 @@ class MailAddSenderOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "sender_email", "sender_type")
     thing = "sender"
     identified_by = ("sender_email", "sender_type")
     sender_type: object
@@ -79,7 +78,6 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         Default: true.
     """
 
-    template_fields = ("mail_conn_id", "from_domain", "selector")
     ui_color = "#e6f1f2"
     from_domain: str
     selector: str
@@ -134,7 +132,6 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "sender_email")
     thing = "sender"
     identified_by = ("sender_email",)
 
