@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import Templated
@@ -16,8 +16,6 @@ from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemov
 from airflow_provider_mail.version_compat import AirflowFailException, conf
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
