@@ -12,7 +12,9 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.checks import argument_error
 from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
 from airflow_provider_mail._task.rendering import unwrap
+from airflow_provider_mail._task.rules import audience_lists, list_names
 from airflow_provider_mail._task.waiting import WaitingMixin
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException
 
 if TYPE_CHECKING:
@@ -65,7 +67,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
             raise argument_error(problem, mapped=mapped)
 
     def request(self, context: Context) -> CreateCampaign:
-        from airflow_provider_mail._task.rules import audience_lists, list_names
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
@@ -118,7 +119,6 @@ class WaitForCampaignMixin(WaitingMixin):
     def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
         """Run the flow; check between two steps whether the task was killed, so that nothing is created afterwards."""
         from airflow_provider_mail.api._core.exchange import FlowRunner
-        from airflow_provider_mail.api.errors import MailError
 
         runner = FlowRunner(flow)
         while runner.step is not None:
@@ -150,7 +150,6 @@ class WaitForCampaignMixin(WaitingMixin):
 
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
         """Poll until the wait is over, or once and then defer to the triggerer; return the counts."""
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
         self._awaited = mail_name = request.mail_name

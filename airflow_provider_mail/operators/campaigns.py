@@ -10,6 +10,7 @@ from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail._task.send_guard import SendGuardMixin
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
 from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
@@ -231,7 +232,6 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
         from airflow_provider_mail._task.state import NOT_STORED, StoredCreationState
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState
 

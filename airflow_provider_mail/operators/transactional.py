@@ -14,6 +14,7 @@ from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated,
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
 from airflow_provider_mail._task.send_guard import SendGuardMixin
+from airflow_provider_mail.api.errors import MailError, MailValidationError
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     def _send(self, context: Context) -> tuple[MailingState, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
         from airflow_provider_mail._task.state import NullTaskState, task_state
-        from airflow_provider_mail.api.errors import MailError
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -129,8 +129,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         :param advice: how to give them a value.
         :raises MailValidationError: when ``on_unfilled_tag`` is ``fail``.
         """
-        from airflow_provider_mail.api.errors import MailValidationError
-
         if problem and self.on_unfilled_tag == "fail":
             raise MailValidationError(
                 f"{problem}. Nothing was sent. {advice}, name tags that the service fills in service_tags, or set "
@@ -266,7 +264,6 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
         from airflow_provider_mail._task.at_most_once import ChunkSpool
         from airflow_provider_mail._task.messages import MessageCheck
         from airflow_provider_mail._task.recipients import Recipients
-        from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.flows.batches import cut
         from airflow_provider_mail.api.templates import find_template
         from airflow_provider_mail.api.transactional import SendBatch

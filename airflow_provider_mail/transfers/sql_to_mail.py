@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.sql import SqlTask, check_tables
+from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.operators._contact_import import (
     AudienceMode,
     BaseContactImportOperator,
@@ -188,7 +189,6 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.read import stream_rows
 
         if self.rejects_table:
@@ -344,7 +344,6 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
         from airflow_provider_mail._task.messages import RowMessages
-        from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.read import stream_rows
 
         parameters = unwrap(self, self.parameters, context)
