@@ -53,7 +53,6 @@ def receive(args: Namespace) -> None:
 
 
 def serve(args: Namespace) -> None:
-    """Receive until the process is ended."""
     import uvicorn
 
     if args.workers < 1:
@@ -231,5 +230,4 @@ class Rotation:
         }
 
     def is_ours(self, url: str) -> bool:
-        """Return whether a URL has one of our tokens."""
         return token_digest(token_of(urlsplit(url).path)) in self.known

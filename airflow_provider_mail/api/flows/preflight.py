@@ -58,8 +58,6 @@ UNSUBSCRIBE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check."""
-
     check: str
     level: Level
     text: str
@@ -172,7 +170,6 @@ def preflight(
 
 
 def sender_finding(sender_mail: str) -> Flow[Finding]:
-    """Check whether an address or its domain is a verified marketing sender."""
     response: GetSendersResponse = yield GetSenders()
     address = address_key(sender_mail)
     entries = [
