@@ -15,6 +15,8 @@ from airflow_provider_mail.webhook.inbox import Inbox
 
 
 class InboxPoller(SharedPoller[WaitSubscription]):
+    """Queries whether a push waits to be drained."""
+
     def __init__(self, inbox: InboxName, interval: float) -> None:
         super().__init__(inbox, interval)
         self._reader = InboxReader(inbox)

@@ -107,6 +107,8 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SenderSubscription(WaitSubscription):
+    """The subscription of a trigger that waits for a sender."""
+
     sender_email: str
     selector: str | None
 

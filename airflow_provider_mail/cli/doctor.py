@@ -26,6 +26,8 @@ Level = Literal["ok", "warning", "error", "not checked"]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
+    """The outcome of one check."""
+
     check: str
     subject: str
     level: Level
@@ -125,6 +127,7 @@ def _database(conn_id: str) -> Diagnosis:
 
 
 def _receiver() -> Iterator[Diagnosis]:
+    """Check the inbox of received events, where one is configured."""
     if (name := configured_inbox()) is None:
         return
     subject = name.conn_id

@@ -49,5 +49,6 @@ def stop(args: Namespace) -> None:
 
 @command
 def release(args: Namespace) -> None:
+    """``airflow mail release``."""
     hold = release_hold()
     print("Nothing is held." if hold is None else f"Released the hold, {hold}. Clear the tasks that failed.")

@@ -128,6 +128,7 @@ def _write(path: str, entries: Mapping[str, str]) -> None:
 
 
 def _entries(token: TokenResponse) -> dict[str, str]:
+    """Return the fields of the connection that belong to the token."""
     now = datetime.now(UTC).replace(microsecond=0)
     expires_at = "" if token.expires_in < 0 else (now + timedelta(seconds=token.expires_in)).isoformat()
     return {
@@ -254,6 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _is_host(target: SplitResult, host: str) -> bool:
+    """Whether the Host header of a request is that of ``target``."""
     try:
         actual = urlsplit(f"//{host}")
         return (actual.hostname, actual.port or 80) == (target.hostname, target.port or 80)

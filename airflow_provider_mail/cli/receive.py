@@ -53,6 +53,7 @@ def receive(args: Namespace) -> None:
 
 
 def serve(args: Namespace) -> None:
+    """Receive until the process is ended."""
     import uvicorn
 
     if args.workers < 1:
@@ -230,4 +231,5 @@ class Rotation:
         }
 
     def is_ours(self, url: str) -> bool:
+        """Return whether a URL has one of our tokens."""
         return token_digest(token_of(urlsplit(url).path)) in self.known

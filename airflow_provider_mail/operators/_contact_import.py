@@ -133,6 +133,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             spool.write(self.rejects_path)
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
+        """Return the audience that the arguments ask for."""
         from airflow_provider_mail._task.audience import Audience, RunAudience
 
         if self.changes_only:
@@ -428,6 +429,7 @@ def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str
 
 
 def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:
+    """Return why the arguments of a state do not go together."""
     if arguments.get("changes_only") is False:
         names = ("full_every", "on_removed", "max_change_fraction", "max_removed_fraction", "log_table", "state_path")
         useless = next((name for name in names if arguments.get(name) is not None), None)

@@ -65,6 +65,8 @@ class BaseCreateOperator(BaseNamedOperator):
 
 
 class BaseRemoveOperator(BaseNamedOperator):
+    """Remove the resource, if it exists."""
+
     ignore_if_missing: bool
     done: ClassVar[str]
     """The participle for the log, such as ``deleted``; also the key of the result that shows whether it was done."""

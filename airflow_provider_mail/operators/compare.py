@@ -120,6 +120,7 @@ class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
         return {"winner": winner, **report}
 
     def _campaign(self, name: Literal["a", "b"]) -> dict[str, Any]:
+        """Return the numbers of a campaign, from the argument of that name."""
         from airflow_provider_mail._task.rates import wilson_bounds
 
         record: Mapping[str, Any] = getattr(self, name)
@@ -138,6 +139,7 @@ class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
 
 
 def _table(*campaigns: Mapping[str, Any]) -> str:
+    """Return the campaigns as a Markdown table."""
     rows = [
         f"| {campaign['mail_name']} | {campaign['count']:,} of {campaign['sent']:,} | {campaign['share']:.2%} "
         f"| {campaign['lower']:.2%} to {campaign['upper']:.2%} |"

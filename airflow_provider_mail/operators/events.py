@@ -156,6 +156,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         }
 
     def _check(self) -> None:
+        """Check the arguments and the database before the first request."""
         from airflow_provider_mail.warehouse.tables.events import RULES
 
         for name in ("counters", "event_types"):
@@ -170,6 +171,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         check_tables(self.sql_hook, {"table": self.table, "events_table": self.events_table})
 
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:
+        """Compare each day, and store the rows."""
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
@@ -199,6 +201,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         return compared
 
     def _differences(self, day: date, record: TransactionalStats | None, counted_on: CountedOn) -> list[Difference]:
+        """Compare the counters of one day."""
         from airflow_provider_mail.warehouse.event_counts import event_counts
         from airflow_provider_mail.warehouse.tables.events import RULES, DayCounts, Difference
 
@@ -240,6 +243,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         return difference.is_tolerated(self.tolerance, self.tolerance_fraction)
 
     def _message(self, differences: Sequence[Difference]) -> str:
+        """Return the error message: the differences, and a possible explanation."""
         shown = "; ".join(map(str, differences[:SHOWN])) + (" ..." if len(differences) > SHOWN else "")
         disabled = self._disabled(differences)
         return f"{len(differences)} counts of events and statistics differ: {shown}. {self.table} has all{disabled}"

@@ -181,6 +181,7 @@ class MailPreflightOperator(BaseCampaignOperator):
 
     @property
     def service_tags(self) -> frozenset[str]:
+        """The tags that the service fills, according to the connection."""
         return self.hook.service_tags
 
     def _rules(self, context: Context) -> PreflightRules:

@@ -115,9 +115,11 @@ class MailSendTestOperator(MailCreateCampaignOperator):
 
     @property
     def send_list_names(self) -> Any:
+        """The lists to which the campaign is sent."""
         return self.seed_list_names
 
     def request(self, context: Context) -> CreateCampaign:
+        """Build the request, with the name of the test."""
         request = super().request(context)
         return request if self.mail_name is None else type(request)(**dict(request) | {"mail_name": self._test_name})
 

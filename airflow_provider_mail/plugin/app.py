@@ -153,6 +153,7 @@ def show_campaigns(
     sort: Text = "sent_at",
     page: PageNumber = 1,
 ) -> Mapping[str, Any]:
+    """Show the campaigns."""
     reader = Reader.of_page(PageSettings.from_airflow())
     if not (reader.has("campaign_stats") or reader.has("campaigns")):
         return {"reader": reader, "matches": None, "tables": {}}
@@ -211,6 +212,7 @@ def show_overlaps(request: Request) -> Mapping[str, Any]:
 
 @route("/transactional", "transactional.html")
 def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any]:
+    """Show transactional mail by day."""
     reader = Reader.of_page(PageSettings.from_airflow())
     statistics = views.transactional(reader, account)
     return {"reader": reader, "statistics": statistics, "tables": tables(views.transactional_table(statistics))}

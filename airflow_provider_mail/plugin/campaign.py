@@ -64,6 +64,7 @@ class Campaign:
 
 
 def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
+    """Name the state of a campaign."""
     if mail_status is None:
         return "sent"
     if mail_status == 1 and sent_at and sent_at > datetime.datetime.now(datetime.UTC):

@@ -85,6 +85,7 @@ class Filter:
 
     @property
     def is_narrow(self) -> bool:
+        """Whether some campaigns are left out."""
         return replace(self, sort="sent_at", page=1) != Filter()
 
     def address(self, **changes: Any) -> str:
@@ -93,6 +94,8 @@ class Filter:
 
 @dataclass(frozen=True)
 class Matches:
+    """One page of campaigns."""
+
     table: Grid
     total: int
     accounts: Sequence[str]
@@ -105,6 +108,7 @@ class Matches:
 
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
+    """Return the campaigns that match a filter."""
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account

@@ -44,6 +44,8 @@ MEASURES: Sequence[tuple[str, str, Callable[[Mapping[str, int]], float | None]]]
 
 @dataclass(frozen=True)
 class Finding:
+    """Something that needs attention."""
+
     state: str
     label: str
     text: str

@@ -62,6 +62,8 @@ class StaleTablesError(WarehouseError):
 
 
 class Reader:
+    """The tables of one database."""
+
     def __init__(self, hook: DbApiHook, names: Mapping[str, str]) -> None:
         self._hook = hook
         self._names = names
@@ -221,6 +223,7 @@ class TtlCache(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return a result; compute it if it is not known or too old."""
         # Not longer than reading takes at most: the thread that computes may hang.
         if not self._lock.acquire(timeout=SECONDS):
             raise TimeoutError

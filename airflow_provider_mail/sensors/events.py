@@ -68,10 +68,12 @@ class MailInboxSensor(BaseWaitSensor):
 
     @property
     def conn_id(self) -> str:
+        """The connection to the inbox."""
         return str(self.inbox_conn_id)
 
     @cached_property
     def reader(self) -> InboxReader:
+        """Queries the inbox."""
         from airflow_provider_mail._polling.inbox_reader import InboxReader
 
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))

@@ -64,6 +64,7 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
+        """Handles records that cannot be stored."""
         from airflow_provider_mail._task.rejects import UnstorableRecords
 
         return UnstorableRecords(
@@ -120,6 +121,8 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
 
 
 class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
+    """Load a whole list."""
+
     def recorded_in(self, observed_at: datetime) -> History | None:
         return None
 

@@ -175,6 +175,7 @@ class BaseContactReader(BaseListReader):
 
     @cached_property
     def list_key(self) -> dict[str, str]:
+        """The values that all rows of this list share."""
         team = self.team_name or self.hook.team_name or ""
         return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
 

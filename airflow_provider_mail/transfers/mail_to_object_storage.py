@@ -47,6 +47,8 @@ FileFormat: TypeAlias = Literal["parquet", "jsonl"]
 
 
 class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
+    """Base class of the transfers to files: the target folder and the format."""
+
     ui_color = "#e6f1f2"
 
     path: str | ObjectStoragePath
@@ -57,6 +59,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
+        """Handles records that cannot be stored."""
         from airflow_provider_mail._task.rejects import UnstorableRecords
 
         return UnstorableRecords(None, self.on_unstorable == "reject", None, self.rejects_path, None)
@@ -113,6 +116,8 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
 
 
 class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
+    """Write a whole list as files, in constant memory."""
+
     rows_per_file: int
 
     @property

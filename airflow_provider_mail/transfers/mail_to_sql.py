@@ -132,6 +132,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
             )
 
     def replace_where(self) -> Mapping[str, Any] | None:
+        """Return the key of this list, connection and team, whose other rows are deleted."""
         return self.list_key if self.mode == "replace" else None
 
     def covers(self, observed_at: datetime) -> Coverage | None:

@@ -23,6 +23,8 @@ __all__ = ["MailCreateStageTableOperator", "MailMergeStageTableOperator"]
 
 
 class BaseStageTableOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
+    """Base class of the operators for the table of staged rows of a load of files."""
+
     ui_color = "#e6f1f2"
 
     table: str

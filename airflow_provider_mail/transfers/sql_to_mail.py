@@ -221,6 +221,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
             store_rejects(self.sql_hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
 
     def reject_places(self) -> dict[str, str]:
+        """Return where the rejected rows are stored, for XCom."""
         return super().reject_places() | ({"rejects_table": self.rejects_table} if self.rejects_table else {})
 
 

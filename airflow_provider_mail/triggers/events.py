@@ -55,6 +55,7 @@ class MailInboxTrigger(BaseWaitTrigger):
 
     @property
     def target(self) -> Hashable:
+        """The inbox."""
         return InboxName(self.inbox_conn_id, self.inbox_table)
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:

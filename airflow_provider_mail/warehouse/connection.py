@@ -56,6 +56,7 @@ def _advice(conn_type: str) -> str:
 
 
 def hook_of(conn_id: str) -> DbApiHook:
+    """Return the ``DbApiHook`` of a connection to any database."""
     # Not at the top: on Airflow 3.0 this imports all hooks.
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 

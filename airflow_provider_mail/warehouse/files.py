@@ -76,6 +76,7 @@ FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet
 
 
 def encode(table: Table, rows: Rows, file_format: str, *, written: Sequence[Any], first: int = 1) -> bytes:
+    """Encode a file with the rows of a load."""
     return FORMATS[file_format](table.as_stored, [(*row, *written) for row in rows], first)
 
 

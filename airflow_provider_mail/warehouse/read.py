@@ -133,9 +133,11 @@ class StoredTable:
                 yield from batch
 
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
+        """Delete the rows that fulfil one of the conditions; return their number."""
         return self._connected(lambda connection: self._dialect.delete(connection, conditions))
 
     def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        """Change the rows that fulfil a condition; return their number."""
         return self._connected(lambda connection: self._dialect.update(connection, where, values))
 
     def _connected(self, work: Callable[[Any], T]) -> T:

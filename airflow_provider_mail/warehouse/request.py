@@ -122,6 +122,7 @@ class Coverage:
 
     @classmethod
     def one(cls, part: str, where: Mapping[str, Any], *, mail_conn_id: str, observed_at: datetime.datetime) -> Coverage:
+        """Cover one part."""
         if len(part) > _MAX_PART_CHARACTERS:
             digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()[:16]
             part = f"{part[: _MAX_PART_CHARACTERS - 17]} {digest}"

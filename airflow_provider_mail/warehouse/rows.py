@@ -149,6 +149,7 @@ class Encoder:
     json_depth: int | None = None
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Encode rows to one sequence of values per column."""
         columns = self.table.columns
         for row, width in enumerate(map(len, rows), number):
             if width != len(columns):

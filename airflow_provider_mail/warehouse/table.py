@@ -177,6 +177,8 @@ MAX_PART_BYTES = 63
 
 @dataclass(frozen=True)
 class TableName:
+    """The name of a table, optionally with its schema and catalog."""
+
     parts: tuple[NamePart, ...]
 
     @classmethod
@@ -230,5 +232,6 @@ class TaskRun:
     try_number: int | None = None
 
     def values(self, table: Table, loaded_at: datetime.datetime, rows: int | None = None) -> tuple[Any, ...]:
+        """Return the values of a table's ``load_columns``."""
         values_by_name = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
         return tuple(values_by_name[name] for name in table.load_names)

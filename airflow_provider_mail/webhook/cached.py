@@ -23,6 +23,8 @@ _FAILED_SECONDS = 1
 
 
 class Cached(Generic[T]):
+    """The result of a function that reads the database."""
+
     def __init__(self, read: Callable[[], T], seconds: float, problem: str) -> None:
         self._read = read
         self._seconds = seconds

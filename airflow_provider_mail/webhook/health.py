@@ -105,6 +105,7 @@ class ReceiverStatus:
 
 
 def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> ReceiverStatus:
+    """Read the state of receiving."""
     inbox = open_inbox()
     try:
         return read_within(lambda: _read(inbox, settings.receive_max_inbox_bytes), seconds)

@@ -143,6 +143,8 @@ class Trust:
 
 
 class _ConnectionUse:
+    """What the streams of both backends record about their connection."""
+
     def __init__(self, stream: Any, trust: Trust) -> None:
         self._stream = stream
         self._trust = trust

@@ -43,6 +43,8 @@ MAX_GROWTH = 10_000
 
 
 class Changes(Enum):
+    """What happens when a list changes while it is read."""
+
     PROVE = "prove"
     """Continue; the list must have as many distinct records as the highest total."""
     ALLOW_GROWTH = "allow growth"

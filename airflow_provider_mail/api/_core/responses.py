@@ -68,6 +68,7 @@ def parse_response(
 
 
 def _error(operation: str, response: HttpResponse, code: int | None, message: str, missing: str) -> MailError:
+    """Return the error that a response reports."""
     status = response.status
     if 300 <= status < 400:
         return MailConfigError(

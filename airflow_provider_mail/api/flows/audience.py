@@ -53,6 +53,7 @@ class AudienceList:
     def of(
         cls, list_name: str, *, task: str, run_id: str, begun_at: datetime, part: int | None = None, prefix: str = ""
     ) -> AudienceList:
+        """Name the list of a try."""
         owner = _digest(f"{prefix}{task}/{list_name}")
         unnamed = cls(
             title="", role="excluded", begun_at=begun_at, owner=owner, run=_digest(run_id),

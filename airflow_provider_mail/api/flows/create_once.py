@@ -99,6 +99,7 @@ class CreationState:
         self.incomplete = False
 
     def mark_seen(self, sends_at: float | None) -> None:
+        """Record that the campaign was created or adopted."""
         self.seen = True
         self.sends_at = sends_at
 

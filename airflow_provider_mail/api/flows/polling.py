@@ -33,6 +33,8 @@ HEARTBEAT_SECONDS = 3600.0
 
 
 class WaitStatus(StrEnum):
+    """The status of a wait."""
+
     WAITING = "waiting"
     COMPLETE = "complete"
     FAILED = "failed"

@@ -58,6 +58,8 @@ UNSUBSCRIBE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """The result of one check."""
+
     check: str
     level: Level
     text: str
@@ -170,6 +172,7 @@ def preflight(
 
 
 def sender_finding(sender_mail: str) -> Flow[Finding]:
+    """Check whether an address or its domain is a verified marketing sender."""
     response: GetSendersResponse = yield GetSenders()
     address = address_key(sender_mail)
     entries = [

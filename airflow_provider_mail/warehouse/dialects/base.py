@@ -149,6 +149,7 @@ class Dialect(ABC):
         return self.request.name
 
     def column(self, name: str) -> str:
+        """Spell a column in a statement."""
         return self._column(name)
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
@@ -232,6 +233,7 @@ class Dialect(ABC):
         return f"ALTER TABLE {self.target} ADD {self._column(column.name)} {self._column_type(column)}"
 
     def _missing(self, existing: Iterable[str]) -> list[Column]:
+        """The declared columns that the table lacks."""
         names = set(existing)
         columns = [column for column in self.table.stored_columns if column.name not in names]
         for column in columns:
@@ -249,6 +251,7 @@ class Dialect(ABC):
         *,
         spell: Callable[[Column, Any], Condition] | None = None,
     ) -> Condition:
+        """The condition that columns have the given values."""
         parts: list[str] = []
         parameters: list[Any] = []
         for name, expected in where.items():
@@ -341,6 +344,7 @@ class Dialect(ABC):
         self._ask()
 
     def _ask(self, find: Callable[[], object] = lambda: None) -> None:
+        """Ask the service for the rows that would be marked as gone."""
         if (mark_gone := self.request.mark_gone) and mark_gone.exists:
             find()
             if names := sorted(self._missing_names):

@@ -15,6 +15,8 @@ from airflow_provider_mail.warehouse.request import READ_AT, VALID_FROM, VALID_T
 
 
 class HistoryMerge:
+    """The merge of one reading."""
+
     def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:
         self._stage, self._history, self._intervals, self._readings = stage, history, intervals, readings
         self._key = [stage._column(name) for name in stage.table.key]

@@ -58,9 +58,11 @@ class InboxSql(ABC):
         """Return the quoted name of an index with the table that it is on, as CREATE INDEX wants both."""
 
     def time(self, when: datetime.datetime) -> Any:
+        """Return a time with a zone as a parameter."""
         return when
 
     def read_time(self, value: Any) -> datetime.datetime:
+        """Return a time that was read."""
         read: datetime.datetime = value
         return read
 

@@ -31,6 +31,8 @@ _PUT, _REMOVE = "'put'", "'remove'"
 
 
 class MergeSql(Dialect):
+    """The statements of one load."""
+
     parse_json: ClassVar[str] = "PARSE_JSON({})"
     primary_key: ClassVar[str | None] = "PRIMARY KEY ({})"
     """Declares the key, which is not enforced."""
@@ -187,6 +189,7 @@ class MergeSql(Dialect):
         return f"(SELECT {columns}{part} FROM {source} AS {alias.rstrip('.')}"
 
     def _native(self, name: str, alias: str) -> str:
+        """A staged column with the type of the table."""
         spelled = f"{alias}{self._column(name)}"
         if self._has_json_text and self.table[name].type.name == "json":
             return f"{self.parse_json.format(spelled)} AS {self._column(name)}"

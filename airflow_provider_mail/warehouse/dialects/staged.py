@@ -316,6 +316,7 @@ class Staged(StagedSql):
         )
 
     def _searching(self, cursor: Any) -> AbstractContextManager[object]:
+        """Prepare to search for rows that were not staged."""
         return nullcontext()
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
