@@ -242,7 +242,10 @@ class MailPoller(SharedPoller[S]):
 async def subscribe(
     poller_type: type[SharedPoller[S]], target: Hashable, interval: float, subscription: S
 ) -> AsyncIterator[SharedPoller[S]]:
-    """Subscribe to the shared poller of a target in the running event loop, until the context ends."""
+    """Subscribe to the shared poller of a target in the running event loop, until the context ends.
+
+    The first subscriber starts the poller, the last one stops it.
+    """
     interval = max(interval, SHORTEST_INTERVAL)
     subscription.due = max(subscription.due, time.monotonic() + min(interval, SETTLE_SECONDS))
     pollers = _pollers.setdefault(asyncio.get_running_loop(), {})

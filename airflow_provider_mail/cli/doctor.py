@@ -26,7 +26,10 @@ Level = Literal["ok", "warning", "error", "not checked"]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The outcome of one check."""
+    """The outcome of one check.
+
+    :param fix: the command or setting that fixes it; empty when there is nothing to fix.
+    """
 
     check: str
     subject: str

@@ -28,7 +28,10 @@ MAX_CHARACTERS_READ = 10_000
 
 
 class DeadlineMailHook(MailHook):
-    """A hook whose client gives up after a deadline."""
+    """A hook whose client gives up after a deadline.
+
+    :param seconds: total time for one message.
+    """
 
     def __init__(self, mail_conn_id: str, seconds: float) -> None:
         super().__init__(mail_conn_id)

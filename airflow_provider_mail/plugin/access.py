@@ -128,6 +128,8 @@ class Wait:
     """A task that waits.
 
     :param task: the task instance, as ``dag/task/run`` with the map index of a mapped task.
+    :param mail_name: the campaign that it waits for, if it is one.
+    :param deadline: when it gives up; ``None`` for never.
     """
 
     task: str

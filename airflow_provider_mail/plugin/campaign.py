@@ -64,7 +64,10 @@ class Campaign:
 
 
 def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
-    """Name the state of a campaign."""
+    """Name the state of a campaign.
+
+    :param mail_status: its status, as the service has it; ``None`` when only its statistics are known.
+    """
     if mail_status is None:
         return "sent"
     if mail_status == 1 and sent_at and sent_at > datetime.datetime.now(datetime.UTC):

@@ -94,7 +94,10 @@ class Filter:
 
 @dataclass(frozen=True)
 class Matches:
-    """One page of campaigns."""
+    """One page of campaigns.
+
+    :param total: how many there are on all pages.
+    """
 
     table: Grid
     total: int

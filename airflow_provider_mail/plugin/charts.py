@@ -51,7 +51,10 @@ def trend(values: Sequence[float]) -> Markup:
 
 
 def days(values: Sequence[tuple[str, bool]], *, title: str) -> Markup:
-    """Draw a strip of days."""
+    """Draw a strip of days.
+
+    :param values: of each day its label and whether it is complete.
+    """
     parts = [
         Markup('<rect class="{}" x="{}" width="9" height="14"><title>{}: {}</title></rect>').format(
             "fill" if is_loaded else "unknown", 11 * number, label, "loaded" if is_loaded else "missing"

@@ -38,6 +38,8 @@ class Column:
 class Cell:
     """A value with more than its text.
 
+    :param value: what the CSV has.
+    :param href: where it leads.
     :param is_outside: whether that is outside of the page.
     :param state: the class of a colored label; empty for plain text.
     :param note: small text behind it, not in the CSV.

@@ -44,7 +44,10 @@ MEASURES: Sequence[tuple[str, str, Callable[[Mapping[str, int]], float | None]]]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that needs attention."""
+    """Something that needs attention.
+
+    :param state: the class of its label: what failed, or what is late.
+    """
 
     state: str
     label: str
@@ -57,6 +60,8 @@ class Finding:
 class Measure:
     """One chart.
 
+    :param value: of the thirty days.
+    :param before: of the same days of the year before.
     :param weeks: by the first day of each week, its value and that of the year before.
     """
 

@@ -223,7 +223,10 @@ class TtlCache(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return a result; compute it if it is not known or too old."""
+        """Return a result; compute it if it is not known or too old.
+
+        :raises TimeoutError: another thread computes for too long.
+        """
         # Not longer than reading takes at most: the thread that computes may hang.
         if not self._lock.acquire(timeout=SECONDS):
             raise TimeoutError

@@ -76,14 +76,20 @@ FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet
 
 
 def encode(table: Table, rows: Rows, file_format: str, *, written: Sequence[Any], first: int = 1) -> bytes:
-    """Encode a file with the rows of a load."""
+    """Encode a file with the rows of a load.
+
+    :param written: the values of the table's ``load_columns``, in all rows.
+    """
     return FORMATS[file_format](table.as_stored, [(*row, *written) for row in rows], first)
 
 
 def encode_files(
     table: Table, source: Source, file_format: str, *, rows_per_file: int, written: Sequence[Any]
 ) -> Iterator[tuple[int, bytes]]:
-    """Encode the rows of a load as files; yield the number of rows of each, and its content."""
+    """Encode the rows of a load as files; yield the number of rows of each, and its content.
+
+    :param written: the values of the table's ``load_columns``, in all rows.
+    """
     return source.batches(
         rows_per_file,
         _encoder(table),

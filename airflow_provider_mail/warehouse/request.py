@@ -202,6 +202,7 @@ class History:
 
     :param intervals: the declared table with the loaded table's key and ``valid_from`` as key, and ``valid_to``.
     :param readings: the declared table of readings: the columns of ``where``, the time and the number of rows.
+    :param where: the part of the table that is read whole, as values by column.
     """
 
     intervals: Table

@@ -136,6 +136,8 @@ def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
 class Encoder:
     """Checks and converts rows column by column: a few steps of Python for hundreds of values.
 
+    :param converts: by the name of a portable type, converts values to what the driver takes; absent: unchanged.
+    :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
     :param padded: key columns whose collation ignores spaces at the end, with the collation.
     :param json_depth: how deep a JSON value may be nested; ``None``: as deep as Python can recurse.
@@ -337,7 +339,10 @@ class Source:
     def batches(
         self, size: int, encoder: Encoder, encode: Callable[[int, Sequence[Sequence[Any]]], T]
     ) -> Iterator[tuple[int, T]]:
-        """Encode the rows, some at a time; yield how many are stored, and what they are encoded to."""
+        """Encode the rows, some at a time; yield how many are stored, and what they are encoded to.
+
+        :param encode: encodes rows, of which it gets the number of the first one.
+        """
         for rows in batched(self._rows, size):
             first = self.read + 1
             self.read += len(rows)

@@ -23,7 +23,10 @@ _FAILED_SECONDS = 1
 
 
 class Cached(Generic[T]):
-    """The result of a function that reads the database."""
+    """The result of a function that reads the database.
+
+    :param seconds: the age at which it is called again.
+    """
 
     def __init__(self, read: Callable[[], T], seconds: float, problem: str) -> None:
         self._read = read

@@ -272,7 +272,10 @@ _PLACE = EVENTS.names.index("push_id")
 
 
 def conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Key] | None) -> Iterator[DeadLetter]:
-    """Yield a dead letter for each event that was not stored because one with its identity has other fields."""
+    """Yield a dead letter for each event that was not stored because one with its identity has other fields.
+
+    :param existing: identities that were stored before; ``None`` if they are unknown.
+    """
     candidates = _not_stored(stored, rows) if existing is None else _known_or_different(rows, existing)
     for part in _chunks([*candidates]):
         stored_raw = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _select(stored, part, "raw")}

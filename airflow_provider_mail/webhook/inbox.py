@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class Push:
     """A push as it was received.
 
+    :param mail_conn_id: id of the `mail` connection that the token of the URL belongs to.
     :param task_status: whether the body may hold an event ``TaskStatus``.
     """
 
@@ -113,6 +114,8 @@ class Inbox:
 
         :param columns: the definitions of its columns by their names. A version that brings one that is not null has
             to give it a default.
+        :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
+            Default: none.
         """
         table = qualified(name)
         with self.connected() as cursor:
@@ -229,6 +232,8 @@ class Inbox:
         """Change the body of a push, and commit; return whether it was changed.
 
         Waits for a drain that has taken the push, and for other changes of it; they wait until the commit.
+
+        :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
             cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{self.sql.for_update}", [id])

@@ -47,6 +47,7 @@ class Tokens:
 
     :param deployment: what tells the tokens of this Airflow deployment from those of others in the same table. Only a
         rotation needs it: each receiver accepts the tokens of all.
+    :raises WarehouseError: the name of the inbox is too long for a second table.
     """
 
     def __init__(self, inbox: Inbox, deployment: str = "") -> None:

@@ -65,6 +65,7 @@ class Transmission:
         return remaining if timeout is None else min(timeout, remaining)
 
     def begin_write(self, connection: _ConnectionUse) -> None:
+        """Record the connection that the request is sent on."""
         self._received = False
         if self._connection is not connection:
             if not self._may_use(connection):
@@ -89,6 +90,7 @@ class Transmission:
         self._truncated = True
 
     def data_read(self, data: bytes) -> None:
+        """Record that data arrived after the last write."""
         self._received = self._received or bool(data)
 
     def check_response(self, status: int) -> None:

@@ -52,6 +52,11 @@ then the slots of half that time are free, so that not all who wait come for the
 
 
 class Slot(NamedTuple):
+    """A time to send one request.
+
+    :param wait: seconds to wait, for the slot or before asking again.
+    """
+
     granted: bool
     wait: float
 

@@ -30,8 +30,10 @@ class Creation:
     """A campaign that was created or adopted.
 
     :param id: the service's number of the campaign; known only to the try that received the response.
+    :param guid: the service's unique identifier of the campaign.
     :param adopted: whether it existed already, equal to the request.
     :param incomplete: whether the service kept it although creating it failed, so that its attachment may be missing.
+    :param campaign: the campaign as the service showed it, if it was adopted.
     """
 
     mail_name: str
@@ -101,6 +103,8 @@ def adopt(
 ) -> Creation:
     """Adopt an existing campaign instead of creating the requested one.
 
+    :param ignore: request fields that may differ.
+    :param now: the service's time. Default: the local time.
     :param own: whether an earlier try probably created it. Default: that is unknown.
     """
     different = [name for name in differences(request, campaign, now) if name not in ignore]

@@ -39,6 +39,7 @@ _NAME = re.compile(
 class AudienceList:
     """The name of a list that one try of a task fills, and no other.
 
+    :param role: whether campaigns are sent to it, or exclude it.
     :param begun_at: when the try began to fill it, by the worker's clock.
     """
 
@@ -53,7 +54,10 @@ class AudienceList:
     def of(
         cls, list_name: str, *, task: str, run_id: str, begun_at: datetime, part: int | None = None, prefix: str = ""
     ) -> AudienceList:
-        """Name the list of a try."""
+        """Name the list of a try.
+
+        :param task: identifies the task in all its runs.
+        """
         owner = _digest(f"{prefix}{task}/{list_name}")
         unnamed = cls(
             title="", role="excluded", begun_at=begun_at, owner=owner, run=_digest(run_id),

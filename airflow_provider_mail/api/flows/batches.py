@@ -47,9 +47,11 @@ def cut(
 ) -> Iterator[Chunk]:
     """Yield the requests of a mailing, in order.
 
+    :param common: the fields of :class:`~airflow_provider_mail.api.transactional.SendBatch` that all requests share.
     :param messages: one dictionary per version: ``to`` (an address, ``{"email": ..., "name": ...}``, or a list of
         these), and optionally ``cc``, ``bcc``, ``subject``, ``content``, ``template_name``, ``params``.
     :param key: identifies the mailing; the same in every try.
+    :param versions: versions per request, from 1 to 100.
     :param keep: maps the number and the fields of a message to the fields to send, or to ``None`` to skip it. Default:
         send all messages unchanged.
     """

@@ -16,7 +16,11 @@ from airflow_provider_mail.api.errors import MailRejectedError, MailValidationEr
 
 @dataclass(frozen=True, slots=True)
 class CampaignCaps:
-    """The limits of one day in UTC; ``None``: no limit."""
+    """The limits of one day in UTC.
+
+    :param campaigns: maximum number of campaigns. Default: no limit.
+    :param recipients: maximum number of recipients of all campaigns together. Default: no limit.
+    """
 
     campaigns: int | None = None
     recipients: int | None = None

@@ -58,8 +58,11 @@ def end_campaign(
 ) -> Flow[bool]:
     """Cancel a campaign whose send time is ahead; return whether there was a campaign to cancel.
 
+    :param missing_ok: succeed when there is no campaign of that name.
     :param ignore_draft: succeed when it shows as a draft and the service rejects its cancellation: it was only saved,
         was cancelled before, or cannot be cancelled and is sent. The specification does not show which.
+    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
+    :raises MailMissingError: there is no campaign of that name, and ``missing_ok`` is false.
     :raises MailConflictError: it is or will be sent, and cannot be cancelled.
     :raises MailPendingCampaignError: it cannot be cancelled, and the service does not show whether it is sent.
     """

@@ -28,9 +28,15 @@ def concurrent_pages(
     Memory holds a few more pages than are in flight. Close the iterator to end early: requests in flight may take two
     more seconds.
 
+    :param client: the client that all threads share.
+    :param request: the request of the first page.
+    :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
+    :param changes: what to do when the list changes while it is read.
     :param interrupt: ends the read from outside, such as from ``on_kill`` of an operator.
     :param on_total: called with the number of records that a page reports, before the page is yielded.
     :raises MailIncompleteError: records are missing, or the list has changed and ``changes`` does not allow it.
+    :raises MailAnswerError: the list has no end.
+    :raises MailInterruptedError: the interrupt ended the read.
     """
     return read_pages(client, Pager(request, changes), at_once, interrupt, on_total)
 
@@ -42,7 +48,10 @@ def read_pages(
     interrupt: Interrupt | None = None,
     on_total: Callable[[int | None], None] = lambda total: None,
 ) -> Generator[list[Item], None, None]:
-    """Yield the records of a list like :func:`concurrent_pages`, with a pager that may read the list again."""
+    """Yield the records of a list like :func:`concurrent_pages`, with a pager that may read the list again.
+
+    :param client: see :func:`concurrent_pages`, also for the other arguments.
+    """
     reading = pager.reading
     # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue
     # 1110).

@@ -184,6 +184,7 @@ def find_repeatedly(find: Callable[[], Flow[T | None]], waits: Sequence[float]) 
 def pauses(patience: float, *, brief: bool = False) -> list[float]:
     """Return the seconds to pause between lookups, growing exponentially.
 
+    :param patience: total seconds of all pauses.
     :param brief: only the first pauses, about a quarter of the time, if a change is unlikely.
     """
     unit = patience / sum(_BACKOFF)
@@ -219,9 +220,13 @@ def create(
 ) -> Flow[bool]:
     """Create a resource, unless an equal one exists; return whether it was created.
 
+    :param request: such as ``AddList``.
     :param replace: deletes an existing resource that differs; briefly, no resource has that name. Default: an existing
         resource that differs is an error.
+    :param advice: what to do about an existing resource that differs, for the error.
+    :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt, since a new resource may appear late.
+    :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
     """
     existing = yield from request.find()
     if existing is not None and replace is not None and request.differences(existing):
@@ -251,6 +256,12 @@ def create(
 
 
 def delete(request: Deletable, *, missing_ok: bool = True) -> Flow[bool]:
+    """Delete a resource; return whether it existed.
+
+    :param request: such as ``DeleteList``.
+    :param missing_ok: succeed when there is no resource of that name.
+    :raises MailMissingError: there is no resource of that name, and ``missing_ok`` is false.
+    """
     # The specification does not show the response for a missing resource, so it is looked up first.
     exists: bool = yield from request.exists()
     if not exists and not missing_ok:

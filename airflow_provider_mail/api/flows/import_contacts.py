@@ -57,6 +57,7 @@ class ImportCheckpoint(Protocol):
     def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
         """Return which rows of a chunk to send again.
 
+        :param chunk: its index in the source, from 0.
         :param first_number: the number of its first row, valid or not.
         :return: the numbers of the rows that the service rejected, if it accepted exactly this chunk before; ``None``
             to send all valid rows.

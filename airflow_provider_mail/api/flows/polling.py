@@ -198,6 +198,7 @@ class Polls(Iterator[tuple[object, PollDecision]]):
 
     :param poll: polls once; returns the object that was found, the error of the poll, or a decision that does not
         depend on the wait; and the seconds by which the service's clock is ahead.
+    :param log: called with each decision that is due in :class:`StatusLog`.
     """
 
     def __init__(

@@ -69,11 +69,21 @@ class Finding:
 class PreflightRules:
     """The rules to check in addition to the service's own.
 
+    :param max_recipients: more contacts than this in the target lists are an error. Default: no limit.
     :param max_growth: more contacts than this many times the recipients of the previous campaign are an error. Default:
         no limit.
     :param compare_with: part of the name of the previous campaign; needed with ``max_growth``.
     :param known_tags: the tags that the service can fill in, or a mapping with these as keys; other tags are an error.
         ``None``: tags that are not known to be properties of contacts are a warning.
+    :param service_tags: further tags that the service fills in. Default: none.
+    :param template_name: a stored template to check as well. Default: none.
+    :param allow_blank: whether a missing or blank subject or content is a warning. Default: false, an error.
+    :param unsubscribe_pattern: regular expression for the unsubscribe link; content without a match is an error.
+        ``auto``: the usual words for it in the service's languages.
+        ``None``: not checked.
+    :param max_content_bytes: larger content is a warning: common mail clients cut it off.
+    :param max_attachment_bytes: a larger file is a warning: many mail servers reject it.
+    :raises MailValidationError: naming the wrong field.
     """
 
     max_recipients: int | None = None
@@ -143,9 +153,15 @@ def preflight(
 ) -> Flow[Report]:
     """Check a campaign as far as possible without creating it.
 
+    :param rules: further rules. Default: the defaults of :class:`PreflightRules`.
+    :param ignore: fields that may differ if a campaign of that name exists.
+    :param allow_past_send_date: whether the campaign may be created although its send time has passed.
     :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
         only by the task that created it. Default: any campaign would be adopted.
+    :param caps: the limits of its day. Default: no limits.
+    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
+    :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")

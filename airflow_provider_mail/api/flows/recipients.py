@@ -13,7 +13,9 @@ from airflow_provider_mail.api.transactional import MAX_RECIPIENTS
 def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:
     """Return the recipients of one message, each once.
 
+    :param argument: the name of the argument, for errors.
     :param value: an address, ``Name <address>``, several separated by commas, a dictionary, or a list of these.
+    :raises MailValidationError: there is none, there are more than 20, or the value has another type.
     """
     if not isinstance(value, str | Mapping | list | tuple):
         raise MailValidationError(

@@ -59,6 +59,11 @@ def transactional_stats(request: GetTransactionalStats) -> Flow[list[Transaction
 
 
 def missing_days(request: GetTransactionalStats, records: list[TransactionalStats], today: date) -> list[date]:
+    """Return the days before ``today`` without a record; the service may list the current day only when it is over.
+
+    :param request: the window.
+    :param today: the service's current day.
+    """
     known = {record.stats_date for record in records}
     return [day for day in calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
 

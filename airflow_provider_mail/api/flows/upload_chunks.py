@@ -101,6 +101,8 @@ class ChunkResult:
 
 
 class _RejectedRows(NamedTuple):
+    """Rows of one request that the service rejected, with their numbers."""
+
     rows: list[Row]
     numbers: Sequence[int]
     rejection: MailRejectedError

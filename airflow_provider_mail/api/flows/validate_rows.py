@@ -55,6 +55,12 @@ class Reject:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckedRows:
+    """The result of validating rows.
+
+    :param encoded: the valid rows as JSON, an array of arrays of text and ``null``.
+    :param numbers: their numbers in the source, from 1.
+    """
+
     encoded: bytes = dataclasses.field(repr=False)
     numbers: Sequence[int]
     rejects: list[Reject]
@@ -66,6 +72,10 @@ class RowChecker:
     Text is sent unchanged. Numbers, dates, times, UUIDs and booleans are converted to text; an email must be text, and
     a phone number text or a whole number. A contact needs an email or a phone number; if both are mapped, an empty
     email counts as missing.
+
+    :param properties: the property of each value of a row, by position: ``email``, ``name``, ``phoneNumber`` or
+        another that the platform knows.
+    :param null_value: sent for a missing value. Default: ``null``.
     """
 
     def __init__(self, properties: Sequence[str], null_value: str | None = None) -> None:

@@ -225,7 +225,11 @@ class SenderWait:
 
 
 def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
-    """Get the record of the campaign of exactly this name, if it was sent in these days."""
+    """Get the record of the campaign of exactly this name, if it was sent in these days.
+
+    :param days: first and last day to search.
+    :raises MailIncompleteError: the response for a single day is incomplete.
+    """
     # Imported here: it takes some time, and most waits are for a campaign.
     from airflow_provider_mail.api.flows.statistics import campaign_stats
 

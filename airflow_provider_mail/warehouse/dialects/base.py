@@ -251,7 +251,10 @@ class Dialect(ABC):
         *,
         spell: Callable[[Column, Any], Condition] | None = None,
     ) -> Condition:
-        """The condition that columns have the given values."""
+        """The condition that columns have the given values.
+
+        :param where: by column, a value, ``None``, `Between` or `OneOf`.
+        """
         parts: list[str] = []
         parameters: list[Any] = []
         for name, expected in where.items():
