@@ -63,11 +63,15 @@ TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
 class MailTaskMixin(RenderingMixin):
     """Mixin for operators, sensors and transfers.
 
-    A class sets its arguments; its template fields are those whose type in its signature is :data:`Templated`::
+    A class lists its template fields, whose type in its signature is :data:`Templated`, and sets its arguments::
+
+        template_fields = ("list_name",)
 
         def __init__(self, *, list_name: Templated[str], sandbox_mode: bool = False, **kwargs: Any) -> None:
             super().__init__(**kwargs)
             self.set_arguments(locals())
+
+    Tests compare signature and template fields.
     """
 
     template_fields: Collection[str] = ()
@@ -86,12 +90,6 @@ class MailTaskMixin(RenderingMixin):
     _arguments: tuple[str, ...] = ()
     _written: Mapping[str, Any] = MappingProxyType({})
     """The arguments that people see, as the DAG file writes them."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        types = getattr(vars(cls).get("__init__"), "__annotations__", {})
-        if fields := tuple(name for name, type_ in types.items() if "Templated[" in str(type_)):
-            cls.template_fields = fields
 
     def __init__(self, **kwargs: Any) -> None:
         # Without it, Airflow would apply BaseOperator's signature and defaults to base classes without an `__init__`.

@@ -43,6 +43,10 @@ OnRemoved: TypeAlias = Literal["exclude", "ignore", "delete_contact"]
 Suppress: TypeAlias = Literal["events"]
 """Whom an import leaves out: people whose events say so."""
 
+AUDIENCE_FIELDS = (
+    "audience", "suppress", "suppress_sql", "suppress_table", "suppress_conn_id", "state_conn_id", "state_table",
+    "state_path", "log_table",
+)  # fmt: skip
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""

@@ -112,6 +112,12 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
     """
 
     own_rules: ClassVar = {"audience": AUDIENCE}
+    template_fields: tuple[str, ...] = (
+        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
+        "send_list_names",
+        "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
+        "editor_type",
+    )  # fmt: skip
     operator_extra_links = (MailCampaignLink(),)
 
     send_date: Any
@@ -286,6 +292,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
     done = "cancelled"
@@ -334,6 +341,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
 

@@ -57,6 +57,7 @@ class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
         higher rate (``a`` if the rates are equal); or ``fail`` the task. Default: ``a``.
     """
 
+    template_fields = ("a", "b")
     ui_color = "#e6f1f2"
 
     a: Mapping[str, Any]

@@ -14,6 +14,7 @@ from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
 from airflow_provider_mail.operators._contact_import import (
+    AUDIENCE_FIELDS,
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
@@ -121,6 +122,11 @@ class MailImportContactsOperator(BaseContactImportOperator):
         whose name ends with ``_changes``. Both are created when missing. Default: none. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "list_name", "list_description", "contacts", "column_names", "columns", "update_mode",
+        "null_value", "rejects_path",
+        *AUDIENCE_FIELDS,
+    )  # fmt: skip
     contacts = RedactedField()
     column_names: Sequence[str] | None
 
@@ -246,6 +252,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
     ui_color = "#e6f1f2"
     own_rules: ClassVar = {"contact_email": text("Address")}
     contact_email = RedactedField()
@@ -303,6 +310,7 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "contact_email", "reference")
     thing = "contact"
     identified_by = ()
     contact_email = RedactedField()

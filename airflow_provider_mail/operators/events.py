@@ -76,6 +76,10 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         campaign. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "events_table", "table", "start_day", "end_day", "counters", "counted_on",
+        "time_zone", "event_types",
+    )  # fmt: skip
     ui_color = "#e6f1f2"
 
     events_table: str

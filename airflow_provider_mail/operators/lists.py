@@ -35,6 +35,7 @@ class MailCreateListOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "list_name", "list_description")
     thing = "list"
     identified_by = ("list_name",)
 
@@ -73,6 +74,7 @@ class MailDeleteListOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "list_name")
     thing = "list"
     identified_by = ("list_name",)
 

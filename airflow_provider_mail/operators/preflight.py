@@ -98,6 +98,13 @@ class MailPreflightOperator(BaseCampaignOperator):
     """
 
     own_rules: ClassVar = {"audience": AUDIENCE}
+    template_fields = (
+        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
+        "send_list_names",
+        "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
+        "editor_type", "max_recipients", "max_growth", "compare_with", "known_tags", "template_name",
+        "unsubscribe_pattern",
+    )  # fmt: skip
     fail_on: FailOn
 
     def __init__(

@@ -69,6 +69,23 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     :param timeout: the maximum time to wait for completion; seconds or a timedelta. Default: an hour.
     """
 
+    template_fields = (
+        "mail_conn_id",
+        "mail_name",
+        "seed_list_names",
+        "sender_mail",
+        "sender_name",
+        "subject",
+        "content",
+        "reply_to",
+        "attachment",
+        "language_code",
+        "market_name",
+        "subscript_name",
+        "project_code",
+        "editor_type",
+    )
+
     send_date = None
     send_window = None
     only_save = False

@@ -35,6 +35,7 @@ class MailAddSenderOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "sender_email", "sender_type")
     thing = "sender"
     identified_by = ("sender_email", "sender_type")
     sender_type: object
@@ -76,6 +77,7 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         Default: true.
     """
 
+    template_fields = ("mail_conn_id", "from_domain", "selector")
     ui_color = "#e6f1f2"
     from_domain: str
     selector: str
@@ -130,6 +132,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    template_fields = ("mail_conn_id", "sender_email")
     thing = "sender"
     identified_by = ("sender_email",)
 

@@ -44,6 +44,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         false.
     """
 
+    template_fields = ("mail_conn_id", "template_name", "template_content", "template_subject", "editor_type")
     template_fields_renderers = {"template_content": "html"}  # noqa: RUF012 - Airflow's own attribute
     thing = "template"
     identified_by = ("template_name",)
@@ -98,6 +99,7 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         false.
     """
 
+    template_fields = ("mail_conn_id", "template_name")
     thing = "template"
     identified_by = ("template_name",)
 

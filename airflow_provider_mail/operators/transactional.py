@@ -185,6 +185,10 @@ class MailSendOperator(BaseSendOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sender_mail", "sender_name", "to", "subject", "content", "reply_to", "send_date", "category",
+        "campaign", "attachment", "unique_msg_id", "service_tags", "on_ambiguous",
+    )  # fmt: skip
     to = RedactedField()
     required_texts = ("subject", "content")
     elsewhere: ClassVar = {
@@ -380,6 +384,10 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sender_mail", "sender_name", "messages", "subject", "content", "template_name", "mail_params",
+        "reply_to", "send_date", "category", "campaign", "attachment", "service_tags", "on_ambiguous",
+    )  # fmt: skip
     messages = RedactedField()
 
     def __init__(

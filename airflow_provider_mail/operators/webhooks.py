@@ -48,6 +48,7 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
     :param trans_enable: whether events are pushed. Default: unchanged. (templated)
     """
 
+    template_fields = ("mail_conn_id", "trans_event", "trans_callback_url", "trans_callback_url_extra", "trans_enable")
     ui_color = "#e6f1f2"
     trans_callback_url = RedactedField()
     trans_callback_url_extra = RedactedField()

@@ -54,6 +54,7 @@ class MailCampaignSensor(BaseWaitSensor):
         timedelta. Default: 600 seconds.
     """
 
+    template_fields = ("mail_conn_id", "mail_name")
     operator_extra_links = (MailCampaignLink(),)
     identity = "mail_name"
     absent = "campaign {!r} to wait for"

@@ -47,6 +47,7 @@ class MailInboxSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: 600 seconds.
     """
 
+    template_fields = ("inbox_conn_id", "inbox_table")
     identity = "inbox_conn_id"
     state_key = "mail_inbox_wait"
     inbox_conn_id: str | None

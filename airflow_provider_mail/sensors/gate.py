@@ -103,6 +103,8 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
     """
 
+    template_fields = ("mail_conn_id", "mail_name", "sql_conn_id", "events_table", "start_day", "end_day")
+
     max_hard_bounce: float | None
     max_soft_bounce: float | None
     max_bounce: float | None

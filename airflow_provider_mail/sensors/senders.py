@@ -48,6 +48,7 @@ class MailSenderSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: an hour.
     """
 
+    template_fields = ("mail_conn_id", "sender_email", "selector")
     identity = "sender_email"
     absent = "sender {!r} to wait for"
     sender_email: str

@@ -63,6 +63,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator)
     :param retention_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
     """
 
+    template_fields = ("inbox_conn_id", "inbox_table", "sql_conn_id", "table", "dead_letters_table")
     ui_color = "#e6f1f2"
 
     inbox_conn_id: str | None

@@ -210,6 +210,8 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = ("mail_conn_id", "list_name", "team_name", "path", "object_storage_conn_id", "rejects_path")
+
     def __init__(
         self,
         *,
@@ -297,6 +299,10 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "path", "object_storage_conn_id", "mail_name", "subject", "sender_mail", "type", "mail_status",
+        "rejects_path",
+    )  # fmt: skip
     resource = "campaigns"
 
     def __init__(
@@ -376,6 +382,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
+    template_fields = ("mail_conn_id", "path", "object_storage_conn_id", "start_day", "end_day", "rejects_path")
     kind: Kind
     layout: Layout
     start_day: str | None

@@ -93,6 +93,10 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "table", "list_name", "team_name", "history_table", "rejects_table",
+        "rejects_path",
+    )  # fmt: skip
     mode: Mode
     history: bool
     history_table: str | None
@@ -216,6 +220,10 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "table", "mail_name", "subject", "sender_mail", "type", "mail_status",
+        "rejects_table", "rejects_path",
+    )  # fmt: skip
     resource = "campaigns"
 
     def __init__(
@@ -305,6 +313,10 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "mail_name", "type", "snapshots_table",
+        "rejects_table", "rejects_path",
+    )  # fmt: skip
     resource = "campaigns/stats"
     mail_name: str | None
     type: str | None
@@ -431,6 +443,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
+    template_fields = ("mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "rejects_table", "rejects_path")
     resource = "transactional/stats"
 
     def __init__(

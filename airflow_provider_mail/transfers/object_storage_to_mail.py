@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rules import choice
 from airflow_provider_mail.operators._contact_import import (
+    AUDIENCE_FIELDS,
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
@@ -122,6 +123,11 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         whose name ends with ``_changes``. Both are created when missing. Default: none. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "path", "object_storage_conn_id", "file_format", "compression", "encoding", "delimiter",
+        "column_names", "list_name", "list_description", "columns", "update_mode", "null_value", "rejects_path",
+        *AUDIENCE_FIELDS,
+    )  # fmt: skip
     own_rules: ClassVar = {"file_format": choice("csv", "jsonl", "parquet")}
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None

@@ -70,6 +70,8 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         path. (templated)
     """
 
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
+
     def __init__(
         self,
         *,
@@ -119,6 +121,8 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
     :param max_removed_fraction: the largest share of these rows, from 0 to 1, that the load may remove, net of added
         rows; not applied below ten rows. Default: 0.5.
     """
+
+    template_fields = ("sql_conn_id", "table", "manifest", "object_storage_conn_id")
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.sql import SqlTask, check_tables
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.operators._contact_import import (
+    AUDIENCE_FIELDS,
     AudienceMode,
     BaseContactImportOperator,
     OnRemoved,
@@ -135,6 +136,10 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         Default: false.
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "sql", "parameters", "list_name", "list_description", "columns", "update_mode",
+        "null_value", "rejects_path", *AUDIENCE_FIELDS, "rejects_table",
+    )  # fmt: skip
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
     sql: str
     rejects_table: str | None
@@ -290,6 +295,11 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
+    template_fields = (
+        "mail_conn_id", "sql_conn_id", "sql", "parameters", "sender_mail", "sender_name", "to_column", "name_column",
+        "cc_column", "bcc_column", "columns", "subject", "content", "template_name", "mail_params", "reply_to",
+        "send_date", "category", "campaign", "attachment", "service_tags", "on_ambiguous",
+    )  # fmt: skip
     template_fields_renderers = {"sql": "sql", "content": "html"}  # noqa: RUF012 - Airflow's own attribute
     argument = "sql"
     things = "rows"
