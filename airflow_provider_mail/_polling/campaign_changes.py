@@ -37,6 +37,7 @@ STORED_SECONDS = 10.0
 they are reported again if the triggerer dies in between."""
 
 LONGEST_PAUSE = 900.0
+"""Maximum seconds between polls while polls fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class FinalCampaign:
     guid: str | None
     mail_status: int
     sent_at: float | None
+    """Unix time of its send time."""
     mail_stats: dict[str, Any] = field(compare=False)
 
     @classmethod
@@ -77,6 +79,11 @@ class FinalCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """The final campaigns that one poll found.
+
+    :param complete: whether none is missing.
+    """
+
     campaigns: Mapping[str, FinalCampaign]
     complete: bool
     read_at: float
@@ -84,6 +91,11 @@ class Snapshot:
 
 @dataclass(eq=False, kw_only=True)
 class CompletedSubscription(PollSubscription):
+    """The subscription of a trigger that reports final campaigns.
+
+    :param text: what the names contain, by which the service filters; ``None`` for all campaigns.
+    """
+
     text: str | None
     results: asyncio.Queue[tuple[Snapshot | MailError, float]] = field(default_factory=asyncio.Queue)
     """The result of each poll, and its Unix time by the service's clock."""
@@ -148,6 +160,7 @@ class CampaignChangeDetector:
     that were not final before, sent since the state's ``since``. A campaign without a send time counts as recent.
 
     :param wanted: returns whether to report a campaign.
+    :param state: the :attr:`state` of another object, to continue from it. Default: a first start.
     """
 
     def __init__(
@@ -194,7 +207,10 @@ class Store(Protocol):
 
 
 class ReportedCampaigns:
-    """Stores which campaigns were reported, so that a restarted triggerer does not report them again."""
+    """Stores which campaigns were reported, so that a restarted triggerer does not report them again.
+
+    :param store: the asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
+    """
 
     def __init__(self, store: Store | None, key: str) -> None:
         self._store = store

@@ -35,7 +35,10 @@ class InboxPoller(SharedPoller[WaitSubscription]):
 
 
 class InboxWait:
-    """Decides after each query whether a push waits to be drained; the state of another inbox is ignored."""
+    """Decides after each query whether a push waits to be drained.
+
+    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another inbox.
+    """
 
     def __init__(self, inbox: InboxName, errors: PollErrorBudget, *, state: dict[str, Any] | None = None) -> None:
         own = state if state and state.get("inbox") == list(inbox) else {}

@@ -51,6 +51,7 @@ class InboxReader:
     def query(self, ask: Callable[[Inbox], T]) -> T:
         """Query the inbox; blocks, at most for `QUERY_SECONDS`.
 
+        :param ask: the query, such as ``Inbox.waiting``.
         :raises MailError: the query failed; the error is temporary, unless the connection cannot hold an inbox.
         """
         with self._errors():

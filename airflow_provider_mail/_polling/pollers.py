@@ -107,7 +107,11 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SenderSubscription(WaitSubscription):
-    """The subscription of a trigger that waits for a sender."""
+    """The subscription of a trigger that waits for a sender.
+
+    :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
+        of its last check.
+    """
 
     sender_email: str
     selector: str | None
@@ -135,6 +139,11 @@ class SenderPoller(MailPoller[SenderSubscription]):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class StatsSubscription(WaitSubscription):
+    """The subscription of a trigger that waits for the statistics of a campaign.
+
+    :param days: the days on which it was or may be sent; may change between polls.
+    """
+
     mail_name: str
     days: Days
 

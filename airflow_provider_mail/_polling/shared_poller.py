@@ -52,12 +52,19 @@ service's clock is ahead."""
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class PollSubscription(ABC):
+    """The subscription of one trigger to a shared poller.
+
+    :param due: monotonic time before which the subscriber need not be polled for.
+    """
+
     due: float = 0.0
 
     @abstractmethod
     def deliver(self, result: Any, at: float, offset: float) -> None:
         """Receive the result of one poll.
 
+        :param result: what the poll returned, or the `MailError` with which it failed.
+        :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead.
         """
 
@@ -71,11 +78,13 @@ class WaitSubscription(PollSubscription):
 
     decide: Decide
     decision: PollDecision | None = None
+    """The latest one."""
     error: Exception | None = None
     """A programming error in ``decide``, for the trigger to raise."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the wait is over, its status is to be logged, the service's clock is known, or the poll was the last."""
     polled_at: float = -inf
+    """Monotonic time of the latest poll."""
     offset: float | None = None
     """Seconds by which the service's clock was ahead of the local one at the first poll that succeeded."""
     last_look: bool = False
@@ -103,6 +112,7 @@ class WaitSubscription(PollSubscription):
 
 S = TypeVar("S", bound=PollSubscription)
 Report: TypeAlias = Callable[[S, object], None]
+"""Reports the result of a poll to one subscription."""
 
 
 class SharedPoller(ABC, Generic[S]):
@@ -193,7 +203,10 @@ class MailPoller(SharedPoller[S]):
 
     @abstractmethod
     async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
-        """Poll once and report to each subscription; an error that is raised is the result for all others."""
+        """Poll once and report to each subscription; an error that is raised is the result for all others.
+
+        :param report: called once for each subscription, as soon as its result is known.
+        """
 
     async def _run(self) -> None:
         if not self.woken_by_task_status:
@@ -245,6 +258,8 @@ async def subscribe(
     """Subscribe to the shared poller of a target in the running event loop, until the context ends.
 
     The first subscriber starts the poller, the last one stops it.
+
+    :param interval: seconds between polls; each interval has a poller of its own.
     """
     interval = max(interval, SHORTEST_INTERVAL)
     subscription.due = max(subscription.due, time.monotonic() + min(interval, SETTLE_SECONDS))

@@ -19,8 +19,10 @@ from airflow_provider_mail.api.errors import MailError
 log = logging.getLogger(__name__)
 
 QUERY_SECONDS = 1.0
+"""Seconds between two queries of the inbox."""
 
 LONGEST_PAUSE = 60.0
+"""Maximum seconds between two queries while they fail."""
 
 Wake = Callable[[], object]
 
@@ -76,6 +78,8 @@ async def on_task_status(mail_conn_id: str, wake: Wake) -> AsyncIterator[None]:
     """Call ``wake`` whenever a push with an event ``TaskStatus`` arrives, until the context ends.
 
     Does nothing where no inbox is configured.
+
+    :param mail_conn_id: the connection that the token of the push belongs to.
     """
     inbox = configured_inbox()
     if inbox is None:

@@ -69,9 +69,9 @@ class MailTaskMixin(RenderingMixin):
 
         def __init__(self, *, list_name: Templated[str], sandbox_mode: bool = False, **kwargs: Any) -> None:
             super().__init__(**kwargs)
-            self.set_arguments(locals())
+            self.set_arguments(list_name=list_name, sandbox_mode=sandbox_mode)
 
-    Tests compare signature and template fields.
+    Tests compare signature, template fields and the arguments that are set.
     """
 
     template_fields: Collection[str] = ()
@@ -96,13 +96,11 @@ class MailTaskMixin(RenderingMixin):
         self._check_names(kwargs)
         super().__init__(**kwargs)
 
-    def set_arguments(self, variables: Mapping[str, Any]) -> None:
+    def set_arguments(self, **arguments: Any) -> None:
         """Set an attribute for each argument of ``__init__``, durations in seconds; a class may override it for checks.
 
-        :param variables: the ``locals()`` of ``__init__``, before it has others than its arguments.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
-        arguments = {name: value for name, value in variables.items() if name not in ("self", "kwargs", "__class__")}
         self.check_arguments(arguments, mapped=getattr(self, FROM_MAPPED, False))
         for name, value in arguments.items():
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):

@@ -54,7 +54,10 @@ def command(function: Command) -> Command:
 
 
 def fail(message: str) -> None:
-    """Print a message, whose control characters are replaced, to standard error, and exit with 1."""
+    """Print a message to standard error and exit with 1.
+
+    :param message: the message. It may contain text of the service, so control characters are replaced.
+    """
     print(
         "".join(character if character.isprintable() or character == "\n" else " " for character in message),
         file=sys.stderr,

@@ -28,6 +28,8 @@ Level = Literal["ok", "warning", "error", "not checked"]
 class Diagnosis:
     """The outcome of one check.
 
+    :param check: ``connection``, ``service``, ``port``, ``database``, ``inbox``, ``triggerer``, ``sender`` or ``list``.
+    :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
     :param fix: the command or setting that fixes it; empty when there is nothing to fix.
     """
 

@@ -196,12 +196,22 @@ NO_URL = (
 
 @dataclass(frozen=True)
 class Rotation:
+    """What a rotation changes at the service.
+
+    :param known: digests of the tokens of the connection.
+    :param base: the URL of the receiver without a token. Empty: that of the saved URL, if it is one of ours.
+    """
+
     known: set[str]
     token: str
     base: str
 
     def request(self, saved: GetWebhookResponse, *, enable: bool) -> SaveWebhook:
-        """Return the request that saves the new token and changes no other setting."""
+        """Return the request that saves the new token and changes no other setting.
+
+        :param enable: whether to switch on pushing, with all events.
+        :raises MailConfigError: the URL of the receiver is not known.
+        """
         url = saved.trans_callback_url or ""
         if self.base:
             url = f"{self.base.rstrip('/')}/{self.token}"

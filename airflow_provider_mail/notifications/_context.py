@@ -49,14 +49,19 @@ class Reason(Enum):
 class NotificationContext:
     """What a notification reports. URLs are known when ``[api] base_url`` is set.
 
+    :param task_id: id of the task; ``None`` for a run.
     :param map_index: index of a mapped task; -1 for any other.
     :param try_number: number of the try, from 1.
+    :param max_tries: total number of tries of the task.
     :param run_date: logical date of the run, or the time after which it was due to run.
+    :param seconds: duration of the task.
     :param error: the error in a few lines, without secrets and email addresses.
     :param deadline: the time by which the run should have finished.
     :param occurrence: what distinguishes this try, run or deadline from others of the same name, such as the run after
         it was cleared; ``None`` when it is not known.
     :param question: subject and body of the decision that a person is asked for.
+    :param log_url: URL of the task instance.
+    :param decision_url: URL of the form in which a person decides.
     """
 
     reason: Reason
@@ -78,6 +83,10 @@ class NotificationContext:
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any]) -> NotificationContext:
+        """Read Airflow's context.
+
+        :param context: the context of a task, of a DAG's callback, or of a deadline.
+        """
         ti = context.get("ti") or context.get("task_instance")
         run, deadline = context.get("dag_run"), context.get("deadline")
         reason = _reason(context)

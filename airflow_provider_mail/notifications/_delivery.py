@@ -22,6 +22,7 @@ DEFAULT_TIMEOUT = 20.0
 """Total seconds for one message. The dag-processor allows 50 seconds for a file, including callbacks."""
 
 MAX_ERROR_CHARACTERS = 500
+"""Maximum length of an error in the log."""
 
 MAX_CHARACTERS_READ = 10_000
 """Number of characters of an error that are searched for addresses; only the first 500 are shown."""
@@ -50,6 +51,7 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     """Send a message and return a line for the log.
 
     :raises MailAmbiguousSendError: on a timeout or a lost response: the message may have been sent.
+    :raises MailError: when it was not sent.
     """
     # Look up the connection here: not every process of Airflow permits that in other threads.
     client = hook.get_conn()
@@ -86,6 +88,10 @@ async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
 
 @contextmanager
 def log_errors(mail_conn_id: str | None) -> Iterator[None]:
+    """Log any error of the block as one line instead of raising it.
+
+    :param mail_conn_id: the connection, named in the log.
+    """
     try:
         yield
     except MailAmbiguousSendError as error:

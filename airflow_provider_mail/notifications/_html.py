@@ -21,6 +21,7 @@ _STYLES = {
     Reason.DEADLINE: ("Deadline missed", _RED),
     Reason.DECISION: ("Waiting for a decision", _BLUE),
 }
+"""Headline and color for each reason."""
 
 _MAX_QUESTION_CHARACTERS = 2000
 
@@ -42,6 +43,10 @@ def render_subject(context: NotificationContext) -> str:
 
 
 def render_html(context: NotificationContext, *, instance: str | None = None) -> str:
+    """Return the default HTML.
+
+    :param instance: the name of this Airflow (``[api] instance_name``), shown in the last line.
+    """
     headline, color = _STYLES[context.reason]
     title, question_body = context.question or (context.name or "Airflow", "")
     return _TEMPLATES.get_template("notification.html.jinja2").render(

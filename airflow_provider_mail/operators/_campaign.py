@@ -67,6 +67,11 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
             raise argument_error(problem, mapped=mapped)
 
     def request(self, context: Context) -> CreateCampaign:
+        """Build the request that creates the campaign.
+
+        :raises MailValidationError: naming each field that is wrong.
+        :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
+        """
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
@@ -134,13 +139,20 @@ class WaitForCampaignMixin(WaitingMixin):
         return result
 
     def check_kill(self, mail_name: str, context: Context) -> Flow[None]:
+        """Handle the signal, if one was received.
+
+        :raises AirflowFailException: when the task was ended, after cancelling the campaign.
+        """
         if self._killed:
             self._killed = False
             yield from self.cancel_if_task_ended(mail_name, context)
             self.log.warning("This process is to end, but not the task: campaign %r is not cancelled.", mail_name)
 
     def cancel_if_task_ended(self, mail_name: str, context: Context) -> Flow[None]:
-        """Cancel the campaign and fail, if the task was marked failed or successful."""
+        """Cancel the campaign and fail, if the task was marked failed or successful.
+
+        :raises AirflowFailException: with the result of the cancellation.
+        """
         from airflow_provider_mail._task.on_kill import was_ended
         from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 
@@ -149,7 +161,11 @@ class WaitForCampaignMixin(WaitingMixin):
             raise AirflowFailException(f"the task was ended while it ran: campaign {mail_name!r} {cancellation.text}")
 
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
-        """Poll until the wait is over, or once and then defer to the triggerer; return the counts."""
+        """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
+
+        :raises AirflowFailException: when the campaign will not be sent.
+        :raises AirflowException: when the polls failed for too long, or the wait timed out.
+        """
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
         self._awaited = mail_name = request.mail_name

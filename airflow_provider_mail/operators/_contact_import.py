@@ -39,6 +39,7 @@ AudienceMode: TypeAlias = Literal["add", "exact"]
 """Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
 
 OnRemoved: TypeAlias = Literal["exclude", "ignore", "delete_contact"]
+"""What to do about people whom the source no longer returns."""
 
 Suppress: TypeAlias = Literal["events"]
 """Whom an import leaves out: people whose events say so."""
@@ -47,12 +48,19 @@ AUDIENCE_FIELDS = (
     "audience", "suppress", "suppress_sql", "suppress_table", "suppress_conn_id", "state_conn_id", "state_table",
     "state_path", "log_table",
 )  # fmt: skip
+"""Template fields of all imports."""
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""
 
 
 class Source(NamedTuple):
+    """Rows to import.
+
+    :param columns: the names of the columns, by position.
+    :param total: the number of rows, if it is known.
+    """
+
     columns: Sequence[str]
     batches: Iterator[Sequence[Sequence[Any]]]
     total: int | None
@@ -132,7 +140,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         """Open the rows."""
 
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store the rejected rows in the file or table that the user chose, replacing those of an earlier try."""
+        """Store the rejected rows in the file or table that the user chose, replacing those of an earlier try.
+
+        :param import_id: identifies the task instance, the same in every try.
+        """
         if self.rejects_path:
             spool.write(self.rejects_path)
 
@@ -147,7 +158,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return RunAudience(self, context, progress) if self.audience == "exact" else Audience(self, context, progress)
 
     def audience_hook(self, argument: str) -> DbApiHook:
-        """Return the hook of a database with tables about people."""
+        """Return the hook of a database with tables about people.
+
+        :param argument: names the connection. Default: that of the source.
+        """
         from airflow_provider_mail._task.sql import sql_hook
 
         return sql_hook(getattr(self, argument) or vars(self)["sql_conn_id"])
@@ -420,6 +434,11 @@ def _pick(
 
 
 def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:
+    """Return why the arguments of an audience do not go together; ``None`` if they do.
+
+    :param arguments: by name; not all need to be given.
+    :param has_database: whether the source is a database.
+    """
     exact = arguments.get("audience") == "exact"
     if exact and arguments.get("list_name", ...) is None:
         return "list_name: needed by audience='exact': the lists of the runs are named after it"

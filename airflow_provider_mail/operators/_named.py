@@ -46,6 +46,7 @@ class BaseCreateOperator(BaseNamedOperator):
     """
 
     if_different: ClassVar[str] = "choose another name, or delete it"
+    """What to do about a different resource of that name."""
 
     @abstractmethod
     def creation(self, context: Context) -> Creatable:

@@ -79,7 +79,9 @@ class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            a=a, b=b, metric=metric, min_sent=min_sent, confidence=confidence, on_no_difference=on_no_difference
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the campaigns; fail if no difference is shown and ``on_no_difference`` is ``fail``."""

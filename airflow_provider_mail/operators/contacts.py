@@ -169,7 +169,17 @@ class MailImportContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, contacts=contacts,
+            column_names=column_names, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
+            max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
+            rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
+            audience=audience, keep_lists=keep_lists, limit=limit, max_rows=max_rows,
+            suppress=suppress, suppress_sql=suppress_sql, suppress_table=suppress_table,
+            suppress_conn_id=suppress_conn_id, dry_run=dry_run, changes_only=changes_only, state_conn_id=state_conn_id,
+            state_table=state_table, state_path=state_path, full_every=full_every, on_removed=on_removed,
+            max_change_fraction=max_change_fraction, max_removed_fraction=max_removed_fraction, log_table=log_table,
+        )  # fmt: skip
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
@@ -271,7 +281,10 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, contact_email=contact_email, phone_number=phone_number, name=name,
+            list_name=list_name, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
         if contact_email is None and phone_number is None:
             raise self.argument_error(
                 "contact_email or phone_number is required (email is Airflow's: where alerts are sent)"
@@ -327,7 +340,10 @@ class MailDeleteContactOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, contact_email=contact_email, reference=reference,
+            ignore_if_missing=ignore_if_missing, sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteContact:
         from airflow_provider_mail.api.contacts import DeleteContact

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["MailEventsReconcileOperator"]
 
 SHOWN = 20
+"""Number of differences in the error and in XCom."""
 
 
 class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
@@ -115,7 +116,12 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, events_table=events_table, table=table,
+            start_day=start_day, end_day=end_day, lookback_days=lookback_days, counters=counters, tolerance=tolerance,
+            tolerance_fraction=tolerance_fraction, edge_hours=edge_hours, counted_on=counted_on, time_zone=time_zone,
+            event_types=event_types,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the days, store the differences, and fail if one is too large."""

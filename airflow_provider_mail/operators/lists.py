@@ -49,7 +49,9 @@ class MailCreateListOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, sandbox_mode=sandbox_mode
+        )
 
     def creation(self, context: Context) -> AddList:
         from airflow_provider_mail.api.lists import AddList
@@ -88,7 +90,10 @@ class MailDeleteListOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteList:
         from airflow_provider_mail.api.lists import DeleteList

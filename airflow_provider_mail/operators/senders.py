@@ -50,7 +50,9 @@ class MailAddSenderOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, sender_type=sender_type, sandbox_mode=sandbox_mode
+        )
 
     def creation(self, context: Context) -> AddSender:
         from airflow_provider_mail.api.senders import AddSender
@@ -93,7 +95,9 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, from_domain=from_domain, selector=selector, fail_if_invalid=fail_if_invalid
+        )
 
     def execute(self, context: Context) -> dict[str, bool]:
         from airflow_provider_mail.api.senders import VerifySender, failed_checks
@@ -146,7 +150,10 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteSender:
         from airflow_provider_mail.api.senders import DeleteSender

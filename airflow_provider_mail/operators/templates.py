@@ -66,7 +66,11 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, template_name=template_name, template_content=template_content,
+            template_subject=template_subject, allow_blank=allow_blank, editor_type=editor_type, replace=replace,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def creation(self, context: Context) -> AddTemplate:
         from airflow_provider_mail.api.templates import AddTemplate
@@ -113,7 +117,10 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, template_name=template_name, ignore_if_missing=ignore_if_missing,
+            sandbox_mode=sandbox_mode,
+        )  # fmt: skip
 
     def deletion(self, context: Context) -> DeleteTemplate:
         from airflow_provider_mail.api.templates import DeleteTemplate

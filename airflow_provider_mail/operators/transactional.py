@@ -31,8 +31,10 @@ OnAmbiguous: TypeAlias = Literal["fail", "resend", "skip"]
 """What to do with a request whose outcome is unknown."""
 
 OnDuplicateRecipient: TypeAlias = Literal["fail", "skip", "allow"]
+"""What to do when a recipient is repeated."""
 
 OnUnfilledTag: TypeAlias = Literal["fail", "warn"]
+"""What to do with a tag that has no value."""
 
 TASK_STATE_KEY = "airflow_provider_mail.sent"
 
@@ -221,7 +223,13 @@ class MailSendOperator(BaseSendOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_mail=sender_mail, sender_name=sender_name, to=to, subject=subject,
+            content=content, reply_to=reply_to, send_date=send_date, category=category, campaign=campaign,
+            track_open=track_open, track_click=track_click, attachment=attachment, unique_msg_id=unique_msg_id,
+            allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,
+            sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
+        )  # fmt: skip
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api._core.tags import tags_of
@@ -420,7 +428,15 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_mail=sender_mail, sender_name=sender_name, messages=messages,
+            subject=subject, content=content, template_name=template_name, mail_params=mail_params, reply_to=reply_to,
+            send_date=send_date, send_window=send_window,
+            category=category, campaign=campaign, track_open=track_open, track_click=track_click,
+            attachment=attachment, versions_per_request=versions_per_request, on_empty=on_empty,
+            on_duplicate_recipient=on_duplicate_recipient, allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag,
+            service_tags=service_tags, sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
+        )  # fmt: skip
 
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
         messages = unwrap(self, self.messages, context)

@@ -66,7 +66,11 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, trans_event=trans_event, trans_callback_url=trans_callback_url,
+            trans_callback_url_extra=trans_callback_url_extra,
+            trans_callback_url_extra_update_mode=trans_callback_url_extra_update_mode, trans_enable=trans_enable,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, list[str]]:
         """Read the configuration, save the fields that differ, and read it again."""

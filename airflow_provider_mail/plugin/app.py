@@ -153,7 +153,15 @@ def show_campaigns(
     sort: Text = "sent_at",
     page: PageNumber = 1,
 ) -> Mapping[str, Any]:
-    """Show the campaigns."""
+    """Show the campaigns.
+
+    :param q: part of the name or of the subject.
+    :param list_name: a list that the campaign was sent to.
+    :param first: the first day.
+    :param last: the last day, included.
+    :param account: the connection of an account; empty for all.
+    :param page: the number of the page, from 1.
+    """
     reader = Reader.of_page(PageSettings.from_airflow())
     if not (reader.has("campaign_stats") or reader.has("campaigns")):
         return {"reader": reader, "matches": None, "tables": {}}
@@ -182,7 +190,10 @@ def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, A
 
 @route("/compare", "compare.html")
 def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) -> Mapping[str, Any]:  # noqa: B006
-    """Show campaigns side by side, of which the address has account and name, separated by a space."""
+    """Show campaigns side by side.
+
+    :param c: the campaigns: account and name, separated by a space.
+    """
     chosen = [(account, name) for account, _, name in (text.partition(" ") for text in dict.fromkeys(c))]
     reader = Reader.of_page(PageSettings.from_airflow())
     compared = campaign.compare(reader, chosen[: campaign.COMPARED])
@@ -212,7 +223,10 @@ def show_overlaps(request: Request) -> Mapping[str, Any]:
 
 @route("/transactional", "transactional.html")
 def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any]:
-    """Show transactional mail by day."""
+    """Show transactional mail by day.
+
+    :param account: the connection of an account. Default: the first one.
+    """
     reader = Reader.of_page(PageSettings.from_airflow())
     statistics = views.transactional(reader, account)
     return {"reader": reader, "statistics": statistics, "tables": tables(views.transactional_table(statistics))}
@@ -292,7 +306,10 @@ async def show_http_error(request: Request, error: Any) -> HTMLResponse:
 
 @app.exception_handler(RequestValidationError)
 async def show_bad_query(request: Request, error: RequestValidationError) -> HTMLResponse:
-    """Show which part of the address is not possible."""
+    """Show which part of the address is not possible.
+
+    :param error: the error; its values are not shown.
+    """
     names = sorted({str(problem["loc"][1]) for problem in error.errors()})
     return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 

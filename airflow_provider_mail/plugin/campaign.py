@@ -20,6 +20,7 @@ CURVE_DAYS = 30
 """Days after the sending that the curve of opens shows."""
 
 COMPARED = 6
+"""Maximum number of campaigns side by side."""
 
 Identity: TypeAlias = tuple[str, str]
 """The connection of the account, and the name."""
@@ -46,8 +47,14 @@ class Curve:
 class Campaign:
     """One campaign.
 
+    :param account: the connection of its account.
     :param guid: its identifier at the service; empty when it is not in the tables.
+    :param sent_at: when it was or will be sent.
+    :param state: its state in words.
+    :param subject: its subject, if it is in the tables.
+    :param lists: the lists that it was sent to, if they are in the tables.
     :param counts: the counts by name; ``None`` where the tables have none.
+    :param observed_at: when the counts were first observed.
     :param curve: the growth of its opens; ``None`` without snapshots.
     """
 
@@ -67,6 +74,7 @@ def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
     """Name the state of a campaign.
 
     :param mail_status: its status, as the service has it; ``None`` when only its statistics are known.
+    :param sent_at: when it was or will be sent.
     """
     if mail_status is None:
         return "sent"
@@ -82,6 +90,10 @@ def only_task(tasks: Sequence[Row], team: Any) -> Row | None:
 
 
 def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
+    """Return one campaign with its curve; ``None`` when the tables have none.
+
+    :param account: the connection of its account.
+    """
     campaign = _find(reader, account, name)
     return replace(campaign, curve=_curve(reader, campaign)) if campaign else None
 
@@ -150,7 +162,10 @@ def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
 
 
 def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
-    """Return campaigns with the curves of their opens; those that the tables do not have are left out."""
+    """Return campaigns with the curves of their opens; those that the tables do not have are left out.
+
+    :param chosen: account and name of each.
+    """
     campaigns = [campaign for account, name in chosen if (campaign := _find(reader, account, name))]
     sent = {(campaign.account, campaign.name): campaign.sent_at for campaign in campaigns if campaign.sent_at}
     rates = _open_rates(reader, sent) if sent and reader.has("snapshots") else {}
@@ -208,6 +223,7 @@ PARTS = (
     ("Bounced, soft", "soft_bounce"),
     ("Not sent", "unsent_count"),
 )
+"""What can happen to the mails of a campaign, with the count of each."""
 
 
 def counts_table(campaign: Campaign) -> Grid:
@@ -240,6 +256,10 @@ def _compared(campaign: Campaign, rates: Sequence[tuple[str, str]]) -> Sequence[
 
 
 def curves_table(lines: Sequence[tuple[str, Sequence[Point]]]) -> Grid:
+    """Return the points of the lines of a chart, a day in a row.
+
+    :param lines: name and points of each.
+    """
     points = [dict(line) for _, line in lines]
     ages = sorted({age for line in points for age in line})
     columns = [Column("Days since the sending", "number"), *(Column(name, "percent") for name, _ in lines)]

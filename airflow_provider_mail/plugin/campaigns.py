@@ -62,7 +62,17 @@ _lists: TtlCache[Sequence[str]] = TtlCache()
 
 @dataclass(frozen=True)
 class Filter:
-    """What the address asks for."""
+    """What the address asks for.
+
+    :param q: part of the name or of the subject; upper and lower case are equal.
+    :param list_name: a list that the campaign was sent to.
+    :param first: the first day.
+    :param last: the last day, included.
+    :param state: one of the states that a campaign can have.
+    :param account: the connection of an account.
+    :param sort: one of `SORTS`.
+    :param page: the number of the page, from 1.
+    """
 
     q: str = ""
     list_name: str = ""
@@ -97,6 +107,8 @@ class Matches:
     """One page of campaigns.
 
     :param total: how many there are on all pages.
+    :param accounts: the connections of all accounts.
+    :param lists: the lists that the filter offers.
     """
 
     table: Grid
@@ -111,7 +123,10 @@ class Matches:
 
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
-    """Return the campaigns that match a filter."""
+    """Return the campaigns that match a filter.
+
+    :param zone: the zone in which its days begin.
+    """
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
@@ -155,6 +170,13 @@ def _total(row: Row, total: int) -> Sequence[Any]:
 
 @dataclass
 class _Matching:
+    """What follows SELECT for the campaigns that match a filter.
+
+    :param joins: joins behind the statement for all campaigns.
+    :param in_joins: their parameters.
+    :param in_conditions: the parameters of the conditions, which come behind them.
+    """
+
     reader: Reader
     joins: list[str] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
@@ -175,7 +197,10 @@ class _Matching:
         self.in_conditions.extend(parameters)
 
     def join_tasks(self, name: str, condition: str, *parameters: Any, side: str = "") -> None:
-        """Join the names of the campaigns whose send task fulfills a condition."""
+        """Join the names of the campaigns whose send task fulfills a condition.
+
+        :param name: the name of the join, different for each.
+        """
         self.joins.append(
             f" {side}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
             f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "

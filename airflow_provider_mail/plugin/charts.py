@@ -32,7 +32,10 @@ def short(value: float) -> str:
 
 
 def bar(value: float | None, largest: float) -> Markup:
-    """Draw a horizontal bar beside a number, hidden from screen readers."""
+    """Draw a horizontal bar beside a number, hidden from screen readers.
+
+    :param largest: the value of a bar of full length.
+    """
     share = 100.0 * min(max(float(value or 0) / largest, 0.0), 1.0) if largest else 0.0
     return Markup(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -41,7 +44,10 @@ def bar(value: float | None, largest: float) -> Markup:
 
 
 def trend(values: Sequence[float]) -> Markup:
-    """Draw a small line beside a number, hidden from screen readers."""
+    """Draw a small line beside a number, hidden from screen readers.
+
+    :param values: the values, from left to right.
+    """
     top, last = max(values, default=0.0) or 1.0, max(len(values) - 1, 1)
     drawn = " ".join(f"{100 * index / last:.1f},{24 - 22 * value / top:.1f}" for index, value in enumerate(values))
     return Markup(
@@ -54,6 +60,7 @@ def days(values: Sequence[tuple[str, bool]], *, title: str) -> Markup:
     """Draw a strip of days.
 
     :param values: of each day its label and whether it is complete.
+    :param title: what a screen reader says of it.
     """
     parts = [
         Markup('<rect class="{}" x="{}" width="9" height="14"><title>{}: {}</title></rect>').format(
@@ -67,7 +74,12 @@ def days(values: Sequence[tuple[str, bool]], *, title: str) -> Markup:
 
 
 def lines(series: Sequence[tuple[str, Sequence[Point]]], *, title: str, unit: str = "") -> Markup:
-    """Draw lines, each with its class in the style sheet and its points; the title is what a screen reader says."""
+    """Draw a chart of lines.
+
+    :param series: of each line its class in the style sheet and its points, from left to right.
+    :param title: what a screen reader says of it; the numbers belong into a table beside it.
+    :param unit: the unit of the vertical axis.
+    """
     points = [point for _, line in series for point in line]
     right = max((x for x, _ in points), default=0.0) or 1.0
     top = ceiling(max((y for _, y in points), default=0.0))
@@ -87,7 +99,12 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], *, title: str, unit: st
 
 
 def bars(values: Sequence[tuple[str, float | None]], *, title: str, unit: str = "") -> Markup:
-    """Draw vertical bars with their labels; a bar is ``None`` where nothing is known."""
+    """Draw a chart of vertical bars.
+
+    :param values: of each bar its label and its height; ``None`` where nothing is known.
+    :param title: what a screen reader says of it; the numbers belong into a table beside it.
+    :param unit: the unit of the vertical axis.
+    """
     top = ceiling(max((value or 0 for _, value in values), default=0.0))
     width = (WIDTH - _LEFT - _RIGHT) / max(len(values), 1)
     parts = [_axis(top, unit)]
@@ -103,7 +120,11 @@ def bars(values: Sequence[tuple[str, float | None]], *, title: str, unit: str = 
 
 
 def weeks(values: Sequence[tuple[str, float | None, float | None]], *, title: str) -> Markup:
-    """Draw bars with labels, and before each a narrow one for the year before; ``None`` where nothing is known."""
+    """Draw a small chart of weeks: bars, and before each a narrow bar for the year before.
+
+    :param values: of each week its label, its value and that of the year before; ``None`` where nothing is known.
+    :param title: what a screen reader says of it; the numbers belong into a table beside it.
+    """
     top = ceiling(max((value or 0.0 for _, *pair in values for value in pair), default=0.0))
     width, base = _SMALL_WIDTH / max(len(values), 1), _SMALL_HEIGHT - _SMALL_BOTTOM
     parts = [Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(_SMALL_WIDTH, base, base)]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 Kind: TypeAlias = Literal["text", "number", "percent", "time", "day", "drawing"]
 
 CSV_ROWS = 10_000
+"""Maximum number of rows in a CSV."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets would compute."""
@@ -58,6 +59,8 @@ class Cell:
 class Grid:
     """A table.
 
+    :param name: its name in the address of its CSV.
+    :param caption: what it is called; screen readers say it.
     :param rows: the values of each row, plain or as `Cell`; the first one is the row's name.
     :param total: a last row, shown only.
     :param all_rows: reads the rows of the CSV, where the page shows a part of them.
@@ -77,7 +80,10 @@ class Grid:
         ]
 
     def csv(self, zone: datetime.tzinfo) -> str:
-        """Return its rows as CSV: times in ISO 8601, rates in percent, unknown values empty."""
+        """Return its rows as CSV: times in ISO 8601, rates in percent, unknown values empty.
+
+        :param zone: the zone of its times.
+        """
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow([_safe(column.label) for column in self.columns if column.kind != "drawing"])

@@ -31,6 +31,9 @@ class Import:
     :param at: when its last try ended or, without its counts, when the last row was rejected.
     :param reasons: field (empty if it is the whole row), reason and number of rows, the most frequent first.
     :param state: how its last try ended; empty without its counts, as the next ones.
+    :param list_name: the list that the contacts were added to; empty without one.
+    :param account: the connection of the account.
+    :param sandbox: whether the service only checked the rows.
     """
 
     import_id: str
@@ -46,6 +49,7 @@ class Import:
 def get(reader: Reader, rejects: Reader) -> Sequence[Import]:
     """Return the 50 latest imports, the latest first.
 
+    :param reader: the tables, among them that of imports.
     :param rejects: the table of rejected rows, for imports that stored no counts.
     """
     counted = _counted(reader)
@@ -115,6 +119,13 @@ def _rejected(reader: Reader) -> Sequence[Import]:
 
 @dataclass(frozen=True)
 class Recent:
+    """The imports of some days.
+
+    :param failed: how many failed.
+    :param rows: how many rows were rejected.
+    :param with_rejects: how many imports rejected them.
+    """
+
     failed: int
     rows: int
     with_rejects: int
@@ -135,6 +146,10 @@ def recent(reader: Reader, since: datetime.datetime) -> Recent:
 
 
 def imports_table(imports: Sequence[Import], links: Mapping[Task, str]) -> Grid:
+    """Return the imports.
+
+    :param links: the addresses of task instances.
+    """
     columns = [
         Column("Import"), Column("State"), *(Column(heading, "number") for heading in COUNTS.values()),
         Column("Missing", "percent"), Column("Ended", "time"), Column("List"), Column("Account"),
@@ -169,6 +184,10 @@ def reasons_table(imports: Sequence[Import]) -> Grid:
 
 
 def name_of(import_id: str, links: Mapping[Task, str]) -> Cell:
+    """Return the name of an import, which leads to its task instance.
+
+    :param links: the addresses of task instances.
+    """
     task = task_named(import_id)
     return Cell(import_id, href=links.get(task, "") if task else "", is_outside=True)
 

@@ -40,7 +40,12 @@ class ContactList:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two lists, the larger one first, with the number of their common contacts."""
+    """Two lists with contacts in common.
+
+    :param one: the larger list.
+    :param other: the smaller list.
+    :param contacts: how many contacts are in both.
+    """
 
     one: ContactList
     other: ContactList
@@ -60,11 +65,18 @@ _overlaps: TtlCache[Counted[Overlap]] = TtlCache()
 
 
 def get(reader: Reader) -> Counted[ContactList]:
-    """The lists, as they were at most ten minutes ago, since this reads the whole table."""
+    """Return the lists, as they were at most ten minutes ago, since this reads the whole table.
+
+    :param reader: the tables, among them that of contacts.
+    """
     return _lists.get(reader.identity("contacts"), lambda: _count(reader))
 
 
 def compare(reader: Reader) -> Counted[Overlap]:
+    """Return how many contacts two lists have in common, as it was at most ten minutes ago.
+
+    :param reader: the tables, among them that of contacts.
+    """
     return _overlaps.get(reader.identity("contacts"), lambda: _compare(reader))
 
 

@@ -62,7 +62,10 @@ class StaleTablesError(WarehouseError):
 
 
 class Reader:
-    """The tables of one database."""
+    """The tables of one database.
+
+    :param names: the names of its tables, by what they hold; empty where there is none.
+    """
 
     def __init__(self, hook: DbApiHook, names: Mapping[str, str]) -> None:
         self._hook = hook
@@ -72,21 +75,37 @@ class Reader:
 
     @classmethod
     def of_page(cls, settings: PageSettings) -> Reader:
+        """Return the reader of the page's database.
+
+        :raises MailConfigError: there is no such database.
+        :raises WarehouseError: the name of a table is not valid.
+        """
         names = {what: name for what, name in settings.tables.items() if what != "rejects"}
         names["loads"] = LOADS_NAME
         return cls(configured_hook("page_conn_id", settings.conn_id), names)
 
     @classmethod
     def of_rejects(cls, settings: PageSettings) -> Reader:
+        """Return the reader of the rejected rows.
+
+        :raises MailConfigError: there is no such database.
+        :raises WarehouseError: the name of the table is not valid.
+        """
         option = "page_rejects_conn_id" if settings.rejects_conn_id != settings.conn_id else "page_conn_id"
         return cls(configured_hook(option, settings.rejects_conn_id), {"rejects": settings.tables["rejects"]})
 
     def name(self, what: str) -> str:
-        """Return the name of a table as the settings have it."""
+        """Return the name of a table as the settings have it.
+
+        :param what: what it holds.
+        """
         return self._names[what]
 
     def has(self, what: str) -> bool:
-        """Return whether a table exists with its key, and with the time since which a row is gone if it has one."""
+        """Return whether a table exists with its key, and with the time since which a row is gone if it has one.
+
+        :raises WarehouseError: the database cannot be read.
+        """
         if what not in self._tables:
             return False
         key, declared = self.identity(what), TABLES[what]
@@ -195,6 +214,8 @@ class Places:
         """Run a function that reads the database in a thread; return its result or raise its error.
 
         When the caller is cancelled, its place becomes free.
+
+        :raises NoAnswer: there is no result within `SECONDS`.
         """
         try:
             async with asyncio.timeout(SECONDS), self._free:
@@ -214,7 +235,10 @@ _LIMIT = 64
 
 
 class TtlCache(Generic[T]):
-    """The results of a function for ten minutes, in each process of the API server."""
+    """The results of a function for ten minutes, in each process of the API server.
+
+    :param clock: returns seconds, as ``time.monotonic`` does, which is the default.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -225,6 +249,7 @@ class TtlCache(Generic[T]):
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return a result; compute it if it is not known or too old.
 
+        :param key: what the result depends on.
         :raises TimeoutError: another thread computes for too long.
         """
         # Not longer than reading takes at most: the thread that computes may hang.

@@ -25,6 +25,7 @@ from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path
 
 _HERE = Path(__file__).parent
 STATIC = {path.name: path.read_text() for path in sorted((_HERE / "static").iterdir())}
+"""The files of the page: name and text."""
 
 MENU = (
     ("./", "Overview"),
@@ -48,6 +49,7 @@ LOGIN = {
     401: "This page is for users who are logged in to Airflow.",
     403: "You are not allowed to view plugins in this Airflow, or your login has ended.",
 }
+"""Messages of errors that a login may solve."""
 
 TITLES = {400: "Not possible", 401: "Not logged in", 403: "No permission", 404: "Not found", 503: "No data"}
 
@@ -170,6 +172,10 @@ def download(grid: Grid, request: Request) -> Response:
 
 
 def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
+    """Render an error.
+
+    :param advice: what to do about it.
+    """
     login, message = "", LOGIN.get(status, message)
     if status in LOGIN:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")

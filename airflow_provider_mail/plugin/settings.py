@@ -13,7 +13,12 @@ PAGE_PREFIX = "/mail"
 
 @dataclass(frozen=True)
 class PageSettings:
-    """The settings; a table, by what it holds, is empty where there is none."""
+    """Connections and tables of the page.
+
+    :param conn_id: the connection of the database.
+    :param rejects_conn_id: the connection of the database with the rejected rows.
+    :param tables: the names of the tables, by what they hold; empty where there is none.
+    """
 
     conn_id: str
     rejects_conn_id: str
@@ -21,6 +26,10 @@ class PageSettings:
 
     @classmethod
     def from_airflow(cls) -> PageSettings:
+        """Read the section.
+
+        :raises WarehouseError: the name of a table is not valid.
+        """
         from airflow_provider_mail.warehouse.tables.stats import snapshots_name
 
         values = {name: setting(name) for name in OPTIONS if name.startswith("page_")}

@@ -32,7 +32,12 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 @dataclass(frozen=True)
 class Part:
-    """What a load recorded: of a whole table (without a name), or of one list of contacts."""
+    """What a load recorded: of a whole table, or of one list of contacts.
+
+    :param name: the list; empty for the whole table.
+    :param at: when it was last loaded.
+    :param task: the task instance that did; ``None`` where that is not recorded.
+    """
 
     name: str
     at: datetime.datetime | None
@@ -54,9 +59,12 @@ class Part:
 class Loaded:
     """What is loaded of one table and account.
 
+    :param account: the connection of the account.
+    :param latest: the last load.
     :param days: the last 60 days up to the last loaded one, each with whether it was loaded; empty without days.
     :param missing: the days that were not loaded, between the first and the last one that were.
     :param behind: while it is stale, how many days up to yesterday follow the last one that was loaded.
+    :param lists: the lists of contacts.
     """
 
     table: str
@@ -118,6 +126,10 @@ def tasks_of_loads(loads: Sequence[Loaded]) -> set[Task]:
 
 
 def loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
+    """Return what is loaded, a table of an account in a row.
+
+    :param links: the addresses of task instances.
+    """
     columns = [
         Column("Table"), Column("Account"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"),
         Column("Days missing", "number"), Column("Days behind", "number"), Column("Run"),
@@ -135,6 +147,10 @@ def loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
 
 
 def list_loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
+    """Return when each list of contacts was loaded.
+
+    :param links: the addresses of task instances.
+    """
     columns = [
         Column("List"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"), Column("Run"),
         Column("Table"), Column("Account"),
@@ -167,7 +183,12 @@ TRANSACTIONAL_DAYS = 90
 
 @dataclass(frozen=True)
 class Transactional:
-    """The days of one account, the latest first; ``None`` for a day that is not in the table."""
+    """The days of one account, the latest first.
+
+    :param accounts: the connections of all accounts.
+    :param account: the connection of this account.
+    :param days: each day with its row, ``None`` for a day that is not in the table.
+    """
 
     accounts: Sequence[str]
     account: str
@@ -175,7 +196,10 @@ class Transactional:
 
 
 def transactional(reader: Reader, account: str) -> Transactional:
-    """Return the 90 days up to the last one in the table."""
+    """Return the 90 days up to the last one in the table.
+
+    :param account: the connection of an account; the first one if it has no rows.
+    """
     if not reader.has("transactional_stats"):
         return Transactional([], "", [])
     table = reader["transactional_stats"]
@@ -219,6 +243,7 @@ def transactional_table(statistics: Transactional) -> Grid:
 
 
 EVENT_DAYS = 7
+"""Days of events that are counted."""
 
 SHOWN_DIFFERENCES = 100
 
@@ -232,6 +257,7 @@ class Events:
 
     :param codes: account, code, number and time of the last one of the events of the last seven days.
     :param letters: account, reason, number and time of the last one of what could not be read.
+    :param at: when they were counted.
     """
 
     codes: Sequence[tuple[str, str, int, datetime.datetime | None]]
@@ -298,6 +324,10 @@ def differences(reader: Reader) -> Sequence[Row]:
 
 
 def counts_table(name: str, what: str, rows: Sequence[tuple[str, str, int, datetime.datetime | None]]) -> Grid:
+    """Return counts of events.
+
+    :param what: what they are counted by.
+    """
     columns = [Column(what), Column("Number", "number"), Column("Last one", "time"), Column("Account")]
     return Grid(name, what, columns, [(code[:200], count, at, account) for account, code, count, at in rows])
 

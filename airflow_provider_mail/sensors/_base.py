@@ -40,6 +40,7 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
     timeout_error = AirflowSensorTimeout
 
     identity: ClassVar[str]
+    """The argument that names the awaited object."""
 
     absent: ClassVar[str]
     """The object that does not exist in sandbox mode, as a format string for its name."""

@@ -65,7 +65,10 @@ class MailInboxSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            inbox_conn_id=inbox_conn_id, inbox_table=inbox_table, deferrable=deferrable, poke_interval=poke_interval,
+            timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
     @property
     def conn_id(self) -> str:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["MailStatsGateOperator"]
 
 OnBreach: TypeAlias = Literal["fail", "skip", "ask"]
+"""What to do when a limit is not shown to be kept."""
 
 CountsFrom: TypeAlias = Literal["statistics", "events"]
+"""Where the counts are read."""
 
 
 class Limited(NamedTuple):
@@ -45,6 +47,7 @@ LIMITS = {
     "max_unsubscribe": Limited("unsubscribe_count", ("unsubscribe_count",), "Unsubscribed"),
     "max_spam": Limited("spam_reports", (), "SpamReport"),
 }
+"""The limits, by argument."""
 
 APPROVE, REJECT = "Approve", "Reject"
 
@@ -148,11 +151,18 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         # The counts are read once: nothing but the age ends the wait.
         super(MailStatsSettledSensor, self).__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self._days: tuple[date, date | None] = (date.min, None)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, mail_name=mail_name, max_hard_bounce=max_hard_bounce,
+            max_soft_bounce=max_soft_bounce, max_bounce=max_bounce, max_unsubscribe=max_unsubscribe, max_spam=max_spam,
+            source=source, min_sent=min_sent, max_age=max_age, confidence=confidence, on_breach=on_breach,
+            response_timeout=response_timeout, sql_conn_id=sql_conn_id, events_table=events_table, start_day=start_day,
+            end_day=end_day, lookback_days=lookback_days, deferrable=deferrable, poke_interval=poke_interval,
+            timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
-    def set_arguments(self, variables: Mapping[str, Any]) -> None:
+    def set_arguments(self, **arguments: Any) -> None:
         self.stable_checks, self.min_interval = None, 0.0
-        super().set_arguments(variables)
+        super().set_arguments(**arguments)
         limits = [name for name in LIMITS if getattr(self, name) is not None]
         if not limits:
             raise self.argument_error(f"{', '.join(LIMITS)}: give at least one")

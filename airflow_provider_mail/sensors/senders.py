@@ -67,7 +67,10 @@ class MailSenderSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sender_email=sender_email, selector=selector, deferrable=deferrable,
+            poke_interval=poke_interval, timeout=timeout, poll_error_timeout=poll_error_timeout,
+        )  # fmt: skip
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> SenderWait:
         from airflow_provider_mail.api.flows.waits import SenderWait

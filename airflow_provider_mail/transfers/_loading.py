@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 MAX_REMOVED_FRACTION = 0.5
+"""The largest fraction of the rows that one load removes by default."""
 
 OnUnstorable: TypeAlias = Literal["fail", "reject"]
+"""What to do with a record that the database cannot store."""
 
 
 class RemovesRows(MailTaskMixin):
@@ -37,6 +39,10 @@ class RemovesRows(MailTaskMixin):
     max_removed_fraction: float
 
     def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
+        """Return the rule that limits which rows a load may remove.
+
+        :param read_again: see :class:`~airflow_provider_mail.warehouse.request.RemovalRule`.
+        """
         from airflow_provider_mail.warehouse.request import RemovalRule
 
         return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
@@ -58,8 +64,8 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
     keep_days: float | None
     lock_timeout: float
 
-    def set_arguments(self, variables: Mapping[str, Any]) -> None:
-        super().set_arguments(variables)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         check_keep_days(self)
 
     @cached_property
@@ -95,6 +101,10 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
         """Return the declared table."""
 
     def table_names(self) -> dict[str, str]:
+        """Return the names of the loaded tables, by argument.
+
+        :raises WarehouseError: for an invalid name.
+        """
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
@@ -124,6 +134,10 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
     """Load a whole list."""
 
     def recorded_in(self, observed_at: datetime) -> History | None:
+        """Return the history in which the list is recorded; ``None`` for no history.
+
+        :param observed_at: the time of the reading.
+        """
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.table import Table
 
 OnChange: TypeAlias = Literal["retry", "fail", "accept"]
+"""What to do when a list changes while it is read."""
 
 READINGS = 3
 """The maximum number of times that one try of a task reads a list that changes while it is read."""
@@ -61,6 +62,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
     on_change: OnChange
 
     readings = 0
+    """The number of times that the list was read."""
     _interrupt: Interrupt | None = None
     _killed = False
 
@@ -70,17 +72,26 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     @abstractmethod
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of a page."""
+        """Build the rows of a page.
+
+        :param observed_at: the time of the reading.
+        """
 
     def replace_where(self) -> Mapping[str, Any] | None:
         return None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
-        """Return the parts of the table for which the load is complete: their unchanged rows are not written again."""
+        """Return the parts of the table for which the load is complete: their unchanged rows are not written again.
+
+        :param observed_at: the time of the reading.
+        """
         return None
 
     def mark_gone(self, observed_at: datetime) -> MarkGone | None:
-        """Return the windows for which the load is complete, whose other rows are gone; called before each reading."""
+        """Return the windows for which the load is complete, whose other rows are gone; called before each reading.
+
+        :param observed_at: the time of the reading.
+        """
         return None
 
     def check_empty(self) -> None:
@@ -94,6 +105,10 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     @contextmanager
     def reading(self, context: Context, sql_hook: DbApiHook | None = None) -> Iterator[Reading]:
+        """Begin to read the list.
+
+        :param sql_hook: the hook of the database, whose clock is used if the service has none.
+        """
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
@@ -216,8 +231,8 @@ class BaseCampaignReader(BaseListReader):
     mail_status: Sequence[int] | None
     all_team: bool
 
-    def set_arguments(self, variables: Mapping[str, Any]) -> None:
-        super().set_arguments(variables)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:

@@ -90,7 +90,11 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator)
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            inbox_conn_id=inbox_conn_id, inbox_table=inbox_table, sql_conn_id=sql_conn_id, table=table,
+            dead_letters_table=dead_letters_table, batch_size=batch_size, max_pushes=max_pushes,
+            on_unstorable=on_unstorable, retention_days=retention_days,
+        )  # fmt: skip
 
     @cached_property
     def inbox(self) -> Inbox:

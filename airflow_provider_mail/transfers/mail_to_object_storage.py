@@ -44,6 +44,7 @@ Days = Iterator[tuple[date, list[Row] | None]]
 """Each day with its rows; ``None`` if the day is missing in the response."""
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl"]
+"""The formats of files."""
 
 
 class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
@@ -231,7 +232,12 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, list_name=list_name, team_name=team_name, path=path,
+            object_storage_conn_id=object_storage_conn_id, file_format=file_format, allow_empty=allow_empty,
+            rows_per_file=rows_per_file, page_size=page_size, max_in_flight=max_in_flight, on_change=on_change,
+            on_unstorable=on_unstorable, rejects_path=rejects_path,
+        )  # fmt: skip
 
     def replace_where(self) -> Mapping[str, Any] | None:
         # The rows of this list, unless some may be missing.
@@ -327,7 +333,12 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, mail_name=mail_name, subject=subject, sender_mail=sender_mail, type=type,
+            mail_status=mail_status, all_team=all_team, rows_per_file=rows_per_file, page_size=page_size,
+            max_in_flight=max_in_flight, on_change=on_change, on_unstorable=on_unstorable, rejects_path=rejects_path,
+        )  # fmt: skip
 
 
 class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
@@ -408,7 +419,12 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, kind=kind, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, layout=layout, start_day=start_day, end_day=end_day, lookback_days=lookback_days,
+            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction, on_unstorable=on_unstorable,
+            rejects_path=rejects_path,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_provider_mail._task.statistics import window

@@ -125,10 +125,16 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, list_name=list_name, team_name=team_name,
+            mode=mode, history=history, history_table=history_table, allow_empty=allow_empty,
+            max_removed_fraction=max_removed_fraction, page_size=page_size, max_in_flight=max_in_flight,
+            on_change=on_change, on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path,
+            keep_days=keep_days, lock_timeout=lock_timeout,
+        )  # fmt: skip
 
-    def set_arguments(self, variables: Mapping[str, Any]) -> None:
-        super().set_arguments(variables)
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
         if (self.history or self.history_table) and self.on_change == "accept":
             raise self.argument_error(
                 "history: needs a list that is read whole, since a contact that is not returned has left: not "
@@ -251,7 +257,13 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, mail_name=mail_name, subject=subject,
+            sender_mail=sender_mail, type=type, mail_status=mail_status, all_team=all_team, allow_empty=allow_empty,
+            max_removed_fraction=max_removed_fraction, page_size=page_size, max_in_flight=max_in_flight,
+            on_change=on_change, on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path,
+            keep_days=keep_days, lock_timeout=lock_timeout,
+        )  # fmt: skip
 
 
 class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
@@ -346,7 +358,13 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
+            lookback_days=lookback_days, mail_name=mail_name, type=type, allow_empty=allow_empty,
+            max_removed_fraction=max_removed_fraction, snapshots=snapshots, snapshots_table=snapshots_table,
+            on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path, keep_days=keep_days,
+            lock_timeout=lock_timeout,
+        )  # fmt: skip
 
     def window(self, context: Context) -> tuple[date, date]:
         from airflow_provider_mail._task.statistics import today
@@ -463,7 +481,11 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
+            lookback_days=lookback_days, on_unstorable=on_unstorable, rejects_table=rejects_table,
+            rejects_path=rejects_path, keep_days=keep_days, lock_timeout=lock_timeout,
+        )  # fmt: skip
 
     def declared_table(self) -> Table:
         from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS

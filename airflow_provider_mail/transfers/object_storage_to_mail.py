@@ -181,7 +181,19 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
+            file_format=file_format, compression=compression, encoding=encoding, delimiter=delimiter,
+            column_names=column_names, list_name=list_name, list_description=list_description, columns=columns,
+            update_mode=update_mode, chunk_size=chunk_size, max_in_flight=max_in_flight, null_value=null_value,
+            max_reject_fraction=max_reject_fraction, rejects_path=rejects_path, on_empty=on_empty,
+            sandbox_mode=sandbox_mode, resume=resume,
+            audience=audience, keep_lists=keep_lists, limit=limit, max_rows=max_rows,
+            suppress=suppress, suppress_sql=suppress_sql, suppress_table=suppress_table,
+            suppress_conn_id=suppress_conn_id, dry_run=dry_run, changes_only=changes_only, state_conn_id=state_conn_id,
+            state_table=state_table, state_path=state_path, full_every=full_every, on_removed=on_removed,
+            max_change_fraction=max_change_fraction, max_removed_fraction=max_removed_fraction, log_table=log_table,
+        )  # fmt: skip
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:

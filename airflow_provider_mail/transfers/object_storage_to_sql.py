@@ -82,7 +82,9 @@ class MailCreateStageTableOperator(BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_provider_mail.warehouse.manifest import create_stage
@@ -136,7 +138,10 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            sql_conn_id=sql_conn_id, table=table, manifest=manifest, object_storage_conn_id=object_storage_conn_id,
+            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction,
+        )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_provider_mail._task.files import storage_path

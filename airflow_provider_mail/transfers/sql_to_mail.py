@@ -189,7 +189,18 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, list_name=list_name,
+            list_description=list_description, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
+            max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
+            rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
+            audience=audience, keep_lists=keep_lists, limit=limit, max_rows=max_rows,
+            suppress=suppress, suppress_sql=suppress_sql, suppress_table=suppress_table,
+            suppress_conn_id=suppress_conn_id, dry_run=dry_run, changes_only=changes_only, state_conn_id=state_conn_id,
+            state_table=state_table, state_path=state_path, full_every=full_every, on_removed=on_removed,
+            max_change_fraction=max_change_fraction, max_removed_fraction=max_removed_fraction, log_table=log_table,
+            rejects_table=rejects_table, keep_days=keep_days, count_first=count_first,
+        )  # fmt: skip
         check_keep_days(self)
 
     @contextmanager
@@ -349,7 +360,17 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(locals())
+        self.set_arguments(
+            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, sender_mail=sender_mail,
+            sender_name=sender_name, to_column=to_column, name_column=name_column, cc_column=cc_column,
+            bcc_column=bcc_column, columns=columns, subject=subject, content=content, template_name=template_name,
+            mail_params=mail_params, reply_to=reply_to, send_date=send_date, send_window=send_window,
+            category=category, campaign=campaign,
+            track_open=track_open, track_click=track_click, attachment=attachment,
+            versions_per_request=versions_per_request, on_empty=on_empty, on_duplicate_recipient=on_duplicate_recipient,
+            allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,
+            sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
+        )  # fmt: skip
 
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 LAST_LOOK_SECONDS = 60.0
+"""Time limit in seconds of the poll after the deadline."""
 
 
 class BaseWaitTrigger(BaseTrigger):
@@ -38,6 +39,7 @@ class BaseWaitTrigger(BaseTrigger):
     """The module of the poller, which imports everything that :meth:`subscription` needs."""
 
     identity: ClassVar[str] = "mail_name"
+    """The argument that names the awaited object."""
 
     def __init__(
         self,
@@ -127,6 +129,10 @@ class BaseWaitTrigger(BaseTrigger):
 
 
 def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
+    """Return the class path of a trigger and its arguments, by which Airflow identifies it.
+
+    :param trigger: a trigger that keeps each argument in an attribute of the same name.
+    """
     trigger_type = type(trigger)
     arguments = {name: getattr(trigger, name) for name in inspect.signature(trigger_type).parameters}
     return f"{trigger_type.__module__}.{trigger_type.__qualname__}", arguments

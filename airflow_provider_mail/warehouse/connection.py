@@ -47,6 +47,7 @@ _PACKAGES = {
     "trino": "apache-airflow-providers-trino",
     "vertica": "apache-airflow-providers-vertica",
 }
+"""The package that has the hook, by connection type."""
 
 
 def _advice(conn_type: str) -> str:
@@ -56,7 +57,11 @@ def _advice(conn_type: str) -> str:
 
 
 def hook_of(conn_id: str) -> DbApiHook:
-    """Return the ``DbApiHook`` of a connection to any database."""
+    """Return the ``DbApiHook`` of a connection to any database.
+
+    :raises WarehouseError: its type has no such hook, or the provider of the hook is not installed.
+    :raises AirflowNotFoundException: there is no such connection.
+    """
     # Not at the top: on Airflow 3.0 this imports all hooks.
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
@@ -77,7 +82,11 @@ def hook_of(conn_id: str) -> DbApiHook:
 
 
 def configured_hook(option: str, conn_id: str) -> DbApiHook:
-    """Return the hook of a connection that an option of ``[mail]`` names."""
+    """Return the hook of a connection that Airflow's configuration names.
+
+    :param option: the option of the section ``[mail]``, for errors.
+    :raises MailConfigError: there is no such database.
+    """
     from airflow_provider_mail.version_compat import AirflowException
 
     try:
@@ -100,6 +109,8 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
     """Open a connection; on exit, roll back on an error and close.
 
     In a :class:`~airflow_provider_mail.warehouse.time_limit.Reading` the connection has its time limits.
+
+    :raises WarehouseError: when the connection fails.
     """
     failure, start, reading = "", time.monotonic(), current_reading()
     longest = reading.seconds if reading else float("inf")

@@ -96,7 +96,11 @@ class WarehouseError(PicklableError):
 
 
 class UnconfirmedError(WarehouseError):
-    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed."""
+    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed.
+
+    :param before: number of rows before the load.
+    :param after: number of rows that the load would have left.
+    """
 
     def __init__(self, text: str, *, before: int, after: int) -> None:
         super().__init__(text)
@@ -105,7 +109,11 @@ class UnconfirmedError(WarehouseError):
 
 
 class UnstorableError(WarehouseError):
-    """A row (from 1) holds a value that the database cannot store, or that cannot be true; the reason has no value."""
+    """A row holds a value that the database cannot store, or that cannot be true.
+
+    :param row: number of the row in the source, from 1.
+    :param reason: what is wrong, without the value.
+    """
 
     def __init__(self, message: str, *, row: int = 0, column: str = "", reason: str = "") -> None:
         super().__init__(message)
@@ -124,6 +132,7 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
     :param parameters: parameters of the statement, positional or by name. A message that contains one of them is left
         out.
     :param quotes_rows: whether the statement carried rows. If so, the message of an unknown driver is left out.
+    :return: the exception's type, followed by its message where that is safe.
     """
     types = [base.__name__ for base in type(error).__mro__]
     driver = type(error).__module__.partition(".")[0]
@@ -162,7 +171,12 @@ def is_client_side(error: BaseException) -> bool:
 
 
 def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
-    """Describe the exception of an unknown driver, with everything replaced that may be a value."""
+    """Describe the exception of an unknown driver, with everything replaced that may be a value.
+
+    :param values: values of the rows that the statement carried.
+    :param names: names of tables and columns, which stay even in quotes.
+    :return: the exception's type and its redacted message, at most 300 characters of it.
+    """
     safe = safe_message(error)
     if safe != type(error).__name__:
         return safe

@@ -23,6 +23,7 @@ CLOCK_TOLERANCE = datetime.timedelta(days=1)
 """How much earlier than it happened an event may have been received, by clocks that differ."""
 
 _SENT = ("Bounced", "Delivered")
+"""The codes of mails that were sent."""
 
 _TIMES: Mapping[CountedOn, str] = {
     # Only Delivered events are known to carry the time of submission.
@@ -47,7 +48,10 @@ def event_counts(
     A mail is identified by ``unique_msg_id`` and the address, since the recipients of one request may share the id. An
     event without an id counts as a mail of its own.
 
+    :param counted_on: the time that decides whether an event is in the period.
     :param event_types: count only events of these types. Default: those without the ``guid`` of a campaign.
+    :param undated: count only events of mails for which no event has the time of sending.
+    :raises WarehouseError: naming the table and the connection.
     """
     dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
     timestamp = dialect.parameters.get("timestamp", lambda value: value)
@@ -79,7 +83,12 @@ FROM (
 
 
 class CampaignEvents(NamedTuple):
-    """The number of a campaign's events, and of recipients to whom it was sent (delivered or bounced), and by code."""
+    """The events of a campaign.
+
+    :param total: their number.
+    :param sent: recipients to whom a mail was sent: delivered or bounced.
+    :param by_code: recipients with an event of each code.
+    """
 
     total: int
     sent: int
@@ -97,7 +106,9 @@ def campaign_event_counts(
 ) -> CampaignEvents:
     """Count the events of a campaign, and their recipients.
 
+    :param codes: the codes of events to count recipients of.
     :param since: when it was sent. Events that were received before belong to an earlier campaign of this name.
+    :raises WarehouseError: naming the table and the connection.
     """
     dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
     timestamp = dialect.parameters.get("timestamp", lambda value: value)

@@ -19,7 +19,11 @@ Rows = Iterable[Sequence[Any]]
 
 
 def check_format(file_format: str) -> None:
-    """Check that a format is known and its package installed."""
+    """Check that a format is known and its package installed.
+
+    :param file_format: ``parquet`` or ``jsonl``.
+    :raises WarehouseError: naming the package to install.
+    """
     if file_format not in FORMATS:
         raise WarehouseError(f"file_format: {file_format!r} is none of {', '.join(FORMATS)}")
     if file_format == "parquet":
@@ -36,6 +40,9 @@ def json_lines(table: Table, rows: Rows, first: int = 1) -> bytes:
     """Encode one JSON object per row, in UTF-8.
 
     Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC with microseconds.
+
+    :param first: number of the first row, for errors. Default: 1.
+    :raises UnstorableError: naming row and column, never the value.
     """
     encoder = Encoder(table, each({"date": datetime.date.isoformat, "timestamp": _iso_utc, "json": json_text}))
     columns = [
@@ -53,7 +60,11 @@ def json_lines(table: Table, rows: Rows, first: int = 1) -> bytes:
 
 
 def parquet(table: Table, rows: Rows, first: int = 1) -> bytes:
-    """Encode a Parquet file with the table's columns; times are microseconds in UTC."""
+    """Encode a Parquet file with the table's columns; times are microseconds in UTC.
+
+    :param first: number of the first row, for errors. Default: 1.
+    :raises UnstorableError: naming row and column, never the value.
+    """
     import pyarrow.parquet
 
     file = io.BytesIO()
@@ -62,7 +73,11 @@ def parquet(table: Table, rows: Rows, first: int = 1) -> bytes:
 
 
 def arrow_table(table: Table, rows: Rows, first: int = 1) -> pyarrow.Table:
-    """Build an Arrow table with the table's columns; times are microseconds in UTC, JSON is text."""
+    """Build an Arrow table with the table's columns; times are microseconds in UTC, JSON is text.
+
+    :param first: number of the first row, for errors. Default: 1.
+    :raises UnstorableError: naming row and column, never the value.
+    """
     import pyarrow
 
     columns = _encoder(table).columns(first, list(rows))
@@ -78,7 +93,10 @@ FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet
 def encode(table: Table, rows: Rows, file_format: str, *, written: Sequence[Any], first: int = 1) -> bytes:
     """Encode a file with the rows of a load.
 
+    :param file_format: a key of `FORMATS`.
     :param written: the values of the table's ``load_columns``, in all rows.
+    :param first: number of the first row, for errors. Default: 1.
+    :raises UnstorableError: naming row and column, never the value.
     """
     return FORMATS[file_format](table.as_stored, [(*row, *written) for row in rows], first)
 
@@ -88,7 +106,9 @@ def encode_files(
 ) -> Iterator[tuple[int, bytes]]:
     """Encode the rows of a load as files; yield the number of rows of each, and its content.
 
+    :param file_format: a key of `FORMATS`.
     :param written: the values of the table's ``load_columns``, in all rows.
+    :raises UnstorableError: naming row and column, never the value.
     """
     return source.batches(
         rows_per_file,

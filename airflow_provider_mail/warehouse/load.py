@@ -138,10 +138,18 @@ def current_task_run() -> TaskRun:
 
 
 def check_database(hook: DbApiHook) -> None:
+    """Reject a database in which concurrent loads would duplicate rows.
+
+    :raises WarehouseError: naming the connection and the alternatives.
+    """
     dialect_of(hook).check_database(hook)
 
 
 def check_history(hook: DbApiHook) -> None:
+    """Reject a database in which no history can be recorded.
+
+    :raises WarehouseError: naming the connection and the databases that can.
+    """
     if not dialect_of(hook).keeps_history:
         raise WarehouseError(
             f"connection {hook.get_conn_id()!r}: a history needs SQLite, Postgres, DuckDB, MySQL or MariaDB, not "
@@ -150,7 +158,10 @@ def check_history(hook: DbApiHook) -> None:
 
 
 def database_time(hook: DbApiHook) -> datetime.datetime | None:
-    """Return the time by the database's clock; ``None`` for a database without a dialect of its own."""
+    """Return the time by the database's clock; ``None`` for a database without a dialect of its own.
+
+    :raises WarehouseError: when the connection fails.
+    """
     dialect = dialect_of(hook)
     if dialect.unix_time is None:
         return None

@@ -25,8 +25,10 @@ def pause() -> None:
 class LockWatch:
     """Checks after some seconds, and then at growing intervals, whether its block still waits, and for what.
 
+    :param prefix: the beginning of the lines.
     :param look: returns what holds the lock; ``None`` if the block waits for none. Called in a thread; errors are
         ignored.
+    :param timeout: seconds after which the wait ends; the first check is earlier.
     """
 
     def __init__(self, prefix: str, look: Callable[[], str | None], timeout: float) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 MANIFEST = "manifest.json"
+"""The name of the file, in the folder of the load."""
 
 VERSION = 1
 
@@ -53,6 +54,13 @@ Where = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class DataFile:
+    """A file of a load.
+
+    :param url: its URL, such as ``s3://bucket/folder/part-00000.parquet``.
+    :param size: its size in bytes.
+    :param sha256: its checksum, in hexadecimal.
+    """
+
     url: str
     rows: int
     size: int
@@ -64,9 +72,15 @@ class Manifest:
     """What a load of files consists of, and what it is complete for.
 
     :param load_id: the load: lower-case letters, digits and underscores.
+    :param table_name: the key of `TABLES`.
+    :param file_format: ``parquet`` or ``jsonl``.
+    :param files: the files; none for a load without rows.
     :param replace_where: the rows of the table that are deleted unless the load has them.
     :param mark_gone: the windows whose other rows are marked as gone.
     :param covers: the parts of the table, by name, for which the load is complete.
+    :param covers_whole: the condition for the rows of all parts.
+    :param start_day: first day of the window, of statistics.
+    :param end_day: its last day.
     :param rejected: number of records that were left out since they cannot be stored; the load is then not complete.
     """
 
@@ -146,6 +160,10 @@ class Manifest:
 
     @classmethod
     def from_json(cls, content: bytes) -> Manifest:
+        """Decode a manifest.
+
+        :raises WarehouseError: when it is no manifest, or one of another version.
+        """
         try:
             fields = json.loads(content)
             if fields["version"] != VERSION:
@@ -212,6 +230,10 @@ def _text(value: Any) -> Any:
 
 
 def table_key(table: Table) -> str:
+    """Return the name of a table in manifests.
+
+    :param table: one of `TABLES`.
+    """
     return next(name for name, declared in TABLES.items() if declared is table)
 
 
@@ -219,7 +241,11 @@ T = TypeVar("T")
 
 
 def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
-    """Create the empty table that the warehouse loads the files into; return its name."""
+    """Create the empty table that the warehouse loads the files into; return its name.
+
+    :param name: the table that the rows are merged into.
+    :raises WarehouseError: naming table and connection.
+    """
     dialect = _dialect(hook, manifest, name)
     _run(hook, dialect, dialect.create_stage)
     return dialect.stage
@@ -233,7 +259,16 @@ def merge_stage(
     removal: RemovalRule | None = None,
     exists: Callable[[Sequence[str]], Collection[str]] | None = None,
 ) -> LoadResult:
-    """Merge the staged rows, then remove the table of staged rows; a load that is merged already changes nothing."""
+    """Merge the staged rows, then remove the table of staged rows; a load that is merged already changes nothing.
+
+    :param name: the table, created if it does not exist.
+    :param exists: see :class:`~airflow_provider_mail.warehouse.request.MarkGone`. Default: the windows are all that
+        the service has.
+    :param removal: which rows may be removed. Default: any that the load lacks.
+    :raises UnconfirmedError: when too many would be removed.
+    :raises WarehouseError: naming table and connection; nothing was merged. Also when the service was asked more than
+        five minutes after now, by the clock of this worker: the rows would hide newer ones.
+    """
     dialect = _dialect(hook, manifest, name, removal, exists)
     if manifest.observed_at > Clock(datetime.datetime.now(datetime.UTC)).latest():
         raise dialect.error(

@@ -31,6 +31,11 @@ def stream_rows(
     Postgres and MySQL keep the rows on the server until they are fetched, SQLite and DuckDB compute them step by step;
     other drivers decide themselves. On these four the statement cannot write. Everything is closed on exit, even when
     not all rows were read. Use it in one thread, as SQLite demands.
+
+    :param parameters: its parameters, in the driver's style; never logged. Default: none.
+    :param size: the largest number of rows in a list.
+    :return: a context manager with the names of the columns, and the rows in lists.
+    :raises WarehouseError: when the statement fails, on entering or later; names ``sql`` and the connection.
     """
     if size < 1:
         raise ValueError("`size` must be at least 1")
@@ -80,6 +85,12 @@ def _advice(fetched: int) -> str:
 
 
 class StoredTable:
+    """A declared table in a database.
+
+    :param name: its name in the database, optionally with its schema.
+    :raises WarehouseError: for an invalid name.
+    """
+
     def __init__(self, hook: DbApiHook, table: Table, name: str | TableName) -> None:
         self._hook = hook
         self._table = table
@@ -103,24 +114,38 @@ class StoredTable:
         return convert(value) if convert else value
 
     def existing_columns(self) -> frozenset[str]:
-        """Return the names of the table's columns; none when it does not exist."""
+        """Return the names of the table's columns; none when it does not exist.
+
+        :raises WarehouseError: naming the connection, never values.
+        """
         return self._connected(lambda connection: frozenset(self._dialect.existing_columns(connection)))
 
     def beside(self, name: str) -> TableName:
-        """Return the name of another table: without a schema, the one in the schema in which this one is found."""
+        """Return the name of another table: without a schema, that in the schema in which the database finds this one.
+
+        :raises WarehouseError: for an invalid name, or naming the connection, never values.
+        """
         parsed = TableName.parse(name)
         if len(parsed.parts) > 1:
             return parsed
         return self._connected(self._dialect.resolved_name).beside(parsed)
 
     def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
-        """The first rows with a larger value in a column whose values all differ, in its order."""
+        """Return the first rows after a value, in the order of a column.
+
+        :param by: name of the column, which is different in each row.
+        :param after: only rows with larger values.
+        """
         with stream_rows(self._hook, self._dialect.select_page(columns, by), [after], size) as (_, batches):
             rows = next(batches, [])
         return [tuple(map(_python, map(self._table.__getitem__, columns), row)) for row in rows]
 
     def select(self, columns: str, condition: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows that fulfil a condition. Read them all before the next statement."""
+        """Yield the rows that fulfil a condition. Read them all before the next statement.
+
+        :param columns: what to select, as SQL spells it.
+        :param condition: the condition, in SQL that every database knows.
+        """
         sql = f"SELECT {columns} FROM {self.spelled} WHERE {condition}"
         with stream_rows(self._hook, sql) as (_, batches):
             for batch in batches:
@@ -129,6 +154,7 @@ class StoredTable:
     def rows(self, columns: Sequence[str], where: Where) -> Iterator[tuple[Any, ...]]:
         """Yield the rows that have the given values. Read them all before the next statement.
 
+        :param columns: names of the columns.
         :param where: by column, a value, ``None``, `Between` or `OneOf`.
         """
         with stream_rows(self._hook, *self._dialect.select_where(columns, where)) as (_, batches):
@@ -136,11 +162,17 @@ class StoredTable:
                 yield from batch
 
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
-        """Delete the rows that fulfil one of the conditions; return their number."""
+        """Delete the rows that fulfil one of the conditions; return their number.
+
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
         return self._connected(lambda connection: self._dialect.delete(connection, conditions))
 
     def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
-        """Change the rows that fulfil a condition; return their number."""
+        """Change the rows that fulfil a condition; return their number.
+
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
         return self._connected(lambda connection: self._dialect.update(connection, where, values))
 
     def _connected(self, work: Callable[[Any], T]) -> T:

@@ -48,25 +48,44 @@ class WrongWidth(tuple[Any, ...]):
 
     @classmethod
     def of(cls, values: Sequence[Any], problem: str) -> WrongWidth:
+        """Make the row.
+
+        :param values: all values of the row in the file.
+        """
         row = cls(values)
         row.problem = problem
         return row
 
 
 class FileBatch(list[Any]):
+    """Rows of a file with lines.
+
+    :param lines: for each row the line of the file in which it begins, from 1.
+    """
+
     def __init__(self, rows: Sequence[Any], lines: Sequence[int]) -> None:
         super().__init__(rows)
         self.lines = lines
 
 
 def _numbered(rows: Iterator[Row], lines: array[int], size: int) -> Batches:
-    """Rows in lists; reading a row appends the line in which it begins to ``lines``."""
+    """Yield rows in lists.
+
+    :param rows: the rows; each appends its line to ``lines`` when it is read.
+    :param lines: the lines of the rows that are not yielded yet.
+    :param size: the largest number of rows in a list.
+    """
     for batch in batched(rows, size):
         yield FileBatch(batch, lines[: len(batch)])
         del lines[: len(batch)]
 
 
 class FileRows(NamedTuple):
+    """The rows of a file.
+
+    :param total: number of rows; ``None`` unless the file states it.
+    """
+
     columns: Sequence[str]
     batches: Batches
     total: int | None
@@ -76,7 +95,13 @@ class FileRows(NamedTuple):
 class FileForm:
     """How a file is read.
 
+    :param file_format: ``csv``, ``jsonl`` or ``parquet``.
+    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``None``.
+    :param encoding: character encoding of CSV and JSON Lines.
+    :param delimiter: the character between the values of CSV.
+    :param column_names: names of the columns of CSV without a header.
     :param wanted: the columns that are needed. ``None``: all; a key of JSON Lines that the first rows lack is an error.
+    :param size: the largest number of rows in a list.
     """
 
     file_format: str
@@ -105,6 +130,7 @@ def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
     """Read a file once, from its beginning.
 
     :param name: its name, which error messages end with: log views cut them at the right.
+    :raises WarehouseError: when the file is invalid, on entering or later; names the line, never its content.
     """
     line = [0]
 

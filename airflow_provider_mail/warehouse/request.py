@@ -122,14 +122,21 @@ class Coverage:
 
     @classmethod
     def one(cls, part: str, where: Mapping[str, Any], *, mail_conn_id: str, observed_at: datetime.datetime) -> Coverage:
-        """Cover one part."""
+        """Cover one part.
+
+        :param part: its name; a long one is cut and gets a digest.
+        :param where: the values that its rows have, by column, among them ``mail_conn_id``.
+        """
         if len(part) > _MAX_PART_CHARACTERS:
             digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()[:16]
             part = f"{part[: _MAX_PART_CHARACTERS - 17]} {digest}"
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
     def windows(self, parts: Iterable[str]) -> list[Where]:
-        """Return the conditions for the rows of some parts: one for all days that follow each other."""
+        """Return the conditions for the rows of some parts: one for all days that follow each other.
+
+        :param parts: their names.
+        """
         windows: list[Where] = []
         for where in map(self.parts.__getitem__, sorted(parts)):
             if windows and (joined := _joined(windows[-1], where)):
@@ -160,7 +167,10 @@ class MarkGone:
 
 
 def table_name(name: TableName) -> str:
-    """The name of a table as ``mail_loads`` has it: without its schema."""
+    """Return the name of a table as ``mail_loads`` has it.
+
+    :param name: the name, whose schema is left out.
+    """
     last = name.parts[-1]
     return last.text if last.quoted else last.text.lower()
 
@@ -270,7 +280,10 @@ class RemovalRule:
     read_again: Callable[[], Iterable[Sequence[Any]]] | None = None
 
     def check(self, before: int, after: int, prefix: str, unit: str = "rows") -> None:
-        """Compare the number of rows before and after a load, of which both readings lack the difference."""
+        """Compare the number of rows before and after a load, of which both readings lack the difference.
+
+        :raises UnconfirmedError: when too many would be removed; the message names the permission.
+        """
         if after:
             permission = "max_removed_fraction"
             is_exceeded = before >= MIN_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
@@ -287,6 +300,7 @@ class RemovalRule:
 
 
 LOCK_TIMEOUT = 600.0
+"""How many seconds a load waits for a lock by default."""
 
 FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
 """How far a time of observation may lie in the future: the clocks of a service's machines differ."""
@@ -294,6 +308,11 @@ FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Clock:
+    """The time during a load.
+
+    :param start: the time at its beginning, with a zone.
+    """
+
     start: datetime.datetime
     _start_seconds: float = field(default_factory=time.monotonic)
 

@@ -21,6 +21,7 @@ T = TypeVar("T")
 Convert = Callable[[Sequence[Any]], Iterable[Any]]
 
 OnUnstorable = Callable[[Sequence[Any], UnstorableError], None]
+"""Receives a row that cannot be stored, and the reason."""
 
 
 class UnreadableValue:
@@ -55,18 +56,28 @@ _encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").e
 
 
 def utc(value: datetime.datetime) -> datetime.datetime:
-    """Convert a time to UTC, without a zone."""
+    """Convert a time to UTC, without a zone.
+
+    :raises ValueError: for a datetime without a zone.
+    """
     return aware(value).astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def utc_text(value: datetime.datetime) -> str:
-    """Format a time as ``2026-03-01 12:30:00``, in UTC."""
+    """Format a time as ``2026-03-01 12:30:00``, in UTC.
+
+    :raises ValueError: for a datetime without a zone.
+    """
     if value.tzinfo is datetime.UTC:  # as are all times that this package makes
         return value.isoformat(" ")[:-6]
     return utc(value).isoformat(" ")
 
 
 def utc_texts(values: Sequence[datetime.datetime]) -> Sequence[str]:
+    """Format many times as :func:`utc_text` formats one.
+
+    :raises ValueError: for a datetime without a zone.
+    """
     if {value.tzinfo for value in values} == {datetime.UTC}:
         # The encoder needs a fifth of the time. It writes 2026-03-01T12:30:00Z.
         return _decode_texts(_encode(values).replace(b"T", b" ").replace(b"Z", b""))
@@ -74,7 +85,10 @@ def utc_texts(values: Sequence[datetime.datetime]) -> Sequence[str]:
 
 
 def aware(value: datetime.datetime) -> datetime.datetime:
-    """Reject a time without a zone."""
+    """Return the time unchanged.
+
+    :raises ValueError: for a datetime without a zone.
+    """
     if value.tzinfo is None:
         raise ValueError("a time without a zone")
     return value
@@ -84,11 +98,18 @@ _TEXT, _TEXT_OR_NULL = {str}, {str, type(None)}
 
 
 def json_text(value: object) -> str:
-    """Encode JSON canonically, so that equal values are equal texts."""
+    """Encode JSON canonically, so that equal values are equal texts.
+
+    :raises ValueError: for NaN and infinity.
+    """
     return json_texts([value])[0]
 
 
 def json_texts(values: Sequence[Any]) -> list[str]:
+    """Encode many values as :func:`json_text` encodes one.
+
+    :raises ValueError: for NaN and infinity.
+    """
     if _are_texts_by_name(values):
         # msgspec needs a quarter of the time for properties of contacts. It writes numbers differently, NaN as null.
         return [_encode(value).decode() for value in values]
@@ -151,7 +172,10 @@ class Encoder:
     json_depth: int | None = None
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Encode rows to one sequence of values per column."""
+        """Encode rows to one sequence of values per column.
+
+        :raises UnstorableError: naming row and column, never the value.
+        """
         columns = self.table.columns
         for row, width in enumerate(map(len, rows), number):
             if width != len(columns):
@@ -264,7 +288,11 @@ def _encodes(text: str) -> bool:
 
 
 def text_problem(value: Any, *, nul: bool) -> str | None:
-    """Return the reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value."""
+    """Return the reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value.
+
+    :param value: the value, nested no deeper than Python can recurse.
+    :param nul: whether texts may hold the character NUL.
+    """
     if isinstance(value, str):
         if not _encodes(value):
             return "holds half a surrogate pair, which is no character"
@@ -298,7 +326,10 @@ class RowsFailed(Exception):
 
 
 class Source:
-    """The caller's rows, to be read once."""
+    """The caller's rows, to be read once.
+
+    :param on_unstorable: receives rows that cannot be stored. Default: the first one is an error.
+    """
 
     def __init__(self, rows: Iterable[Sequence[Any]], on_unstorable: OnUnstorable | None = None) -> None:
         self._rows = rows
@@ -311,7 +342,10 @@ class Source:
         self._rows = rows
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function whose errors are those of reading the rows."""
+        """Call a function whose errors are those of reading the rows.
+
+        :raises RowsFailed: when it fails.
+        """
         try:
             return function(*arguments)
         except BaseException as error:
@@ -319,11 +353,19 @@ class Source:
             raise RowsFailed from None
 
     def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
-        """Encode the rows, some hundreds at a time and column by column."""
+        """Encode the rows, some hundreds at a time and column by column.
+
+        :raises RowsFailed: when getting or encoding a row failed.
+        """
         for _, columns in self.rows_and_columns(encoder):
             yield columns
 
     def rows_and_columns(self, encoder: Encoder) -> Iterator[tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]]:
+        """Yield rows, some hundreds at a time, each time with their encoded columns.
+
+        :raises RowsFailed: when getting or encoding a row failed.
+        """
+
         def encode(number: int, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]:
             return rows, encoder.columns(number, rows)
 
@@ -341,7 +383,9 @@ class Source:
     ) -> Iterator[tuple[int, T]]:
         """Encode the rows, some at a time; yield how many are stored, and what they are encoded to.
 
+        :param encoder: decides which rows can be stored.
         :param encode: encodes rows, of which it gets the number of the first one.
+        :raises UnstorableError: when a row cannot be stored and nothing receives it.
         """
         for rows in batched(self._rows, size):
             first = self.read + 1
@@ -373,6 +417,10 @@ class Source:
         return stored
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
+        """Encode the rows, row by row.
+
+        :raises RowsFailed: getting or encoding a row failed.
+        """
         return chain.from_iterable(zip(*columns, strict=True) for columns in self.columns(encoder))
 
 
@@ -383,7 +431,10 @@ def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def chunks(rows: Iterable[tuple[Any, ...]], max_rows: int, max_characters: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Split rows into lists, by the characters of their texts; a row that is longer than the limit is alone."""
+    """Split rows into lists; a row that is longer than the limit forms a list of its own.
+
+    :param max_characters: the largest number of characters of the texts in a list.
+    """
     chunk: list[tuple[Any, ...]] = []
     characters = 0
     for row in rows:

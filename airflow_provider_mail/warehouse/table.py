@@ -13,7 +13,11 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 
 @dataclass(frozen=True)
 class Type:
-    """A portable type. The length, in characters, is for databases that cannot index text without a limit."""
+    """A portable type.
+
+    :param name: its name here; every dialect maps it to a type of its own.
+    :param length: length of text in characters, for databases that cannot index text without a limit.
+    """
 
     name: str
     length: int | None = None
@@ -40,6 +44,8 @@ def text(length: int) -> Type:
 class Column:
     """One column.
 
+    :param name: a plain lower-case name.
+    :param comment: its meaning, with the unit; stored in databases that have comments.
     :param observed: the column holds the time at which the service was asked. A later observation replaces an earlier
         one, never the other way round, and a row in which nothing else differs does not count as changed.
     :param gone: the column holds the time since which the service does not have the row any more. Loads set and clear
@@ -79,6 +85,7 @@ class Table:
     """A table without its name, which the user chooses.
 
     :param key: names of the columns that identify a row; not nullable, and with a length if they are text.
+    :param comment: what the table holds; stored in databases that have comments.
     :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
     :param counted_by: name of the column by whose values the inserted rows of such a table are counted.
     :param by_day: name of the column by whose day warehouses store the rows together.
@@ -163,7 +170,10 @@ class Table:
 
 @dataclass(frozen=True)
 class NamePart:
-    """One part of a table's name; a quoted one keeps its case."""
+    """One part of a table's name.
+
+    :param quoted: whether it was quoted and keeps its case; otherwise the database folds its case as usual.
+    """
 
     text: str
     quoted: bool
@@ -183,7 +193,10 @@ class TableName:
 
     @classmethod
     def parse(cls, name: str) -> TableName:
-        """Parse ``orders``, ``crm.orders``, ``crm."Orders 2026"`` or ``catalog.crm.orders``, quoted as SQL does."""
+        """Parse ``orders``, ``crm.orders``, ``crm."Orders 2026"`` or ``catalog.crm.orders``, quoted as in standard SQL.
+
+        :raises WarehouseError: when it is none of these, or a part is longer than 63 bytes.
+        """
         parts: list[NamePart] = []
         position = 0
         while match := _NAME_PART.match(name, position):
@@ -204,7 +217,10 @@ class TableName:
 
     @classmethod
     def exact(cls, *parts: str | None) -> TableName:
-        """The name of a table as the database spells it, with its schema and catalog; ``None`` is left out."""
+        """Make a name of what the database calls the table, its schema and its catalog.
+
+        :param parts: the parts as the database spells them, the table's own name last; ``None`` is left out.
+        """
         return cls(tuple(NamePart(part, not _FOLDED.fullmatch(part)) for part in parts if part is not None))
 
     def beside(self, name: TableName) -> TableName:
@@ -225,6 +241,11 @@ def literal(text: str) -> str:
 
 @dataclass(frozen=True)
 class TaskRun:
+    """The try of a task that loads rows; outside of a task, all are ``None``.
+
+    :param map_index: the index of a mapped task, otherwise -1.
+    """
+
     run_id: str | None = None
     dag_id: str | None = None
     task_id: str | None = None
@@ -232,6 +253,9 @@ class TaskRun:
     try_number: int | None = None
 
     def values(self, table: Table, loaded_at: datetime.datetime, rows: int | None = None) -> tuple[Any, ...]:
-        """Return the values of a table's ``load_columns``."""
+        """Return the values of a table's ``load_columns``.
+
+        :param rows: number of rows of the load. Default: none, for a table that does not hold it.
+        """
         values_by_name = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
         return tuple(values_by_name[name] for name in table.load_names)

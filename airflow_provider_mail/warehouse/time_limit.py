@@ -56,6 +56,10 @@ class Reading(Generic[T]):
 
     @contextmanager
     def uses(self, connection: Any) -> Iterator[None]:
+        """Let `end` cut a connection, until the context ends.
+
+        :raises TimeoutError: `end` was called before.
+        """
         with _cutting(connection) as cut:
             with self._lock:
                 if self._is_ended:
@@ -109,7 +113,11 @@ def read_within(function: Callable[[], T], seconds: float) -> T:
 
 
 async def aread(reading: Reading[T]) -> T:
-    """Return the result of a reading, or raise its error."""
+    """Return the result of a reading, or raise its error.
+
+    :param reading: cut when it takes longer than its seconds, or when the caller is cancelled.
+    :raises TimeoutError: it takes longer.
+    """
     try:
         async with asyncio.timeout(reading.seconds):
             return await asyncio.wrap_future(reading.result)

@@ -34,6 +34,7 @@ HEALTH, ALIVE = "health", "alive"
 """The last segments of the paths that need no token. They reveal no more than the response to a wrong token."""
 
 BODY_SECONDS = 60
+"""How long a body may take to arrive."""
 
 
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
@@ -45,6 +46,8 @@ class Receiver:
     """Takes pushes at ``.../<token>``, with 200 once the inbox holds them; ``.../health`` shows whether it can.
 
     :param tokens: ids of the `mail` connections by the digests of their valid tokens.
+    :param max_body: the longest body in bytes; a longer one is answered with 413.
+    :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
 
     commits: GroupCommit
@@ -196,6 +199,11 @@ class ReceiverApp:
         return self._receiver
 
     def start(self) -> Tokens:
+        """Read the settings and make the receiver; return its tokens.
+
+        :raises MailConfigError: a setting is impossible.
+        :raises WarehouseError: the database cannot hold an inbox.
+        """
         # Airflow 3.1 and later look up connections in the database only in this context.
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
         settings = ReceiverSettings.from_airflow()

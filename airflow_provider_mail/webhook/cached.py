@@ -26,6 +26,7 @@ class Cached(Generic[T]):
     """The result of a function that reads the database.
 
     :param seconds: the age at which it is called again.
+    :param problem: what its failure means, for the log.
     """
 
     def __init__(self, read: Callable[[], T], seconds: float, problem: str) -> None:
@@ -37,8 +38,13 @@ class Cached(Generic[T]):
         self._until = 0.0
         self._is_failing = False
         self.last: T | None = None
+        """The latest result; ``None`` before there is one."""
 
     async def get(self) -> T:
+        """Return the result.
+
+        :raises Exception: the database does not answer.
+        """
         # A request that is cancelled must not cancel the attempt that others wait for.
         return await asyncio.shield(self.start())
 

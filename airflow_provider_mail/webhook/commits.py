@@ -33,8 +33,10 @@ FAILED_SECONDS = 60
 """How long a failed write counts as a failure: a probe may succeed where a write does not, as on a full disk."""
 
 _CHECK_SECONDS = 1.0
+"""Time between checks whether a transaction takes longer."""
 
 _Waiting = tuple[Push, Callable[[BaseException | None], None]]
+"""A push, and the function that notifies its request of the result."""
 
 
 class Overloaded(Exception):
@@ -47,12 +49,19 @@ class NotStored(Exception):
 
 @dataclass
 class Room:
-    """Counts the bytes of a body while it arrives."""
+    """Counts the bytes of a body while it arrives.
+
+    :param take: counts bytes, given how many this body has already.
+    """
 
     take: Callable[[int, int], None]
     size: int = 0
 
     def add(self, count: int) -> None:
+        """Count more bytes.
+
+        :raises Overloaded: too much waits already.
+        """
         self.take(count, self.size)
         self.size += count
 
@@ -64,6 +73,7 @@ class _Writer:
     inbox: Inbox
     group: Sequence[_Waiting] = ()
     since: float = 0.0
+    """When the transaction of the group began."""
     is_given_up: bool = False
     reading: Reading[None] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -91,7 +101,10 @@ class _Writer:
 
 
 class GroupCommit:
-    """Writes pushes to the inbox from one thread with one connection; both are replaced when the database hangs."""
+    """Writes pushes to the inbox from one thread with one connection; both are replaced when the database hangs.
+
+    :param max_pending: bytes that may arrive and wait to be written; a push beyond them is turned away.
+    """
 
     def __init__(self, inbox: Inbox, *, max_pending: int) -> None:
         self._inbox = inbox
@@ -114,6 +127,11 @@ class GroupCommit:
             self._give_back(room.size)
 
     async def store(self, push: Push) -> None:
+        """Return once the push is durable.
+
+        :raises Overloaded: too much waits already.
+        :raises NotStored: the database did not confirm it.
+        """
         loop = asyncio.get_running_loop()
         stored: asyncio.Future[None] = loop.create_future()
 

@@ -49,6 +49,7 @@ class UnreadableEventError(WarehouseError):
 class Drained:
     """What a drain did.
 
+    :param events: events in them that could be read.
     :param stored: those that were new, by code; ``other`` for codes that the specification does not have.
     :param dead_letters: new dead letters, without conflicts.
     :param conflicts: new dead letters of events that have the identity of a stored one, and other fields.
@@ -80,6 +81,12 @@ class Drained:
 
 @dataclass(frozen=True)
 class EventTables:
+    """The tables of events and of dead letters, in one database.
+
+    :param events: name of the table of events, optionally with its schema.
+    :param dead_letters: name of the table of dead letters, likewise.
+    """
+
     hook: DbApiHook
     events: str
     dead_letters: str
@@ -94,6 +101,7 @@ class EventTables:
     ) -> Drained:
         """Store events, then dead letters. What is stored already stays as it is.
 
+        :param rows: rows of `EVENTS`; iterating over them may add to ``letters``.
         :param reject: receives the events that the table cannot store. Default: they become dead letters.
         """
         add = reject or letters.append
@@ -133,7 +141,11 @@ def drain(
     """Move pushes from the inbox into the tables until none is left.
 
     :param batch_size: the largest number of pushes in one transaction; at most 4 MiB of them, too.
+    :param max_pushes: stop after this number of pushes. Default: no limit.
     :param dead_letters: whether what cannot be read becomes a dead letter; otherwise it is an error.
+    :param on_batch: called after each batch with the counts so far. Default: nothing is called.
+    :raises UnreadableEventError: an event cannot be read; its batch stays in the inbox.
+    :raises WarehouseError: the tables cannot be loaded; the batch stays in the inbox.
     """
     total, taken = Drained(), 0
     with infrequent_gc(), ExitStack() as stack:
@@ -200,6 +212,13 @@ _PAGE = 50
 
 @dataclass
 class Replayed:
+    """What a replay did.
+
+    :param letters: dead letters that could be read; they have been deleted.
+    :param left: those that still cannot be read.
+    :param drained: what became of the events in the former.
+    """
+
     letters: int = 0
     left: int = 0
     drained: Drained = field(default_factory=Drained)
@@ -210,6 +229,8 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
 
     Can be repeated at any time. A whole push of which only some events can be read is replaced by letters for the
     others.
+
+    :raises WarehouseError: a table cannot be read or loaded.
     """
     tables, stored = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
     result, last = Replayed(), ""
@@ -225,7 +246,10 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
 
 
 def count_by_reason(hook: DbApiHook, table: str) -> Counter[str]:
-    """Return the number of dead letters by reason, without the names of fields; none where there is no table."""
+    """Return the number of dead letters by reason, without the names of fields; none where there is no table.
+
+    :raises WarehouseError: the table cannot be read.
+    """
     stored, counts = StoredTable(hook, DEAD_LETTERS, table), Counter[str]()
     if stored.existing_columns():
         query = f"SELECT {stored.column('reason')}, COUNT(*) FROM {stored.spelled} GROUP BY {stored.column('reason')}"

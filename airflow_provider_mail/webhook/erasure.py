@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
 
 EMPTY = b"[]"
+"""A push without events."""
 
 _PAGE = 20
+"""Pushes or dead letters in memory at once."""
 
 _ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(.)", re.DOTALL)
 _DOMAIN = r"[^\s!-,/:-@[-^`{-~]+"  # of punctuation, only what domains have
@@ -32,6 +34,12 @@ _ARRAY = re.compile(rb'[^"{[@]*\[')
 
 @dataclass(frozen=True)
 class Erased:
+    """What was erased.
+
+    :param pushes: pushes in the inbox that held events of the person.
+    :param dead_letters: dead letters that named the person; of a whole push, the other events remain.
+    """
+
     pushes: int
     dead_letters: int
     events: int
@@ -44,6 +52,8 @@ def erase(email: str, inbox: Inbox | None, hook: DbApiHook, table: str, dead_let
     erasures may run at once.
 
     :param inbox: the inbox; ``None`` without one. On SQLite no drain may run meanwhile.
+    :raises ValueError: there is no address.
+    :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
     if "@" not in email:
         raise ValueError("email: must be an address")
@@ -78,7 +88,10 @@ class Person:
         )
 
     def is_in(self, event: str) -> bool:
-        """Return whether an event, as JSON, is about the person; what cannot be parsed has no ``Email``."""
+        """Return whether an event is about the person.
+
+        :param event: its JSON; what cannot be parsed has no ``Email``.
+        """
         if not self.is_named_in(event):
             return False
         parsed: Any = None

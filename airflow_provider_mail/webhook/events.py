@@ -56,6 +56,11 @@ _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
 
 
 class Origin(NamedTuple):
+    """Where an event came from.
+
+    :param push_id: number of the push in the inbox.
+    """
+
     mail_conn_id: str
     received_at: datetime
     push_id: int
@@ -63,7 +68,11 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An event, or a whole push (without an index), that cannot be read, with the reason, which has no values."""
+    """An event, or a whole push, that cannot be read.
+
+    :param index: position of the event in the push; ``None`` for a whole push.
+    :param reason: why it cannot be read, without its values.
+    """
 
     origin: Origin
     index: int | None
@@ -124,7 +133,10 @@ def count_quickly(body: bytes) -> int | None:
 
 
 def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
-    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` for another body."""
+    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is not an array.
+
+    :param most: stop after this number of events. Default: all.
+    """
     if not begins_as_push(body):
         return None
     parts, _, is_array = split_array(body, body.index(b"[") + 1, most)
@@ -135,7 +147,12 @@ def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
 
 
 def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[bytes], int, bool]:
-    """Return the texts of the elements of an array, where they end, and whether the array is complete until there."""
+    """Return the texts of the elements of an array, where they end, and whether the array is complete until there.
+
+    :param body: the text, which may be damaged.
+    :param start: where the first element begins.
+    :param most: stop after this number of elements. Default: all.
+    """
     parts: list[bytes] = []
     depth, is_array, last = 0, True, len(body.rstrip(_SPACE)) - 1
     for token in _TOKEN.finditer(body, start):
@@ -168,6 +185,10 @@ def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[D
 
 
 def read_event(event: Any, origin: Origin, index: int) -> Row:
+    """Return the row of `EVENTS` for an event.
+
+    :raises UnreadableError: it is no event, or cannot be stored.
+    """
     if isinstance(event, _Unparsed):
         raise UnreadableError(event.reason)
     if type(event) is not dict:

@@ -24,6 +24,12 @@ STATE_SECONDS = 10.0
 
 
 class Health:
+    """Whether the receiver can store pushes.
+
+    :param failed_lately: returns whether the latest write failed, less than a minute ago.
+    :param max_bytes: bytes of pushes that may wait in the inbox.
+    """
+
     def __init__(
         self,
         inbox: Inbox,
@@ -80,6 +86,11 @@ SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ReceiverStatus:
+    """The state of receiving.
+
+    :param max_bytes: bytes that may wait in it.
+    """
+
     inbox: InboxState
     max_bytes: int
     tokens: Mapping[str, int]
@@ -105,7 +116,12 @@ class ReceiverStatus:
 
 
 def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> ReceiverStatus:
-    """Read the state of receiving."""
+    """Read the state of receiving.
+
+    :param seconds: how long the database may take. Default: 30.
+    :raises MailConfigError: there is no inbox.
+    :raises WarehouseError: there is no table, or the database does not answer in time.
+    """
     inbox = open_inbox()
     try:
         return read_within(lambda: _read(inbox, settings.receive_max_inbox_bytes), seconds)

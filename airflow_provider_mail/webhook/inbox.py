@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Push:
     """A push as it was received.
 
+    :param body: the body of the request, unchanged.
+    :param received_at: when it was received, by the clock of the receiver.
     :param mail_conn_id: id of the `mail` connection that the token of the URL belongs to.
     :param task_status: whether the body may hold an event ``TaskStatus``.
     """
@@ -38,7 +40,10 @@ class Push:
 
 @dataclass(frozen=True)
 class StoredPush(Push):
-    """A push in the inbox. Its number ascends in the order of arrival."""
+    """A push in the inbox.
+
+    :param id: its number, ascending in the order of arrival.
+    """
 
     id: int
 
@@ -49,7 +54,11 @@ OLD = datetime.timedelta(days=1)
 
 @dataclass(frozen=True)
 class InboxState:
-    """What waits in the inbox to be drained. The bytes are those before compression."""
+    """What waits in the inbox to be drained.
+
+    :param waiting_bytes: their bytes, before compression.
+    :param oldest: when the oldest of them was received; ``None`` without any.
+    """
 
     waiting_pushes: int
     waiting_bytes: int
@@ -63,6 +72,12 @@ class InboxState:
 
 
 class Inbox:
+    """The table of pushes in the user's database.
+
+    :param table: name of the table, optionally with its schema.
+    :raises WarehouseError: for another database, or an invalid table name.
+    """
+
     def __init__(self, hook: DbApiHook, table: str = OPTIONS["inbox_table"]["default"]) -> None:
         self.hook = hook
         if (spelling := dialect_of(hook).inbox) is None:
@@ -74,6 +89,7 @@ class Inbox:
         self.name = TableName.parse(table)
         self.table = qualified(self.name)
         self.mark = hook.placeholder
+        """How a statement names a parameter."""
 
     def open(self) -> Any:
         """Return a new connection, with explicit transactions."""
@@ -83,7 +99,10 @@ class Inbox:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Yield a connection as `open` returns, and close it; a `Reading` limits it and can cut it."""
+        """Yield a connection as `open` returns, and close it; a `Reading` limits it and can cut it.
+
+        :raises WarehouseError: the connection fails.
+        """
         with connected(self.hook) as connection:
             self.sql.configure(self.hook, connection)
             yield connection
@@ -197,7 +216,10 @@ class Inbox:
             return cursor.fetchone() is not None
 
     def state(self) -> InboxState:
-        """Return what waits to be drained; an index finds it, whatever the retention. Reads no bodies."""
+        """Return what waits to be drained; an index finds it, whatever the retention. Reads no bodies.
+
+        :raises Exception: there is no table, or it cannot be read.
+        """
         with self.connected() as cursor:
             cursor.execute(
                 f"SELECT count(*), coalesce(sum(body_bytes), 0), min(received_at) FROM {self.table} "
@@ -207,7 +229,10 @@ class Inbox:
             return InboxState(int(pushes), int(size), self.sql.read_time(oldest) if oldest else None)
 
     def probe(self) -> None:
-        """Write a push and roll it back."""
+        """Write a push and roll it back.
+
+        :raises Exception: nothing can be stored.
+        """
         with self.connected() as cursor:
             if self.sql.begin:
                 cursor.execute(self.sql.begin)
@@ -221,6 +246,10 @@ class Inbox:
             return int(cursor.rowcount)
 
     def scan(self, connection: Any, *, after: int, max_pushes: int) -> list[StoredPush]:
+        """Return pushes, drained or not, in the order of their numbers.
+
+        :param after: only pushes with larger numbers.
+        """
         with closing(connection.cursor()) as cursor:
             cursor.execute(
                 f"SELECT id FROM {self.table} WHERE id > {self.mark} ORDER BY id LIMIT {self.mark}",
@@ -248,7 +277,10 @@ class Inbox:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Yield a cursor on a connection of its own; what is not committed is rolled back."""
+        """Yield a cursor on a connection of its own; what is not committed is rolled back.
+
+        :raises WarehouseError: the connection fails.
+        """
         with self.connection() as connection, closing(connection.cursor()) as cursor:
             self._limit(cursor)
             yield cursor
@@ -289,11 +321,22 @@ def _packed(body: bytes) -> tuple[bytes, int]:
 
 
 def inbox_of(name: InboxName) -> Inbox:
+    """Return an inbox.
+
+    :raises MailConfigError: there is no such database.
+    :raises WarehouseError: it is neither Postgres nor SQLite.
+    """
     return Inbox(configured_hook("inbox_conn_id", name.conn_id), name.table)
 
 
 def open_inbox(conn_id: str | None = None, table: str | None = None) -> Inbox:
-    """Return the inbox of Airflow's configuration, unless another one is named."""
+    """Return the inbox of Airflow's configuration.
+
+    :param conn_id: the connection to another inbox.
+    :param table: another table.
+    :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
+    :raises WarehouseError: it is neither Postgres nor SQLite.
+    """
     if (name := configured_inbox(conn_id, table)) is None:
         raise MailConfigError(
             "[mail] inbox_conn_id: there is no inbox; set it to the connection of a Postgres or SQLite database "

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
 
 HIDDEN = "..."
+"""What is shown in the place of a token."""
 
 TOKENS_SECONDS = 5
 """How long it may take until a receiver knows a new token, and rejects a retired one."""
@@ -72,7 +73,10 @@ class Tokens:
         self._inbox.create_table(self._name, columns)
 
     def valid(self) -> dict[str, str]:
-        """Return the ids of the `mail` connections by the digests of their valid tokens."""
+        """Return the ids of the `mail` connections by the digests of their valid tokens.
+
+        :raises MailConfigError: there is no table of tokens.
+        """
         with self._inbox.connected() as cursor:
             if not self._inbox.sql.columns(cursor, self._name):
                 raise MailConfigError(_NO_TOKEN)
@@ -88,6 +92,10 @@ class Tokens:
             return {}
 
     def check(self) -> None:
+        """Check that there is a valid token.
+
+        :raises MailConfigError: there is no valid token.
+        """
         if not self.valid():
             raise MailConfigError(_NO_TOKEN)
 
@@ -111,6 +119,8 @@ class Tokens:
 
         In Postgres the lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too,
         and no token is retired. In SQLite it is a lock of a file beside the database, for all connections.
+
+        :raises MailConflictError: another rotation has not ended.
         """
         name = f"mail rotation {self.table} {mail_conn_id}"
         with self._inbox.connected() as cursor, self._inbox.sql.only_one(cursor, name) as is_only_one:
@@ -133,7 +143,9 @@ class Tokens:
     def retire_others(self, cursor: Any, kept: Collection[str], mail_conn_id: str, grace: timedelta) -> None:
         """Let tokens of a connection of this deployment end, and end the rotation.
 
+        :param kept: digests of the tokens that do not end.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
+        :raises WarehouseError: the database has ended the rotation; no token ends.
         """
         query = (
             "UPDATE {table} SET retires_at = {time} WHERE mail_conn_id = {mark} AND deployment = {mark} "

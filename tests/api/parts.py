@@ -32,4 +32,3 @@ from airflow_provider_mail.api._core.requests import (
 )
 from airflow_provider_mail.api._core.responses import HttpResponse, exceeds_memory, parse_response
 from airflow_provider_mail.api._core.shared_rate import Slot
-from airflow_provider_mail.api._core.tags import tags_of

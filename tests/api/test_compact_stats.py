@@ -127,35 +127,26 @@ CAMPAIGN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"mailStats": None},
-        {"sendByDateTime": 0},
-        {"sendByDateTime": None, "guid": None, "teamName": None},
-        # Forms that the whole record reads as well.
-        {"sendByDateTime": "1767225600000"},
-        {"sendByDateTime": ""},
-        {"mailStatus": "-1"},
-        {"mailStats": {"sentCount": "5"}},
-        # And what neither does.
-        {"mailName": None},
-        {"mailStatus": True},
-        {"mailStats": {"sentCount": "many"}},
-        {"sendByDateTime": []},
-    ],
-)
-def test_a_poll_sees_the_same_campaign(change: dict[str, Any]) -> None:
-    body = answer("mailList", [CAMPAIGN | change], totalRecords=7)
-    assert page(STATES, body, STATE_FIELDS) == page(GetCampaigns(), body, STATE_FIELDS)
+# Forms that the whole record reads as well; and, from None on, what neither does.
+CHANGES: list[dict[str, Any]] = [
+    {}, {"mailStats": None}, {"sendByDateTime": 0}, {"sendByDateTime": None, "guid": None, "teamName": None},
+    {"sendByDateTime": "1767225600000"}, {"sendByDateTime": ""}, {"mailStatus": "-1"},
+    {"mailStats": {"sentCount": "5"}}, {"mailName": None}, {"mailStatus": True}, {"mailStats": {"sentCount": "many"}},
+    {"sendByDateTime": []},
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "form"), [(2, CampaignState), ("2", Campaign)])
-def test_campaigns_of_the_documented_form_are_compact(status: Any, form: type[Any]) -> None:
-    body = answer("mailList", [CAMPAIGN | {"mailStatus": status}])
-    assert isinstance(parse_response(STATES, HttpResponse(200, {}, body)).records[0], form)
+def test_a_poll_sees_the_same_campaign() -> None:
+    for change in CHANGES:
+        body = answer("mailList", [CAMPAIGN | change], totalRecords=7)
+        assert page(STATES, body, STATE_FIELDS) == page(GetCampaigns(), body, STATE_FIELDS), change
+    for status, form in ((2, CampaignState), ("2", Campaign)):  # of the documented form they are compact
+        body = answer("mailList", [CAMPAIGN | {"mailStatus": status}])
+        assert isinstance(parse_response(STATES, HttpResponse(200, {}, body)).records[0], form)
     assert page(STATES, b'{"code": 200, "message": "", "totalRecords": 0}', ()) == (200, 0, [], [])
+    for http_status in (199, 300, 400):
+        with pytest.raises(MailError, match=f"HTTP {http_status}"):
+            parse_response(STATES, HttpResponse(http_status, {}, body))
 
 
 # Contacts.
@@ -186,9 +177,9 @@ def test_any_contacts_are_those_of_the_model(records: Any, fields: dict[str, Any
     assert_the_same_contacts(answer("contactList", records, **fields)[:cut])
 
 
-@pytest.mark.parametrize("value", ["\\ud800", "\\ud83d\\udce7", "\xff"], ids=["half", "pair", "utf-8"])
-def test_odd_characters_give_what_the_model_gives(value: str) -> None:
-    assert_the_same_contacts(b'{"code":200,"contactList":[{"id":"1","name":"%b"}]}' % value.encode("latin-1"))
+def test_contacts_with_odd_characters() -> None:
+    for value in (b"\\ud800", b"\\ud83d\\udce7", b"\xff"):  # half a pair, a pair, no UTF-8
+        assert_the_same_contacts(b'{"code":200,"contactList":[{"id":"1","name":"%b"}]}' % value)
 
 
 @pytest.mark.parametrize("more", [{}, {"more": {"new": [1]}}])
@@ -202,13 +193,6 @@ def test_contacts_of_the_documented_form_are_compact(more: dict[str, Any]) -> No
     assert "a@example.com" not in repr(contact)
     assert (contact.create_date, contact.modify_time) == (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), None)
     assert set(Contact.model_fields) <= {*CONTACTS_TABLE.names}  # no other field of a compact contact is stored
-
-
-@pytest.mark.parametrize("status", [199, 300, 400])
-def test_compact_records_are_those_of_a_success(status: int) -> None:
-    response = HttpResponse(status, {}, answer("mailList", [{"mailName": "a", "mailStatus": 1}]))
-    with pytest.raises(MailError, match=f"HTTP {status}"):
-        parse_response(STATES, response)
 
 
 def test_the_limit_of_memory_holds_for_compact_records() -> None:
@@ -253,27 +237,24 @@ def test_any_statistics_are_those_of_the_model(records: Any, more: Any, spelling
 FIFTY = answer("mailStatsList", [record(str(number)) for number in range(50)], totalRecords=50)
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        # Values that only the model reads; a send date may be missing.
-        (answer("mailStatsList", [record("a", sentCount="12", openCount=3.0, mailSendDate="")], totalRecords=1), None),
-        (answer("mailStatsList", [record("a", mailSendDate=None), record("b", mailSendDate=0)], totalRecords=2), None),
-        (answer("mailStatsList", [record(str(number)) for number in range(20)], totalRecords=21), MailIncompleteError),
-        (answer("mailStatsList", [record(str(n // 2)) for n in range(20)], totalRecords=20), MailIncompleteError),
-        (answer("mailStatsList", [record("a", mailSendDate=NOON + 3 * 86_400_000)], totalRecords=1), MailAnswerError),
-        (FIFTY[:-30], MailAnswerError),
-        (FIFTY.replace(b'"code": 200', b'"code": 401'), MailAuthError),
-        (FIFTY.replace(b'"mailName": "12"', b'"mailName": "12'), MailAnswerError),
-        (FIFTY.replace(b'"mailName": "12"', b'"mailName": 12'), MailAnswerError),
-        (FIFTY.replace(b'"mailName": "12"', b'"mailName": "\xff"'), MailAnswerError),
-    ],
-    ids=["forms", "no date", "short", "twice", "another day", "cut", "key", "quote", "type", "utf-8"],
-)
-def test_what_is_wrong_with_statistics_is_named(body: bytes, error: type[MailError] | None) -> None:
-    model, compact = stats_outcomes(body)
-    assert compact == model
-    assert error is None or model[0] is error
+# Values that only the model reads, records that are wrong together, and bodies that are no JSON.
+WRONG: list[tuple[bytes, type[MailError] | None]] = [
+    (answer("mailStatsList", [record("a", sentCount="12", openCount=3.0, mailSendDate="")], totalRecords=1), None),
+    (answer("mailStatsList", [record("a", mailSendDate=None), record("b", mailSendDate=0)], totalRecords=2), None),
+    (answer("mailStatsList", [record(str(number)) for number in range(20)], totalRecords=21), MailIncompleteError),
+    (answer("mailStatsList", [record(str(n // 2)) for n in range(20)], totalRecords=20), MailIncompleteError),
+    (answer("mailStatsList", [record("a", mailSendDate=NOON + 3 * 86_400_000)], totalRecords=1), MailAnswerError),
+    (FIFTY[:-30], MailAnswerError),
+    (FIFTY.replace(b'"code": 200', b'"code": 401'), MailAuthError),
+    *((FIFTY.replace(b'"12"', name), MailAnswerError) for name in (b'"12', b"12", b'"\xff"')),
+]
+
+
+def test_what_is_wrong_with_statistics_is_named() -> None:
+    for body, error in WRONG:
+        model, compact = stats_outcomes(body)
+        assert compact == model
+        assert error is None or model[0] is error, body
 
 
 def test_statistics_of_the_documented_form_are_compact() -> None:

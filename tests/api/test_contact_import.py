@@ -196,27 +196,21 @@ def test_a_rejection_that_no_row_causes_ends_the_import(
     assert job.progress.requests == emulator.journal.count() <= 200 / chunk_size + 4 * 2 * (9 + MAX_REJECTED_ROWS)
 
 
-def test_rows_rejected_before_the_account_was_full_count(job: Import, emulator: Emulator) -> None:
-    emulator.change_settings(contact_quota=150, refused_addresses=(address(3), address(77)))
-    with pytest.raises(MailRejectedError, match=AT_LIMIT):
-        job.run(people(200), chunk_size=100, max_in_flight=1)
-    assert (job.rejected, job.progress.accepted, emulator.contact_count()) == ([3, 77], 150, 150)
-
-
-def test_a_limit_that_is_reached_during_bisection_rejects_no_row(job: Import, emulator: Emulator) -> None:
-    """Once the valid row was rejected, too: only the code of the last row was compared."""
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        # Once the valid row was rejected, too: only the code of the last row was compared.
+        ({"kind": "code_before", "skip": 2, "code": 403, "message": "contact quota exceeded"}, MailRejectedError),
+        # The response to the check of the account is lost.
+        ({"kind": "close_before", "where": {"sandboxMode": True}}, MailAnswerLostError),
+    ],
+)
+def test_no_row_is_rejected_while_the_account_may_be_the_cause(
+    job: Import, emulator: Emulator, fault: Any, error: type[Exception]
+) -> None:
     emulator.change_settings(refused_addresses=(address(2),))
-    emulator.faults.add("code_before", IMPORTS, skip=2, count=None, code=403, message="contact quota exceeded")
-    with pytest.raises(MailRejectedError, match=AT_LIMIT):
-        job.run(people(2))
-    assert job.rejected == []
-
-
-def test_no_row_is_rejected_before_the_account_was_checked(job: Import, emulator: Emulator) -> None:
-    """The response to the check is lost."""
-    emulator.change_settings(refused_addresses=(address(1), address(2)))
-    emulator.faults.add("close_before", IMPORTS, count=None, where={"sandboxMode": True})
-    with pytest.raises(MailAnswerLostError):
+    emulator.faults.add(operation=IMPORTS, count=None, **fault)
+    with pytest.raises(error):
         job.run(people(2))
     assert job.rejected == []
 
@@ -374,14 +368,3 @@ def test_known_chunks_are_not_sent_but_for_rejected_rows(job: Import, emulator: 
     assert (done.read, done.accepted, done.accepted_earlier, job.rejected) == (35, 32, 9 + 8, [5, 12, 21])
     assert notes.accepted_chunks == {1: [12], 2: [21], 3: []}
     assert job.heard[0] == (9, 1, 0)
-
-
-def test_a_chunk_with_undecided_rows_is_not_noted(job: Import, emulator: Emulator) -> None:
-    """The second chunk is rejected down to its first row, and then the connection fails."""
-    emulator.change_settings(refused_addresses=(address(11),))
-    emulator.faults.add("close_before", IMPORTS, skip=1 + 1 + 2 * 3, count=None)
-    notes = Notes({})
-    with pytest.raises(MailAnswerLostError):
-        job.run(people(30), notes, max_in_flight=1)
-    assert 10 < job.progress.accepted == emulator.contact_count() < 20
-    assert notes.accepted_chunks == {0: []}

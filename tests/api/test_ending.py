@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -18,9 +17,9 @@ from tests.api.parts import Interrupt, Workers
 from tests.support.changes import at_request, time_out_task
 
 IMPORT, READ = "contacts/imports", "contacts/list/get"
-stalls = pytest.mark.parametrize(
-    "stall", [{"kind": "too_many_requests", "retry_after": 100}, {"kind": "http_error_before", "status": 503}], ids=str
-)
+# Either leads to pauses before repetitions, which would take minutes.
+STALL_IMPORT: dict[str, Any] = {"kind": "too_many_requests", "retry_after": 100}
+STALL_READ: dict[str, Any] = {"kind": "http_error_before", "status": 503}
 
 
 class TaskTimeoutError(BaseException):
@@ -55,13 +54,11 @@ def assert_ended(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["time-out", "kill"])
-@stalls
-def test_an_import_ends(stall: Any, how: str, emulator: Emulator, client: api.MailClient, ends: dict[str, Any]) -> None:
-    """In the pauses before repetitions, which would take minutes."""
+def test_an_import_ends(how: str, emulator: Emulator, client: api.MailClient, ends: dict[str, Any]) -> None:
     action, error, interrupt = ends[how]
     progress, plan = api.Progress(), api.ImportPlan(properties=("email",), chunk_size=10)
     source = [[(f"contact-{chunk}-{row}@example.com",) for row in range(10)] for chunk in range(100)]
-    emulator.faults.add(**stall, operation=IMPORT, skip=5, count=None)
+    emulator.faults.add(**STALL_IMPORT, operation=IMPORT, skip=5, count=None)
 
     def end(done: api.Progress) -> None:
         if done.accepted == 50:
@@ -78,10 +75,9 @@ def test_an_import_ends(stall: Any, how: str, emulator: Emulator, client: api.Ma
 
 
 @pytest.mark.parametrize("how", ["time-out", "kill", "close"])
-@stalls
-def test_a_reading_ends(stall: Any, how: str, emulator: Emulator, client: api.MailClient, ends: dict[str, Any]) -> None:
+def test_a_reading_ends(how: str, emulator: Emulator, client: api.MailClient, ends: dict[str, Any]) -> None:
     emulator.add_list("vip", [f"contact-{number}@example.com" for number in range(300)])
-    emulator.faults.add(**stall, operation=READ, skip=3, count=None)
+    emulator.faults.add(**STALL_READ, operation=READ, skip=3, count=None)
     action, error, interrupt = ends[how]
     request = api.GetListContacts(list_name="vip", page_size=10)
     with closing(concurrent_pages(client, request, 4, interrupt=interrupt)) as pages:
@@ -132,19 +128,3 @@ def test_waiting_for_a_thread_ends_with_the_interrupt(whose: str) -> None:
             assert not future.done()
         finally:
             released.set()
-
-
-def test_a_thread_that_ends_late_is_waited_for() -> None:
-    """Its future is done before the callbacks of that future have been called."""
-
-    class Slow(set[Any]):
-        def discard(self, element: Any) -> None:
-            for _ in range(1000):
-                os.sched_yield()
-            super().discard(element)
-
-    workers = Workers[bool](1, "mail-ending")
-    workers._running = Slow()
-    with workers:
-        workers.submit(workers.interrupt._stopped.wait)
-    assert [thread for thread in threading.enumerate() if thread.name.startswith("mail-ending")] == []

@@ -54,14 +54,14 @@ def sending(request: MailRequest[Any], *results: Any, **settings: Any) -> tuple[
 
 def test_the_pauses_between_repetitions_double() -> None:
     rehearsal, response = sending(READ, LOST, LOST, LOST, LOST, GOOD)
-    assert response.code == 200
-    assert rehearsal.pauses == [0.5, 1.0, 2.0, 4.0]
-
-
-def test_the_last_error_is_raised_and_leads_to_no_other() -> None:
+    assert (response.code, rehearsal.pauses) == (200, [0.5, 1.0, 2.0, 4.0])
+    rehearsal, _ = sending(READ, LOST, LOST, GOOD, requests_per_second=0.1, retry=api.RetryRule(base_seconds=1))
+    assert rehearsal.at == [1000.0, 1010.0, 1020.0], "they wait for a slot, too"
     _, error = sending(READ, LOST, LOST, HttpResponse(503, {}, b""), retry=api.RetryRule(attempts=3))
     assert (type(error), error.__context__, error.__cause__) == (api.MailServerError, None, None)
     assert "HTTP 503" in str(error)
+    rehearsal, error = sending(READ, busy("121"))
+    assert (type(error), error.retry_after, rehearsal.pauses) == (api.MailRateLimitError, 121, [])
 
 
 def test_total_time_does_not_count_the_wait_for_a_slot() -> None:
@@ -71,11 +71,6 @@ def test_total_time_does_not_count_the_wait_for_a_slot() -> None:
     rehearsal = Rehearsal(in_turn(api.MailConnectError("x"), GOOD), time)
     rehearsal.run(core.send(READ))
     assert rehearsal.at == [1100.0, 1200.0]
-
-
-def test_repetitions_wait_for_a_slot_too() -> None:
-    rehearsal, _ = sending(READ, LOST, LOST, GOOD, requests_per_second=0.1, retry=api.RetryRule(base_seconds=1))
-    assert rehearsal.at == [1000.0, 1010.0, 1020.0]
 
 
 def test_each_request_is_reported_with_its_throttled_time() -> None:
@@ -113,11 +108,6 @@ def test_a_slot_from_before_a_429_is_given_up() -> None:
     for steps, passed in ((second, 8.0), (third, 1.0)):
         time.now += passed
         assert isinstance(next(steps), Call)
-
-
-def test_a_long_retry_after_is_final_and_reported() -> None:
-    rehearsal, error = sending(READ, busy("121"))
-    assert (type(error), error.retry_after, rehearsal.pauses) == (api.MailRateLimitError, 121, [])
 
 
 # Sends: never twice.
@@ -315,13 +305,7 @@ def test_each_repetition_is_reserved_and_429_pauses_all() -> None:
     assert response.code == 200
     assert rehearsal.asked[2] == PauseAll(7.0)
     assert [type(step) for step in rehearsal.asked] == [Reserve, Call, PauseAll, Reserve, Call, Reserve, Call]
-
-
-def test_without_redis_there_are_no_such_steps() -> None:
     rehearsal, _ = sending(READ, busy("7"), GOOD, requests_per_second=1000)
-    assert [type(step) for step in rehearsal.asked] == [Call, Call]
-
-
-def test_a_shared_rate_needs_a_rate() -> None:
+    assert [type(step) for step in rehearsal.asked] == [Call, Call], "without Redis there are no such steps"
     with pytest.raises(api.MailConfigError, match="rate_limit_url: needs requests_per_second"):
         exchange(Time(), rate_limit_url="redis://limits")

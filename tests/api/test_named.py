@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +101,7 @@ def test_a_contact_that_is_not_found_is_deleted_all_the_same(emulator: Emulator,
 
 
 @kinds
-def test_any_fault_of_the_creation(kind: Kind, emulator: Emulator, client: Driver) -> None:
+def test_any_fault_of_the_creation_and_of_the_deletion(kind: Kind, emulator: Emulator, client: Driver) -> None:
     for fault in FAULTS:
         emulator.journal.clear()
         emulator.faults.add(fault.name, kind.add.path)
@@ -113,7 +114,13 @@ def test_any_fault_of_the_creation(kind: Kind, emulator: Emulator, client: Drive
         if fault.outcome == "lost" and fault.processed:
             assert emulator.journal.count(kind.add.path) == 1
         assert kind.held(emulator) == 1, fault
+        emulator.faults.add(fault.name, kind.remove.path, count=None)
+        with contextlib.suppress(MailError):
+            client.run(delete(kind.remove))
+            assert kind.held(emulator) == 0, fault
+        emulator.faults.clear()
         client.run(delete(kind.remove))
+        assert kind.held(emulator) == 0, fault
     emulator.faults.add("code_before", kind.add.path, code=401, message="no", http_status=401)
     emulator.journal.clear()
     with pytest.raises(MailAuthError):
@@ -141,6 +148,15 @@ def test_a_template_that_differs(emulator: Emulator, client: Driver) -> None:
     assert emulator.journal.count(DeleteTemplate.path) == 1
 
 
+def test_what_counts_as_another_list_or_sender(emulator: Emulator, client: Driver) -> None:
+    emulator.add_list("friends", dynamic=True)
+    with pytest.raises(MailConflictError, match="dynamic list"):
+        client.run(create(KINDS["list"].add))
+    emulator.add_sender("Fresh@Example.com", types=[1])
+    assert client.run(create(AddSender(sender_email="fresh@example.com", sender_type="1"))) is False
+    assert client.run(create(AddSender(sender_email="other@example.com", sender_type="2"))) is True
+
+
 def test_a_template_that_was_changed_after_a_lost_response(emulator: Emulator, client: Driver) -> None:
     """To delete it and to try again, as for the template of others, would not help."""
     emulator.faults.add("close_before", AddTemplate.path)
@@ -150,18 +166,6 @@ def test_a_template_that_was_changed_after_a_lost_response(emulator: Emulator, c
         pytest.raises(MailConflictError, match="this task probably created it, and the service rewrites"),
     ):
         client.run(create(TEMPLATE))
-
-
-def test_a_dynamic_list_is_another_one(emulator: Emulator, client: Driver) -> None:
-    emulator.add_list("friends", dynamic=True)
-    with pytest.raises(MailConflictError, match="dynamic list"):
-        client.run(create(KINDS["list"].add))
-
-
-def test_a_sender_may_have_both_types(emulator: Emulator, client: Driver) -> None:
-    emulator.add_sender("Fresh@Example.com", types=[1])
-    assert client.run(create(AddSender(sender_email="fresh@example.com", sender_type="1"))) is False
-    assert client.run(create(AddSender(sender_email="other@example.com", sender_type="2"))) is True
 
 
 # The webhook configuration becomes what is wanted, and nothing else changes.

@@ -1,18 +1,29 @@
-"""Reading lists: complete, or an error with both numbers, whatever the service does with its pages."""
+"""Reading lists: complete, or an error with both numbers, whatever the service does with its pages.
+
+Page by page, with several pages at once, and for a record of an exact name among many that contain it.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
-from tests.api.driving import Rehearsal
-from tests.api.parts import PagedRequest, Pager, next_page, pagination
+from airflow_provider_mail.api.campaigns import existing_campaigns
+from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+from mail_emulator import Emulator
+from tests.api.driving import QUICK, Driver, Rehearsal
+from tests.api.parts import Changes, Concurrent, Flow, PagedRequest, Pager, next_page, next_pages, pagination
+from tests.api.wire import Gate
+from tests.support.sampling import examples
 
 End = Literal["empty", "last page again", "first page again", "rejected"]
 Moves = list[list[tuple[int, bool]]]
@@ -123,41 +134,6 @@ def test_the_total_decides_whether_a_list_is_complete(count: int, cap: int, end:
     assert raised.value.temporary
 
 
-@given(COUNTS, st.integers(3, 12), JOINS | LEAVES)
-def test_a_list_that_changes_hides_no_record(count: int, cap: int, changes: Moves) -> None:
-    listing = Listing(names(count), cap=cap, moves=changes)
-    try:
-        result = read(listing)
-    except api.MailIncompleteError:
-        return
-    assert set(names(count)) - listing.removed <= set(result)
-    assert len(result) == len(set(result))
-
-
-@given(
-    st.integers(1, 60), st.integers(3, 12), st.lists(st.integers(0, 100), max_size=12), st.sampled_from([7, 500_000])
-)
-def test_a_second_reading_has_what_the_first_missed(count: int, cap: int, leaving: list[int], hashes: int) -> None:
-    """Between two pages one leaves and another joins at the end, so that the total stays.
-
-    :param hashes: so many records are remembered in a set.
-    """
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pagination, "_MAX_HASHES", hashes)
-        check_second_reading(count, cap, leaving)
-
-
-def check_second_reading(count: int, cap: int, leaving: list[int]) -> None:
-    listing = Listing(names(count), cap=cap, moves=[[(place, False), (-1, True)] for place in leaving])
-    pager: Pager[Any] = Pager(api.GetLists())
-    first = set(records(pager, listing))
-    listing.moves.clear()
-    pager.read_again()
-    second = set(records(pager, listing))
-    assert first.isdisjoint(second)
-    assert set(listing.names) <= first | second
-
-
 def test_a_page_that_was_pushed_down_whole_does_not_end_the_list() -> None:
     assert read(Listing(names(25), moves=[[(0, True)] * 10], says=lambda _: 25)) == names(25)
 
@@ -206,6 +182,332 @@ def test_a_rejected_page_is_not_the_end(error: type[api.MailError], index: int |
         )
 
 
-def test_reading_starts_at_the_first_page() -> None:
+@given(
+    st.integers(1, 60), st.integers(3, 12), st.lists(st.integers(0, 100), max_size=12), st.sampled_from([7, 500_000])
+)
+def test_a_second_reading_has_what_the_first_missed(count: int, cap: int, leaving: list[int], hashes: int) -> None:
+    """Between two pages one leaves and another joins at the end, so that the total stays.
+
+    :param hashes: so many records are remembered in a set.
+    """
+    listing = Listing(names(count), cap=cap, moves=[[(place, False), (-1, True)] for place in leaving])
+    pager: Pager[Any] = Pager(api.GetLists())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pagination, "_MAX_HASHES", hashes)
+        first = set(records(pager, listing))
+        listing.moves.clear()
+        pager.read_again()
+        second = set(records(pager, listing))
+    assert first.isdisjoint(second)
+    assert set(listing.names) <= first | second
+
+
+# Several pages at once.
+
+
+class Rehearsed(api.MailClient):
+    """A client whose responses come from a script, one at a time whichever thread sends."""
+
+    def __init__(self, answers: Callable[[Any], Any]) -> None:
+        super().__init__(config("http://127.0.0.1:9"))
+        self._answers = answers
+        self._turn = threading.Lock()
+
+    def send(self, request: Any) -> Any:
+        with self._turn:
+            result = self._answers(request)
+        if isinstance(result, api.MailError):
+            raise result
+        return result
+
+
+def config(base_url: str, **fields: Any) -> api.ClientConfig:
+    return api.ClientConfig(base_url=base_url, api_key="emulator-api-key", retry=QUICK, timeout=60, **fields)
+
+
+def read_at_once(listing: Callable[[Any], Any], changes: Changes = Changes.REFUSE, at_once: int = 4) -> list[str]:
+    with Rehearsed(listing) as client:
+        pages = concurrent_pages(client, api.GetLists(), at_once, changes)
+        return [record.list_name for page in pages for record in page]
+
+
+AT_ONCE = st.integers(1, 6)
+
+
+@settings(max_examples=examples(30))
+@given(COUNTS, CAPS, ENDS, AT_ONCE)
+def test_pages_at_once_are_in_order(count: int, cap: int, end: End, at_once: int) -> None:
+    listing = Listing(names(count), cap=cap, end=end)
+    assert read_at_once(listing, at_once=at_once) == names(count)
+    assert listing.asked <= -(-count // min(cap, 10)) + 3
+
+
+@pytest.mark.parametrize(
+    ("count", "changes", "total", "message"),
+    [
+        (30, [[], [(99, True)]], None, "the service reported 30 and 31 records"),
+        (30, [[], [(0, True)]], 30, "changed while it was read: 1 records were received again"),
+        # The total is the same before and after, and the list is long enough: a page came in between.
+        (50, [[], [(4, False)], [], [(49, True)]], None, "changed while it was read"),
+    ],
+)
+def test_the_signs_of_a_change_are_named(count: int, changes: Moves, total: int | None, message: str) -> None:
+    with pytest.raises(api.MailIncompleteError, match=message):
+        read_at_once(Listing(names(count), moves=changes, says=lambda n: total or n), at_once=1)
+
+
+# Additions allowed. More than a page of 10 put in twice in a row looks like the end of the list; fewer do not.
+GROWTH = moves(st.just(True), 4, 20)
+MODES = st.sampled_from([Changes.REFUSE, Changes.ACCEPT, Changes.ALLOW_GROWTH])
+
+
+@settings(max_examples=examples(50))
+@given(COUNTS, CAPS, AT_ONCE, JOINS | LEAVES | moves(st.booleans(), 1), MODES)
+def test_a_list_that_changes_is_whole_or_an_error(
+    count: int, cap: int, at_once: int, changes: Moves, mode: Changes
+) -> None:
+    """Accepted changes: as many records as the lowest total. Else: every record that was there all the time."""
+    totals: list[int] = []
+    cap = 1000 if mode is Changes.ALLOW_GROWTH else cap
+    listing = Listing(names(count), cap=cap, moves=changes, says=lambda n: totals.append(n) or n)  # type: ignore[func-returns-value]
+    try:
+        result = read_at_once(listing, mode, at_once)
+    except api.MailIncompleteError as error:
+        assert mode is not Changes.ACCEPT or error.got < (error.expected or 0)  # noqa: PT017
+        return
+    assert len(set(result)) == len(result)
+    if mode is Changes.ACCEPT:
+        assert len(result) >= min(totals)
+    else:
+        assert set(names(count)) - listing.removed <= set(result)
+
+
+@settings(max_examples=examples(30))
+@given(st.integers(1, 60), AT_ONCE, GROWTH, st.integers(0, 1_000_000).map(Random))
+def test_a_list_that_grows_is_read_whole(count: int, at_once: int, changes: Moves, chance: Random) -> None:
+    """Through threads, and in whatever order its pages arrive."""
+    for shuffled in (False, True):
+        listing = Listing(names(count), moves=list(changes))
+        if shuffled:
+            rehearsal = Rehearsal(listing, shuffle=chance.shuffle)
+            pager, result = Pager[Any](api.GetLists(), Changes.ALLOW_GROWTH), list[str]()
+            while pager.next_request is not None:
+                result += [record.list_name for record in rehearsal.run(next_pages(pager, at_once))]
+        else:
+            result = read_at_once(listing, Changes.ALLOW_GROWTH, at_once)
+        assert len(result) == len(set(result))
+        assert set(names(count)) <= set(result) <= set(listing.names)
+
+
+def test_growth_excuses_no_missing_record() -> None:
+    gone = Listing(names(50), moves=[[(99, True)], [(4, False)]])
+    with pytest.raises(api.MailIncompleteError, match="1 of 50 records were missing when it was read again") as raised:
+        read_at_once(gone, Changes.ALLOW_GROWTH, at_once=1)
+    assert raised.value.operation == api.GetLists.path
+    short = Listing(names(25), says=lambda n: 30 if n == 25 else 31, moves=[[(99, True)]])
+    with pytest.raises(api.MailIncompleteError, match="26 distinct records received, the service reports 30"):
+        read_at_once(short, Changes.ALLOW_GROWTH, at_once=1)
+
+
+@pytest.mark.parametrize("changes", Changes)
+def test_a_list_that_holds_still_is_read_once(changes: Changes) -> None:
+    listing = Listing(names(25))
+    assert read_at_once(listing, changes, at_once=1) == names(25)
+    assert listing.asked == 4
+    with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
+        read_at_once(Listing(names(25), says=lambda _: None), changes, at_once=1)
+
+
+def test_reading_begins_with_the_first_page_and_its_total() -> None:
+    listing = Listing(names(25))
+
+    def forgetful(request: api.GetLists) -> Any:
+        page = listing(request)
+        return page if page.records else page.model_copy(update={"total_records": 0})
+
+    assert read_at_once(forgetful) == names(25)
     with pytest.raises(api.MailValidationError, match="page_index"):
         Pager(api.GetLists(page_index=2))
+
+
+# Over real connections.
+
+
+@pytest.fixture
+def everybody(emulator: Emulator) -> Emulator:
+    emulator.add_list("everybody", count=95)
+    return emulator
+
+
+@pytest.fixture
+def pages_client(everybody: Emulator) -> Iterator[api.MailClient]:
+    with api.MailClient(config(everybody.base_url, max_in_flight=4)) as client:
+        yield client
+
+
+def contacts(client: api.MailClient, at_once: int = 4) -> list[str | None]:
+    pages = concurrent_pages(client, api.GetListContacts(list_name="everybody", page_size=10), at_once)
+    return [contact.id for page in pages for contact in page]
+
+
+def test_no_more_pages_at_once_than_the_connection_allows() -> None:
+    def respond(body: dict[str, Any]) -> dict[str, Any]:
+        first = (body.get("pageIndex", 1) - 1) * 10
+        return {"contactList": [{"id": str(n)} for n in range(first, min(first + 10, 395))], "totalRecords": 395}
+
+    with (
+        Gate(4, respond, is_held=lambda body: body.get("pageIndex", 1) > 1) as gate,
+        api.MailClient(config(gate.base_url, max_in_flight=4)) as client,
+    ):
+        assert contacts(client, at_once=50) == [str(number) for number in range(395)]
+    assert gate.most == 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ({"kind": "code_before", "code": 400}, api.MailRejectedError),
+        ({"kind": "code_before", "code": 401}, api.MailAuthError),
+        ({"kind": "http_error_before"}, api.MailServerError),
+    ],
+)
+def test_a_page_that_fails_ends_the_list(
+    pages_client: api.MailClient, everybody: Emulator, fault: Any, error: Any
+) -> None:
+    everybody.faults.add(operation="contacts/list/get", count=None, where={"pageIndex": 5}, **fault)
+    with pytest.raises(error):
+        contacts(pages_client)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-pages")]
+
+
+def test_closing_early_sends_only_what_is_in_flight(pages_client: api.MailClient, everybody: Emulator) -> None:
+    with closing(concurrent_pages(pages_client, api.GetListContacts(list_name="everybody", page_size=1), 4)) as pages:
+        next(pages)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-pages")]
+    assert everybody.journal.count("contacts/list/get") <= 1 + 8 + 1
+
+
+# A record of an exact name.
+
+NAMES = st.text(alphabet="aAbB-", min_size=1, max_size=4)
+
+
+@given(st.lists(NAMES, max_size=60, unique=True), NAMES, CAPS, ENDS, JOINS, st.randoms(use_true_random=False))
+def test_the_name_is_exact_in_whatever_order_pages_arrive(
+    existing: list[str], wanted: str, cap: int, end: End, changes: Moves, random: Random
+) -> None:
+    listing = Listing(list(existing), cap=cap, end=end, moves=changes)
+    try:
+        record = Rehearsal(listing, shuffle=random.shuffle).run(api.find_list(wanted))
+    except api.MailError as error:
+        assert isinstance(error, api.MailIncompleteError | api.MailRejectedError)  # noqa: PT017
+        assert listing.joined
+        return
+    assert (record.list_name if record else None) == (wanted if wanted in existing else None)
+
+
+def with_list(place: int, count: int) -> list[str]:
+    """Many names that contain "list", and at one place the name itself."""
+    return [*names(place), "list", *(f"another list {number}" for number in range(count - place))]
+
+
+def test_it_takes_few_rounds_and_stops_at_the_name() -> None:
+    for place, rounds, pages in ((0, 1, 1), (1234, 4, 15), (9_990, 10, 101)):
+        rehearsal = Rehearsal(Listing(with_list(place, 9_999)))
+        assert rehearsal.run(api.find_list("list")).list_name == "list"
+        assert (rehearsal.steps, len(rehearsal.asked)) == (rounds, pages)
+
+
+@pytest.mark.parametrize("kind", [api.MailServerError, api.MailRejectedError])
+def test_a_page_that_fails_matters_only_if_it_is_needed(kind: type[api.MailError]) -> None:
+    def at(place: int) -> Any:
+        listing = Listing(with_list(place, 1000))
+        fails = kind("fails", operation=api.GetLists.path)
+        return Rehearsal(lambda request: fails if (request.page_index or 1) >= 6 else listing(request))
+
+    assert at(499).run(api.find_list("list")).list_name == "list"
+    with pytest.raises(kind):
+        at(500).run(api.find_list("list"))
+
+
+def test_a_list_that_moved_is_read_again_once() -> None:
+    listing = Listing(names(250), moves=[[(4, False)]])
+    assert Rehearsal(listing).run(api.find_list("list")) is None
+    assert listing.asked == 4 + 4, "three pages and the empty one, twice"
+    with pytest.raises(api.MailIncompleteError):
+        Rehearsal(Listing(names(250), says=lambda n: n + 1)).run(api.find_list("list"))
+
+
+@pytest.mark.parametrize("total", [None, -1])
+def test_without_a_total_a_missing_name_proves_nothing(total: int | None, emulator: Emulator, client: Driver) -> None:
+    listing = Listing(names(25), says=lambda _: total)
+    assert Rehearsal(listing).run(api.find_list("list-3")).list_name == "list-3"
+    with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
+        Rehearsal(listing).run(api.find_list("list"))
+    emulator.faults.add("wrong_total", "campaign/mail/get", count=None, by=None)
+    with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
+        client.run(existing_campaigns(["news"]))
+
+
+def test_a_list_with_fewer_pages_than_requested_ends() -> None:
+    """The number of pages is calculated from the largest one so far: a larger one makes it too high."""
+    rehearsal = Rehearsal(in_turn([names(40)[a:b] for a, b in [(0, 2), (2, 4), (4, 6), (6, 40)]], total=40))
+    assert rehearsal.run(api.find_list("list")) is None
+    assert [request.page_index or 1 for request in rehearsal.asked] == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.both_clients
+def test_no_more_lookups_than_the_connection_allows(connect: Any) -> None:
+    def respond(body: dict[str, Any]) -> dict[str, Any]:
+        first = (body.get("pageIndex", 1) - 1) * 100
+        names = [str(number) for number in range(first, min(first + 100, 1200))]
+        return {"mailList": [{"mailName": n, "guid": n, "mailStatus": 2} for n in names], "totalRecords": 1200}
+
+    with Gate(3, respond, is_held=lambda body: body.get("pageIndex", 1) > 3) as gate:
+        assert connect(gate.base_url, max_in_flight=3).run(api.find_campaign("spring")) is None
+    assert gate.most == 3
+    assert sorted(body.get("pageIndex", 1) for body in gate.bodies) == list(range(1, 14))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-requests")]
+
+
+@pytest.mark.both_clients
+def test_errors_are_results_of_single_requests(emulator: Emulator, client: Driver) -> None:
+    emulator.add_list("news")
+    emulator.faults.add("code_before", "lists/get", code=401, count=None, where={"search": "old"})
+
+    def flow() -> Flow[Any]:
+        return (yield Concurrent([api.GetLists(search="news"), api.GetLists(search="old"), api.GetLists()]))
+
+    found, failed, every = client.run(flow())
+    assert [one.list_name for one in found.records] == [one.list_name for one in every.records] == ["news"]
+    assert isinstance(failed, api.MailAuthError)
+
+
+def test_the_exact_name_among_those_that_contain_it(emulator: Emulator, client: Driver) -> None:
+    """With lost pages on the way, and whichever way the service compares and sorts."""
+    existing = ("News", "news", "100%_news", "néws", "新闻")
+    for number in range(150):
+        emulator.add_campaign(f"news {number}", sent=1)
+    for name in (*existing, "news-2", "old news"):
+        emulator.add_list(name)
+        emulator.add_campaign(name, sent=1)
+        emulator.add_template(name, subject=name, content="c")
+    finders = ((api.find_list, "list_name"), (api.find_template, "template_name"), (api.find_campaign, "mail_name"))
+    for ignores_case, newest_first in ((True, False), (False, True)):
+        emulator.settings.contains_ignores_case, emulator.settings.newest_first = ignores_case, newest_first
+        emulator.faults.add("close_after", "campaign/mail/get", skip=2, count=2)
+        for find, attribute in finders:
+            assert [getattr(client.run(find(name)), attribute) for name in existing] == list(existing)
+            assert [client.run(find(name)) for name in ("new", "NEWS", "ews", "%")] == [None] * 4
+
+
+@pytest.mark.parametrize(("wanted", "requests"), [(3, 6), (25, 2)])
+def test_existing_names_are_found_one_by_one_or_in_the_list(
+    emulator: Emulator, client: Driver, wanted: int, requests: int
+) -> None:
+    """Names that contain another one are others."""
+    emulator.add_campaigns(30, prefix="news", first_day="2026-01-01")
+    existing = [f"news-{number:06}" for number in range(wanted - 1)]
+    emulator.journal.clear()
+    assert client.run(existing_campaigns([*existing, "news-00000"])) == set(existing)
+    assert emulator.journal.count("campaign/mail/get") <= requests

@@ -1,4 +1,7 @@
-"""Everything that can be wrong with a campaign is found before it is created, and nothing changes."""
+"""Everything that can be wrong with a campaign is found before it is created, and nothing changes.
+
+A send time in the past is an error before anything is sent, unless it is allowed or the campaign exists.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
+from airflow_provider_mail.api.flows.adopt_campaign import TOLERANCE, lateness
+from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.preflight import PreflightRules, Report, preflight
 from mail_emulator import Emulator
 from tests.api.driving import Driver
-from tests.api.parts import tags_of
-from tests.support.env import ROOT
+
+pytestmark = pytest.mark.usefixtures("clock")
 
 GOOD: dict[str, Any] = {
     "mail_name": "news 2", "sender_mail": "news@shop.example.com", "subject": "Hello {{name}}",
-    "content": "<p>News for {{ name }}. <a href='{{link}}'>Unsubscribe</a></p>",
+    "content": "<p>News for {{ name }} { {e} }. <a href='{{link}}'>Unsubscribe</a></p>",
     "send_list_names": ["customers", "friends"], "repel_list_names": ["opted out"],
 }  # fmt: skip
 
@@ -29,6 +36,7 @@ def service(emulator: Emulator) -> Emulator:
         emulator.add_list(name, count=count)
     for domain, kind in (("shop", 1), ("bills", 2), ("late", 1)):
         emulator.add_sender(f"{domain}.example.com", types=[kind], verified=domain != "late")
+    emulator.add_list("few", PEOPLE)
     emulator.set_dns("late.example.com", spf=False, dmarc=False)
     for day, (name, sent) in enumerate([("news 0", 500), ("news 1", 20), ("other", 900), ("NEWS", 700)], 1):
         emulator.add_campaign(name, state="done", sent=sent, send_date=f"2026-01-0{day}T00:00:00Z")
@@ -97,25 +105,35 @@ def test_a_finding(
     assert (check, text) in found(report(client, rules=rules, **fields), level)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_unsubscribing_in_the_languages_of_the_service(service: Emulator, client: Driver) -> None:
+    for words in (
         "Opt out", "Newsletter ABBESTELLEN", "Se d&eacute;sabonner", "Darse de baja", "Descadastre-se",
         "Berhenti berlangganan", "Hủy đăng ký", "Язылудан баш тарту", "退订", "取消訂閱", "配信停止はこちら",
         "수신거부", "ยกเลิกการสมัคร", "إلغاء الاشتراك",
-    ],
-)  # fmt: skip
-def test_unsubscribing_in_the_languages_of_the_service(service: Emulator, client: Driver, words: str) -> None:
-    good = report(client, content=f"<p>News for you</p><a href='https://example.com/x'>{words}</a>")
-    assert ("unsubscribe", "the content has an unsubscribe link") in found(good, "ok")
+    ):  # fmt: skip
+        good = report(client, content=f"<p>News for you</p><a href='https://example.com/x'>{words}</a>")
+        assert ("unsubscribe", "the content has an unsubscribe link") in found(good, "ok"), words
 
 
-def test_what_the_service_says(service: Emulator, client: Driver) -> None:
+def test_what_the_service_and_the_rules_say(service: Emulator, client: Driver) -> None:
     service.faults.add("code_before", "campaign/mail/sends", code=403, message="no credits", http_status=200)
     assert found(report(client), "error") == [("service", "no credits")]
     service.faults.add("code_before", "campaign/mail/sends", code=401, message="no", http_status=401)
     with pytest.raises(MailAuthError):
         report(client)
+    service.journal.clear()
+    with pytest.raises(MailValidationError, match="ignore: attachment: not among content, "):
+        client.run(preflight(CreateCampaign(**GOOD), ignore=["attachment"]))
+    for rules, named in (
+        ({"max_recipients": 0}, "max_recipients"),
+        ({"max_growth": -1, "compare_with": "a"}, "max_growth"),
+        ({"max_growth": 1.5}, "compare_with"),
+        ({"known_tags": "name"}, "known_tags"),
+        ({"unsubscribe_pattern": "("}, "unsubscribe_pattern"),
+    ):
+        with pytest.raises(MailValidationError, match=named):
+            report(client, rules=rules)
+    assert service.journal.count() == 0
 
 
 ADOPTED = " and is equal: it would be adopted, and not sent again"
@@ -161,12 +179,6 @@ def test_a_campaign_of_an_earlier_run(older: bool, service: Emulator, client: Dr
     assert (own_text in name.text) != older
 
 
-def test_ignoring_a_field_that_is_never_compared(service: Emulator, client: Driver) -> None:
-    with pytest.raises(MailValidationError, match="ignore: attachment: not among content, "):
-        client.run(preflight(CreateCampaign(**GOOD), ignore=["attachment"]))
-    assert service.journal.count() == 0
-
-
 def test_a_list_whose_size_is_not_shown(service: Emulator, client: Driver) -> None:
     service.faults.add("wrong_total", "contacts/list/get", by=None)
     unknown = report(client, rules={"max_recipients": 100})
@@ -187,24 +199,93 @@ def test_the_table_has_the_worst_first_a_line_each(service: Emulator, client: Dr
     ]
 
 
-def test_rules_that_are_none() -> None:
-    for rules, named in (
-        ({"max_recipients": 0}, "max_recipients"),
-        ({"max_growth": -1, "compare_with": "a"}, "max_growth"),
-        ({"max_growth": 1.5}, "compare_with"),
-        ({"known_tags": "name"}, "known_tags"),
-        ({"unsubscribe_pattern": "("}, "unsubscribe_pattern"),
+# The send time.
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+A_YEAR_AGO, A_DAY = NOW - timedelta(days=365), timedelta(days=1)
+
+
+PEOPLE = [f"a{number}@example.com" for number in range(2)]
+
+
+def dated(send_date: datetime | None, **fields: Any) -> CreateCampaign:
+    return CreateCampaign(**GOOD | {"send_date": send_date, "send_list_names": ["few"]} | fields)
+
+
+def create(client: Driver, request: CreateCampaign, **options: Any) -> Any:
+    return client.run(create_campaign(request, clock=client.client.service_clock, **options))
+
+
+@given(st.timedeltas(timedelta(days=-400), timedelta(days=400)))
+def test_what_is_late(late: timedelta) -> None:
+    shown = lateness(NOW, NOW + late)
+    assert (shown is not None) == (late > TOLERANCE)
+    assert shown is None or timedelta() <= late - shown < timedelta(seconds=1)
+    assert lateness(None, NOW + late) is None
+
+
+@pytest.mark.parametrize("late", [timedelta(days=365), TOLERANCE + timedelta(seconds=30)])
+def test_nothing_is_sent_too_late(late: timedelta, service: Emulator, client: Driver) -> None:
+    request = dated(datetime.now(UTC) - late)
+    with pytest.raises(
+        MailValidationError, match=r"send_date: .* in the past: .*Nothing was sent. .* allow_past_send_date=True"
     ):
-        with pytest.raises(MailValidationError, match=named):
-            PreflightRules(**rules)  # type: ignore[arg-type]
+        create(client, request)
+    assert service.journal.count("campaign/mail/sends") == 0
+    assert not create(client, request, allow_past_send_date=True).adopted
+    assert service.campaign_recipients("news 2") == PEOPLE
 
 
-def test_tags() -> None:
-    assert tags_of("{{a}} {{ b }}", None, "{{a}}{{c d}}{ {e} }") == ["a", "b", "c d"]
+def test_a_task_that_starts_a_little_late_sends(service: Emulator, client: Driver) -> None:
+    """Also if its first attempt is lost, after which it is too late."""
+    service.faults.add("close_before", "campaign/mail/sends")
+    create(client, dated(datetime.now(UTC) - TOLERANCE + timedelta(seconds=10)))
+    assert service.campaign_recipients("news 2") == PEOPLE
 
 
-def test_the_page_has_every_check() -> None:
-    page = (ROOT / "docs" / "preflight.md").read_text().partition("| check | level |")[2].partition("\n\n")[0]
-    documented = set(re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE))
-    source = (ROOT / "airflow_provider_mail" / "api" / "flows" / "preflight.py").read_text()
-    assert documented == {"tags", *re.findall(r'(?:Finding|note|_bound)\(\s*(?:report, )?"([a-z ]+)"', source)}
+@pytest.mark.parametrize("days", [-2, 2])
+def test_the_service_s_time_counts(days: int, service: Emulator, client: Driver) -> None:
+    service.clock.advance(days * 86_400)
+    request = dated(NOW + timedelta(days=days / 2))
+    if days > 0:
+        with pytest.raises(MailValidationError, match=r"1 day, [0-9]+:"):
+            create(client, request)
+    else:
+        create(client, request)
+    assert [held["state"] for held in service.campaigns("news 2")] == ["scheduled"] * (days < 0)
+
+
+def test_a_late_try_adopts_what_an_earlier_one_scheduled(service: Emulator, client: Driver) -> None:
+    request = dated(NOW + timedelta(hours=1))
+    service.faults.add("close_after", "campaign/mail/sends")
+    create(client, request)
+    service.clock.advance(86_400)
+    assert create(client, request).adopted
+    assert service.journal.count("campaign/mail/sends") == 1
+    assert service.campaign_recipients("news 2") == PEOPLE
+    # A preflight of it says that it exists, and nothing of the time.
+    findings = client.run(preflight(request, clock=client.client.service_clock)).findings
+    levels = [(finding.check, finding.level) for finding in findings if finding.check in ("name", "send_date")]
+    assert levels == [("name", "warning")]
+
+
+@pytest.mark.parametrize(
+    ("send_date", "fields", "allowed", "level", "text"),
+    [
+        (None, {}, False, None, ""),  # it is sent now
+        (NOW + A_DAY, {}, False, "ok", "does not lie in the past"),
+        (A_YEAR_AGO, {}, False, "error", "lies 365 days, [0-9:]+ in the past: it would not be created"),
+        (A_YEAR_AGO, {}, True, "warning", "in the past: it would be sent at once"),
+        (A_YEAR_AGO, {"only_save": True}, False, "warning", "in the past; a draft is not sent"),
+    ],
+)
+def test_preflight_sees_it(
+    service: Emulator, client: Driver, send_date: datetime | None, fields: Any, allowed: bool, level: Any, text: str
+) -> None:
+    findings = client.run(preflight(dated(send_date, **fields), allow_past_send_date=allowed)).findings
+    found = [finding for finding in findings if finding.check == "send_date"]
+    assert [finding.level for finding in found] == ([level] if level else [])
+    assert all(re.search(text, finding.text) for finding in found)
+    if fields:
+        create(client, dated(send_date, **fields))
+        assert service.campaigns("news 2")[0]["state"] == "draft"

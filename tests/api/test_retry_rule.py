@@ -1,10 +1,12 @@
-"""Backoff, Retry-After and the throttle, with a clock and a random number that the test chooses."""
+"""Backoff, Retry-After and the throttle, with a clock and a random number that the test chooses; the service's time.
+
+The service's time is what its `Date` headers show; where they show nothing possible, it is the local time.
+"""
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from email.utils import format_datetime, formatdate
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
-from tests.api.driving import Time
-from tests.api.parts import Throttle, retry_after_seconds
+from mail_emulator import Emulator
+from tests.api.driving import Driver, Time
+from tests.api.parts import MAX_OFFSET, ServiceClock, Throttle, http_date, retry_after_seconds
 from tests.support.clock import Clock
 
 RULE = api.RetryRule(attempts=5, total_seconds=300, base_seconds=0.5, cap_seconds=30, retry_after_cap_seconds=120)
@@ -76,6 +79,13 @@ def test_the_limits_of_a_pause(errors: list[api.MailError], changes: dict[str, A
     assert {pause(error, **changes) for error in errors} == {seconds}
 
 
+@given(st.text(max_size=40) | st.from_regex(r"[A-Z][a-z]{2}, \d{1,2} [A-Z][a-z]{2} \d{1,6} [\d:]{1,9} [-+A-Z\d]{1,6}"))
+def test_any_text_is_a_moment_or_none(text: str) -> None:
+    moment = http_date(text)
+    assert moment is None or moment.utcoffset() == timedelta(0)
+    assert (retry_after_seconds({"retry-after": text}) or 0) >= 0
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
@@ -119,16 +129,79 @@ def test_a_pause_holds_every_request_and_never_shortens() -> None:
     assert not throttle.paused
 
 
-def test_no_slot_is_given_to_two_threads() -> None:
-    throttle, slots, start = Throttle(1000.0, Time()), list[float](), threading.Barrier(8)
+# The service's clock.
 
-    def take() -> None:
-        start.wait()
-        slots.extend(throttle.reserve() for _ in range(200))
+SENT = 1_800_000_000.25
+DAY = 86_400.0
+OFFSETS, WAYS = st.floats(-MAX_OFFSET + DAY, MAX_OFFSET - DAY), st.floats(0, 60)
 
-    threads = [threading.Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(slots) == pytest.approx([number / 1000 for number in range(1600)])
+
+def header(moment: float) -> dict[str, str]:
+    return {"date": formatdate(moment, usegmt=True)}
+
+
+@given(OFFSETS | st.just(0.0), WAYS, WAYS, st.floats(-1_000_000, 1_000_000))
+def test_the_offset_is_as_exact_as_the_header(offset: float, there: float, back: float, at: float) -> None:
+    """And no request is dated later than the service dated it: of a slow response not much later than it was sent."""
+    sent = SENT + at
+    stamped, received = sent + there, sent + there + back
+    clock = ServiceClock()
+    clock.observe(header(stamped + offset), sent, received)
+    assert abs(clock.offset - offset) <= max(1.0, there, back) + 1.0
+    assert abs(clock.offset) <= abs(offset), "the smallest offset that explains the header"
+    assert clock.asked_at is not None
+    asked = clock.asked_at.timestamp() - offset
+    if clock.offset:
+        assert sent - 1.0 - back - 1e-3 <= asked <= min(stamped, sent + 2.0) + 1e-3
+    else:
+        assert clock.asked_at.timestamp() == pytest.approx(sent, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None, "", "tomorrow", "2027-01-15T08:00:00Z", "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT",
+        "Fri, 99 Dec 2027 23:59:59 GMT", "Fri, 31 Dec 2027 23:59:59 +9999999999",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_the_time_is_ignored(text: str | None) -> None:
+    headers = {} if text is None else {"date": text}
+    clock = ServiceClock()
+    clock.observe(headers, SENT, SENT)
+    assert (clock.offset, clock.asked_at) == (0.0, None)
+    clock.observe(header(SENT + DAY), SENT, SENT)
+    known = clock.offset
+    clock.observe(headers, SENT, SENT)
+    assert clock.offset == known > DAY - 2
+
+
+@pytest.mark.both_clients
+@pytest.mark.parametrize("days", [-400, -2, 2, 400])
+def test_both_clients_know_the_time_of_the_service(emulator: Emulator, client: Driver, days: int) -> None:
+    clock = client.client.service_clock
+    for offset in (days * DAY, -days * DAY):
+        emulator.clock.advance(offset)
+        client.send(api.GetLists())
+        assert clock.now().timestamp() == pytest.approx(emulator.clock.now().timestamp(), abs=30)
+
+
+def test_only_responses_of_the_service_count(emulator: Emulator, client: Driver) -> None:
+    """A failure may come from a proxy, which has a clock of its own; without a date it is the local time."""
+    emulator.clock.advance(2 * DAY)
+    emulator.faults.add("html_before", "lists/get", count=3)
+    with pytest.raises(api.MailError):
+        client.send(api.GetLists())
+    emulator.settings.date_header = False
+    client.send(api.GetLists())
+    assert client.client.service_clock.offset == 0.0
+
+
+def test_the_earliest_request_of_a_reading_dates_it() -> None:
+    clock = ServiceClock()
+    assert clock.asked_at is None
+    for sent in (SENT + 5, SENT + 3, SENT + 9):
+        clock.observe(header(sent), sent, sent)
+    assert clock.asked_at == datetime.fromtimestamp(SENT + 3, UTC)
+    clock.restart()
+    clock.observe({}, SENT, SENT)
+    assert clock.asked_at is None

@@ -30,6 +30,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowException, BaseHook
 from mail_emulator import Emulator
+from tests.machines import REJECTED_KEY, UNCLEAR
 from tests.machines.audience_parts import FileStateStore, SqlStateStore, StateChangedError
 from tests.support.changes import around_requests, post, snapshot
 from tests.support.clock import Clock
@@ -42,16 +43,7 @@ DAY = 24 * 3600
 SCHEDULED_DAYS = 2.5
 STORES = ("table", "folder", None)
 
-FAULTS: list[tuple[str, dict[str, Any]]] = [
-    ("refuse", {}),
-    ("close_before", {}),
-    ("reset_after", {}),
-    ("http_error_before", {"status": 503}),
-    ("http_error_after", {}),
-    ("code_after", {"code": 500}),
-    ("cut_json", {}),
-    ("code_before", {"code": 401, "http_status": 401}),
-]
+FAULTS = [("refuse", {}), *UNCLEAR, REJECTED_KEY]
 EVENTS = ["reject", "leave_out", "move", "chunks", "columns", "rekey", "copy", "restore", "lose", "damage", "schedule"]
 faults = st.none() | st.tuples(st.sampled_from(FAULTS), st.integers(0, 4), st.sampled_from([1, 3, None]))
 some = st.sets(st.sampled_from(PEOPLE), max_size=4)

@@ -1,12 +1,13 @@
 """One task creates one campaign: tries that fail, die and are repeated, other people, faults of the service, and time.
 
 Whatever happens, the campaign is sent at most once, unless the user wants it again; and what a try says is true.
+Examples are in `tests/api/test_creation.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,10 +28,8 @@ from airflow_provider_mail.api.campaigns import CancelCampaign, CreateCampaign
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
-    MailConflictError,
     MailError,
     MailIncompleteCampaignError,
-    MailPendingCampaignError,
     MailRejectedError,
     MailValidationError,
 )
@@ -245,13 +244,6 @@ class Creating(RuleBasedStateMachine):
                 self.client.run(create_campaign(other, memory=record, clock=self.client.service_clock))
             assert not self.service.campaigns(other.mail_name)
 
-    def lose_the_creation(self, *, reject: bool = False) -> object:
-        """A try: the response to the creation is lost, and perhaps the one after it is rejected."""
-        self.service.faults.add("close_after", SENDS)
-        if reject:
-            self.service.faults.add("code_before", SENDS, code=403)
-        return self.run_try()
-
     @rule()
     def mend_service(self) -> None:
         self.service.faults.clear()
@@ -392,114 +384,3 @@ def test_creating(machine: type[Creating]) -> None:
     run_state_machine_as_test(
         machine, settings=settings(max_examples=examples(100), stateful_step_count=10, deadline=None)
     )
-
-
-# What the machine meets only now and then; it judges each step.
-
-PLAIN: dict[str, Any] = {
-    "when": "now",
-    "choice": "fail",
-    "stored": HAS_STORE,
-    "adopt_older": False,
-    "last_week": False,
-    "hours": 0,
-    "alone": False,
-}
-needs_store = pytest.mark.skipif(not HAS_STORE, reason="needs the task state store of Airflow 3.3")
-
-
-@pytest.fixture
-def begin(machine: type[Creating]) -> Callable[..., Creating]:
-    def begin(behavior: dict[str, Any] | None = None, **options: Any) -> Creating:
-        task = machine()
-        task.begin(behavior or {}, **PLAIN | options)
-        return task
-
-    return begin
-
-
-Begin = Callable[..., Creating]
-
-
-@needs_store
-def test_a_rejection_does_not_erase_an_earlier_doubt(begin: Begin) -> None:
-    task = begin({"visible_after_seconds": 10 * MINUTE})
-    assert isinstance(task.lose_the_creation(reject=True), MailPendingCampaignError)
-    task.calm()
-    assert task.succeeded
-
-
-@needs_store
-@pytest.mark.parametrize("other_name", [False, True])
-def test_what_was_lost_may_show_within_a_quarter_of_an_hour(other_name: bool, begin: Begin) -> None:
-    task = begin({"visible_after_seconds": 10 * MINUTE})
-    task.lose_the_creation()
-    task.wait(5 * MINUTE)
-    if other_name:
-        task.clear(again=False)
-        task.try_under_another_name()
-    else:
-        assert isinstance(task.run_try(), MailPendingCampaignError)
-
-
-@needs_store
-@pytest.mark.parametrize("when", ["now", "in an hour", "draft"])
-def test_what_people_removed_is_not_created_again(when: str, begin: Begin) -> None:
-    task = begin(when=when)
-    task.run_try()
-    task.people("remove")
-    assert isinstance(task.run_try(), MailConflictError)
-    task.clear(again=False)
-    assert isinstance(task.run_try(), MailConflictError if when == "now" else Creation)
-
-
-@pytest.mark.parametrize("scheduled_status", [1, -1])
-def test_a_lost_campaign_for_later_is_adopted_and_goes_out(scheduled_status: int, begin: Begin) -> None:
-    task = begin({"scheduled_status": scheduled_status}, when="in an hour")
-    assert isinstance(task.lose_the_creation(), Creation)
-    task.wait(2 * HOUR)
-    assert [mailed(campaign) for campaign in task.ours()] == [True]
-
-
-@needs_store
-def test_a_lost_campaign_that_shows_as_a_draft_at_first(begin: Begin) -> None:
-    task = begin({"draft_at_first_seconds": 12 * MINUTE})
-    assert isinstance(task.lose_the_creation(), MailPendingCampaignError)
-    task.calm()
-    assert task.succeeded
-
-
-@needs_store
-@pytest.mark.parametrize("choice", ["fail", "cancel", "keep"])
-def test_code_500_is_known_when_the_process_dies_behind_it(choice: str, begin: Begin) -> None:
-    task = begin({"kept_task_state": "scheduled"}, choice=choice)
-    task.service.faults.add("attachment_failed", SENDS)
-    task.run_try((3, True))
-    assert task.service.journal.count(SENDS) == 1
-    outcome = task.run_try()
-    assert outcome.incomplete if choice == "keep" else isinstance(outcome, MailIncompleteCampaignError)
-
-
-def test_a_kept_draft_is_no_success(begin: Begin) -> None:
-    task = begin({"kept_task_state": "draft"}, choice="keep")
-    task.service.faults.add("attachment_failed", SENDS)
-    assert isinstance(task.run_try(), MailIncompleteCampaignError)
-
-
-@needs_store
-@pytest.mark.parametrize("last_week", [True, False])
-def test_an_equal_campaign_of_another_run_is_not_adopted(last_week: bool, begin: Begin) -> None:
-    task = begin(last_week=last_week)
-    if not last_week:
-        task.people("create an equal one")
-        task.wait(30)
-    assert isinstance(task.run_try(), MailConflictError)
-
-
-@needs_store
-def test_a_campaign_that_people_cancelled_is_no_success(begin: Begin) -> None:
-    task = begin({"state_after_cancel": "draft"}, when="in an hour")
-    task.run_try()
-    task.wait(20 * MINUTE)
-    task.people("cancel")
-    assert isinstance(task.run_try(), MailConflictError)

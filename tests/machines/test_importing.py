@@ -21,6 +21,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator
+from tests.machines import REJECTED_KEY, UNCLEAR
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.support.sampling import examples
@@ -29,19 +30,7 @@ from tests.support.tries import Kill, Killed, Tries
 IMPORTS = "contacts/imports"
 DAY = 24 * 3600
 
-FAULTS: list[tuple[str, dict[str, Any]]] = [
-    ("refuse", {}),
-    ("close_before", {}),
-    ("reset_after", {}),
-    ("http_error_before", {"status": 503}),
-    ("http_error_after", {}),
-    ("code_after", {"code": 500}),
-    ("html_before", {}),
-    ("cut_json", {}),
-    ("empty_body", {}),
-    ("too_many_requests", {"retry_after": 60}),
-    ("code_before", {"code": 401, "http_status": 401}),
-]
+FAULTS = [("refuse", {}), *UNCLEAR, ("too_many_requests", {"retry_after": 60}), REJECTED_KEY]
 # A limit of the account lasts: one that ends by itself cannot be told from rejected rows.
 LIMIT = ("code_before", {"code": 403, "message": "contact quota exceeded"})
 skips = st.integers(0, 8)

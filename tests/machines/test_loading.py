@@ -18,7 +18,7 @@ from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from airflow_provider_mail.warehouse.load import Between, RemovalRule
 from airflow_provider_mail.warehouse.request import LOADS, Coverage, MarkGone
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contacts_history
-from tests.support.sampling import examples
+from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     ALL,
     NATIVE,
@@ -320,25 +320,20 @@ def create_tables(machine: Loading) -> None:
     machine._put(machine.read([0, DAYS - 1]), iter(()), None)
 
 
-EXAMPLES = {"sqlite": 30, "portable_sqlite": 8, "duckdb": 2, "psycopg3": 6}
-"""How many are tried; of databases that are loaded in the same way, most with the quicker one."""
+EXAMPLES = {"sqlite": (30, 30), "portable_sqlite": (8, 8), "psycopg3": (6, 6), "mysql": (3, 3),
+            "psycopg2": (0, 2), "portable_postgres": (2, 0)}  # fmt: skip
+"""How many of each machine are tried; of databases that are loaded in the same way, most with the quicker one."""
 TABLES = ("things", "contacts", "contacts_history", "contacts_history_readings")
 
 
 @pytest.mark.parametrize("kind", [*ALL, *SAMPLE])
-@pytest.mark.parametrize("machine", [Loading, ListLoading])
-def test_a_table_is_what_the_newest_whole_reading_said(
-    machine: type[Loading],
-    kind: str,
-    make_warehouse: Callable[..., Warehouse],  # noqa: F811
-) -> None:
+def test_a_table_is_what_the_newest_whole_reading_said(kind: str, make_warehouse: Callable[..., Warehouse]) -> None:  # noqa: F811
     warehouse = make_warehouse(kind)
-
-    create_tables(machine(warehouse))
-    number = examples(EXAMPLES.get(kind, 3))
-    run_state_machine_as_test(
-        lambda: in_empty_tables(machine, warehouse), settings=settings(max_examples=number, stateful_step_count=12)
-    )
+    for machine, count in zip((Loading, ListLoading), EXAMPLES.get(kind, (2, 2)), strict=True):
+        if number := examples(count or EVERYTHING):
+            create_tables(machine(warehouse))
+            options = settings(max_examples=number, stateful_step_count=12)
+            run_state_machine_as_test(lambda machine=machine: in_empty_tables(machine, warehouse), settings=options)
 
 
 @pytest.mark.parametrize("machine", [Loading, ListLoading])

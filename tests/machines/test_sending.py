@@ -20,28 +20,18 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator
+from tests.machines import REJECTED_KEY, UNCLEAR
 from tests.support.changes import at_every_request
 from tests.support.sampling import examples
 from tests.support.tries import HAS_STORE, Kill, Killed, Tries
 
 SENDS = "transactional/mail/sends_customised"
 IN_ONE = 2
-KNOWN = "uniqueMsgID exists"
 
-UNCLEAR: list[tuple[str, dict[str, Any]]] = [
-    ("close_before", {}),
-    ("reset_after", {}),
-    ("http_error_before", {"status": 503}),
-    ("http_error_after", {}),
-    ("code_after", {"code": 500}),
-    ("html_after", {}),
-    ("cut_json", {}),
-    ("empty_body", {}),
-]
 CLEAR: list[tuple[str, dict[str, Any]]] = [
     ("code_before", {"code": 403, "message": "insufficient email credits"}),
     ("code_before", {"code": 400, "message": "uniqueMsgID is malformed"}),
-    ("code_before", {"code": 401, "http_status": 401}),
+    REJECTED_KEY,
     ("too_many_requests", {"retry_after": 60}),
 ]
 faults = st.none() | st.tuples(st.sampled_from(UNCLEAR + CLEAR), st.integers(0, 4), st.sampled_from([1, 2, None]))
@@ -227,19 +217,12 @@ def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
     )
 
 
-# What the machine meets only now and then: tries, each with a choice and a fault at one request, and other messages.
+# What the machine meets only now and then: tries, each with a choice and a fault at one request.
 
-LOST, CLOSED = ("reset_after", {}), ("close_before", {})
-REJECTED, MALFORMED, *_ = CLEAR
 STORIES: dict[str, list[tuple[Any, ...]]] = {
-    "a request in doubt is not sent again": [("fail", LOST, 1), ("fail",)],
-    "a rejection does not settle a doubt": [("fail", LOST, 1), ("resend", REJECTED, 0), ("fail",)],
-    "nor does one that only names the id": [("fail", CLOSED, 1), ("resend", MALFORMED, 0), ("fail",)],
-    "others than those in doubt": [("fail", LOST, 1), ("other messages", 2), ("resend",)],
-    "others than those that were accepted": [("fail", REJECTED, 1), ("other messages", 0), ("resend",)],
-    "others than those that are rejected": [("fail", REJECTED, 1), ("other messages", 2), ("resend",)],
-    "what was skipped is not sent later": [("skip", LOST, 1), ("resend",)],
-    "a known id proves nothing without a doubt": [("fail", ("code_before", {"code": 400, "message": KNOWN}), 1)],
+    "a rejection does not settle a doubt": [("fail", UNCLEAR[1], 1), ("resend", CLEAR[0], 0), ("fail",)],
+    "nor does one that only names the id": [("fail", UNCLEAR[0], 1), ("resend", CLEAR[1], 0), ("fail",)],
+    "what was skipped is not sent later": [("skip", UNCLEAR[1], 1), ("resend",)],
 }
 
 
@@ -248,9 +231,6 @@ STORIES: dict[str, list[tuple[Any, ...]]] = {
 def test_stories(story: list[tuple[Any, ...]], ids_count: bool, emulator: Emulator) -> None:
     machine = Sending(emulator)
     machine.begin(5, ids_count)
-    for what, *details in story:
-        if what == "other messages":
-            machine.change_messages("other", *details)
-        else:
-            machine.run_a_try(what, (*details, 1) if details else None)
+    for choice, *fault in story:
+        machine.run_a_try(choice, (*fault, 1) if fault else None)
     machine.teardown()

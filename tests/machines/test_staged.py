@@ -1,4 +1,4 @@
-"""A campaign in stages under faults at any request, a hold at any request, and gates that fail.
+"""Campaigns in stages and A/B tests under faults at any request, a hold at any request, and gates that fail.
 
 Whatever happens, nobody is mailed twice, no stage follows one that did not end well, and when all tasks succeed
 everybody is mailed. With MAIL_ALL_FAULTS=1 in a thousand schedules.
@@ -20,28 +20,21 @@ from hypothesis import strategies as st
 from airflow_provider_mail.hold import FRESH_SECONDS
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.stages import Stage
-from airflow_provider_mail.utils.staged_send import staged_send
+from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from mail_emulator import Emulator
+from tests.machines import UNCLEAR
 from tests.support.changes import at_request
 from tests.support.flow_tries import FlowRun
 from tests.support.sampling import ALL_FAULTS, examples
+from tests.support.task_runner import run_tasks
 
 SCHEDULES = 1000 if ALL_FAULTS else examples(25)
 TRIES = 3
 PEOPLE = [f"user{number}@example.com" for number in range(40)]
 MAX_BOUNCES = 0.6
+CAMPAIGN = {"sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>", "poke_interval": 1}
 STAGES = {"canary": 0.3, "early": 0.6, "rest": 1}
-KINDS: list[tuple[str, dict[str, Any]]] = [
-    ("close_before", {}),
-    ("close_after", {}),
-    ("reset_after", {}),
-    ("http_error_before", {"status": 503}),
-    ("http_error_after", {"status": 500}),
-    ("code_after", {"code": 500}),
-    ("code_before", {"code": 403}),
-    ("too_many_requests", {"retry_after": 1}),
-    ("attachment_failed", {}),
-]
+KINDS = [*UNCLEAR, ("code_before", {"code": 403}), ("too_many_requests", {"retry_after": 1}), ("attachment_failed", {})]
 IMPORTS, CREATES, LOOKS = "contacts/imports", "campaign/mail/sends", "campaign/mail/get"
 OPERATIONS = [IMPORTS, CREATES, LOOKS, "campaign/mail/stats/get"]
 FAULTS = st.lists(
@@ -60,10 +53,9 @@ def audience(stage: Stage) -> MailImportContactsOperator:
 
 @functools.cache
 def staged() -> DAG:
-    campaign = {"sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>", "poke_interval": 1}
     gate = {"max_hard_bounce": MAX_BOUNCES, "max_age": 60, "poke_interval": 30}
     with DAG("staged", schedule=None) as dag:
-        staged_send(stages=STAGES, audience=audience, mail_name="spring", campaign=campaign, gate=gate)
+        staged_send(stages=STAGES, audience=audience, mail_name="spring", campaign=CAMPAIGN, gate=gate)
     return dag
 
 
@@ -90,17 +82,21 @@ def check(run: FlowRun, emulator: Emulator, bounces: float) -> None:
         assert before == {"success"} or f"spring {following}" not in created
 
 
+def begin(emulator: Emulator, faults: list[Any], **settings: Any) -> None:
+    emulator.reset()
+    emulator.add_sender("news@example.com")
+    emulator.change_settings(**settings)
+    for (kind, options), operation, skip, count in faults:
+        if kind != "attachment_failed" or operation == CREATES:
+            emulator.faults.add(kind, operation, skip=skip, count=count, **options)
+
+
 @settings(max_examples=SCHEDULES, suppress_health_check=[*HealthCheck])
 @given(faults=FAULTS, hold=HOLDS, bounces=st.sampled_from([0.0, 0.0, 0.9]))
 def test_nobody_twice_and_nobody_left_out(
     faults: list[Any], hold: tuple[str, int] | None, bounces: float, emulator: Emulator
 ) -> None:
-    emulator.reset()
-    emulator.add_sender("news@example.com")
-    emulator.change_settings(hard_bounce_rate=bounces, soft_bounce_rate=0)
-    for (kind, options), operation, skip, count in faults:
-        if kind != "attachment_failed" or operation == CREATES:
-            emulator.faults.add(kind, operation, skip=skip, count=count, **options)
+    begin(emulator, faults, hard_bounce_rate=bounces, soft_bounce_rate=0)
     run = FlowRun(staged(), emulator, most=TRIES)
     held_at: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -121,3 +117,36 @@ def test_nobody_twice_and_nobody_left_out(
     run.run()
     check(run, emulator, bounces)
     event(f"after clearing {'all' if run.succeeded else 'not all'} tasks succeeded")
+
+
+names = itertools.count()
+
+
+def ab_test() -> DAG:
+    with DAG(f"ab_{next(names)}", schedule=None) as dag:
+        ab_send(
+            test_fraction=0.5, audience=audience, mail_name="spring", campaign=CAMPAIGN, a={}, b={"subject": "Hello"},
+            wait={"max_age": 60, "poke_interval": 30},
+            compare={"min_sent": 1, "confidence": 0.6, "on_no_difference": "leader"},
+        )  # fmt: skip
+    return dag
+
+
+@settings(max_examples=examples(5), suppress_health_check=[*HealthCheck])
+@given(faults=FAULTS, hold=HOLDS)
+def test_an_ab_test_mails_nobody_twice(faults: list[Any], hold: tuple[str, int] | None, emulator: Emulator) -> None:
+    begin(emulator, faults)
+    operation, number = hold or (LOOKS, 0)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        at_request(emulator, operation, number, lambda: patch.setenv("AIRFLOW_VAR_MAIL_HOLD", "x")),
+    ):
+        result = run_tasks(ab_test())
+    counts = mailed(emulator)
+    assert set(counts.values()) <= {1}
+    if result.state == "success":
+        assert counts == Counter(PEOPLE)
+    ended_badly = {task_id.partition(".")[2] for (task_id, _), task in result.tasks.items() if task.state != "success"}
+    assert {"send_rest_a", "send_rest_b"} & ended_badly
+    if {"send_a", "send_b", "compare", "choose"} & ended_badly:
+        assert "spring rest" not in {campaign["mailName"] for campaign in emulator.campaigns()}

@@ -40,6 +40,8 @@ def address_key(address: str) -> str:
     Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have the same key.
     Different letters are different people: ``strasse`` is not ``straße``. The key is not the spelling to send; see
     docs/contacts.md.
+
+    :param address: an address, or a domain for which a sender is verified; it need not be valid.
     """
     key = address.strip().lower()
     # The hot path: an ASCII address needs no conversion.

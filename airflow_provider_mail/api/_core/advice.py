@@ -50,7 +50,10 @@ _OTHER_PROXY = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY in the environme
 
 
 def network_reason(error: Exception) -> str:
-    """Return the message of the operating system or TLS library, which may be in a cause of httpx's error."""
+    """Return the message of the operating system or TLS library, which may be in a cause of httpx's error.
+
+    :param error: httpx's error; that of the asynchronous client has no message of its own.
+    """
     causes = list(chain_of(error))
     for cause in causes:
         if isinstance(cause, BaseExceptionGroup):  # one error for each address of the host
@@ -62,7 +65,10 @@ def network_reason(error: Exception) -> str:
 
 
 def connect_error_message(reason: str, config: ClientConfig) -> str:
-    """Explain why the service cannot be reached, at which address, through which proxy, and which setting to check."""
+    """Explain why the service cannot be reached, at which address, through which proxy, and which setting to check.
+
+    :param reason: see :func:`network_reason`, such as ``ConnectError: [Errno 111] Connection refused``.
+    """
     proxy, setting = _proxy(config)
     candidates = [*(PROXY_MESSAGES.items() if proxy else ()), *CONNECT_MESSAGES.items()]
     message = next((message for key, message in candidates if key in reason), DEFAULT_MESSAGE)

@@ -30,7 +30,10 @@ def is_blank(text: str) -> bool:
 
 
 def is_blank_html(html: str) -> bool:
-    """Return whether HTML shows nothing: no text, no picture, no background picture. CSS is not evaluated."""
+    """Return whether HTML shows nothing: no text, no picture, no background picture. CSS is not evaluated.
+
+    :param html: a document, a part of one, or plain text.
+    """
     parser = _Parser()
     try:
         parser.feed(html)

@@ -47,7 +47,12 @@ class ServiceClock:
         self.asked_at = None
 
     def observe(self, headers: Mapping[str, str], sent: float, received: float) -> None:
-        """Update the offset from a response. One without a plausible ``Date`` header is ignored."""
+        """Update the offset from a response. One without a plausible ``Date`` header is ignored.
+
+        :param headers: of the response, with lower-case names or case-insensitive.
+        :param sent: local Unix time at which the request was sent.
+        :param received: local Unix time at which its response had been read.
+        """
         date = http_date(headers.get("date", ""))
         if date is None:
             return
@@ -85,7 +90,10 @@ def http_date(text: str) -> datetime | None:
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that ``Retry-After`` asks for, as a number or a date; ``None`` when absent or unreadable."""
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date; ``None`` when absent or unreadable.
+
+    :param headers: of the response, with lower-case names or case-insensitive.
+    """
     value = headers.get("retry-after", "")
     try:
         seconds = float(value)
@@ -100,7 +108,11 @@ def _seconds_until(date: str) -> float | None:
 
 
 class Throttle:
-    """Space the requests of one client evenly, and pause all of them after a 429, across threads and tasks."""
+    """Space the requests of one client evenly, and pause all of them after a 429, across threads and tasks.
+
+    :param per_second: maximum number of requests per second; ``None`` for no limit.
+    :param clock: returns monotonic seconds.
+    """
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval = 1.0 / per_second if per_second else 0.0

@@ -22,6 +22,7 @@ from airflow_provider_mail.api._core.responses import exact_number
 Request = TypeVar("Request", bound=MailRequest[Any])
 
 _TIMES: dict[Any, Any] = {service_time: str | None, epoch_millis: int | None}
+"""What parses the times of a model, with the type that is sent."""
 
 _OTHER_FIELDS = " other fields of this record "
 """The name of ``other_fields`` in a response: one that no service uses, so that only `_RecordDecoder` sets it."""
@@ -30,7 +31,10 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).d
 
 
 def compact_records(request: Request) -> Request:
-    """Return the same request, whose response has compact records if all of them have the documented form."""
+    """Return the same request, whose response has compact records if all of them have the documented form.
+
+    :param request: a request whose response has a list of records.
+    """
     compact: Request = _compact_class(type(request)).model_construct(request.model_fields_set, **dict(request))
     return compact
 
@@ -110,7 +114,10 @@ class _RecordDecoder:
         self._times = {name: parse for name, field in model.model_fields.items() if (parse := _parser(field))}
 
     def decode_open(self, text: msgspec.Raw) -> Any:
-        """Decode a record that may have undocumented fields."""
+        """Decode a record that may have undocumented fields.
+
+        :raises ValueError: the model reads one of these as one that it declares.
+        """
         record: Any = self._decode(text)
         fields = _decode_fields(text)
         if not self._python_names.isdisjoint(fields):
@@ -119,6 +126,10 @@ class _RecordDecoder:
         return record
 
     def parse_times(self, records: Any) -> None:
+        """Parse the times of the records.
+
+        :raises ValueError: one of them is not a time.
+        """
         for name, parse in self._times.items():
             for record in records:
                 setattr(record, name, parse(getattr(record, name)))

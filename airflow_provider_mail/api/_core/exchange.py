@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=MailResponse)
 
 MAX_MISSED = 3
+"""A request that has missed so many slots is sent."""
 
 TOTAL_TIMEOUT_FACTOR = 4
 """A request and its response may take this multiple of the connection's timeout, even while bytes arrive."""
@@ -50,7 +51,10 @@ TOTAL_TIMEOUT_FACTOR = 4
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A step of an exchange: one HTTP request. Its `HttpResponse` is sent back in, or a `MailError` is thrown."""
+    """A step of an exchange: one HTTP request. Its `HttpResponse` is sent back in, or a `MailError` is thrown.
+
+    :param effect: determines whether it may use a connection that has served other requests.
+    """
 
     operation: str
     method: str
@@ -76,6 +80,8 @@ class PauseAll:
 class RequestAttempt(NamedTuple):
     """An HTTP request that is about to be sent.
 
+    :param operation: the path of the operation.
+    :param repeated: whether it repeats a request that failed.
     :param throttled: seconds that it was held back, to keep the rate or because the service is overloaded.
     """
 
@@ -118,6 +124,7 @@ class Exchange:
     """What the two clients share: the settings, the throttle and the steps of one request.
 
     :param credentials_probe: a request that reads and that every valid credential may send.
+    :param clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -324,6 +331,8 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
     """Convert httpx's error: either the request provably did not arrive, or it may have been carried out.
 
     Do not chain httpx's error: it carries the request with its credentials.
+
+    :param late: the total time limit in seconds, if the request exceeded it.
     """
     error_type = type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in str(error):

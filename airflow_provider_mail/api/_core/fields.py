@@ -135,18 +135,22 @@ OMIT_BLANK = BeforeValidator(_none_if_blank)
 """For display names: a blank one is left out, so that the service shows the address or its default."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
+"""Text that must not be empty."""
 
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)]
 """An email address. It is sent as it is spelled."""
 
 PhoneNumber = Annotated[str, StringConstraints(pattern=PHONE_PATTERN)]
+"""A phone number."""
 
 Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
 """Text that becomes part of a header, such as a subject: one line without control characters."""
 
 FileName = Annotated[str, StringConstraints(min_length=1, pattern=LINE_PATTERN)]
+"""The name of an attachment."""
 
 Html = Annotated[str, AfterValidator(_no_file_name)]
+"""The content of a mail or a template."""
 
 Params = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 """Values for tags; NaN and infinity are rejected, because JSON cannot represent them."""
@@ -170,19 +174,24 @@ TemplateName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
 MAX_DISPLAY_NAME_BYTES = 100
 
 DisplayName = Annotated[Line, _max_bytes(MAX_DISPLAY_NAME_BYTES)]
+"""The name of a recipient."""
 
 MAX_SENDER_NAME_BYTES = 200
 
 SenderName = Annotated[Line, _max_bytes(MAX_SENDER_NAME_BYTES)]
+"""The display name of a sender in the batch form."""
 
 Label = Annotated[str, AfterValidator(_alphanumeric), _max_bytes(100)]
+"""A report label: at most 100 bytes, letters and digits only."""
 
 UniqueMsgId = Annotated[str, StringConstraints(min_length=1), _max_bytes(50)]
+"""The caller's message id: at most 50 bytes."""
 
 SenderEntry = Annotated[str, StringConstraints(min_length=1, pattern=_NO_SPACE_PATTERN), AfterValidator(_sender_entry)]
 """A sender entry: an address or a domain, not a top-level domain."""
 
 WebUrl = Annotated[str, StringConstraints(pattern=_WEB_URL_PATTERN)]
+"""A callback URL."""
 
 OptionalWebUrl = Annotated[str, StringConstraints(pattern=_OPTIONAL_WEB_URL_PATTERN)]
 """A callback URL, or empty text, which removes it."""
@@ -214,7 +223,10 @@ _MISSING = (None, "", 0, "0")
 
 
 def epoch_millis(value: Any) -> datetime | None:
-    """Parse milliseconds since 1970, which may be missing: absent, empty or 0 is ``None``."""
+    """Parse milliseconds since 1970, which may be missing: absent, empty or 0 is ``None``.
+
+    :raises ValueError: they are not a time.
+    """
     if value in _MISSING:
         return None
     if isinstance(value, datetime):
@@ -226,7 +238,10 @@ def epoch_millis(value: Any) -> datetime | None:
 
 
 def time_from_text(value: Any) -> datetime:
-    """Parse a time of the service: ISO 8601, in UTC if it has no zone."""
+    """Parse a time of the service: ISO 8601, in UTC if it has no zone.
+
+    :raises ValueError: it is not a time.
+    """
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
@@ -236,7 +251,10 @@ def time_from_text(value: Any) -> datetime:
 
 
 def service_time(value: Any) -> datetime | None:
-    """Parse a time of the service, which may be missing: absent, empty or 0 is ``None``."""
+    """Parse a time of the service, which may be missing: absent, empty or 0 is ``None``.
+
+    :raises ValueError: it is not a time.
+    """
     return None if value in _MISSING else time_from_text(value)
 
 

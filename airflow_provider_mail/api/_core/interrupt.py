@@ -63,16 +63,27 @@ class Interrupt:
             _current.reset(token)
 
     def check(self) -> None:
+        """Raise an error if the work was interrupted.
+
+        :raises MailInterruptedError: after :meth:`stop`.
+        """
         if self.stopped:
             raise MailInterruptedError("the task was ended, so no further request is sent")
 
     def sleep(self, seconds: float) -> None:
+        """Sleep until the time has passed or the work is interrupted.
+
+        :raises MailInterruptedError: after :meth:`stop`.
+        """
         self._stopped.wait(seconds)
         self.check()
 
     @contextmanager
     def watching(self, connection: socket.socket) -> Iterator[None]:
-        """Let :meth:`abort` shut down a connection while the ``with`` block runs."""
+        """Let :meth:`abort` shut down a connection while the ``with`` block runs.
+
+        :raises ConnectionAbortedError: after :meth:`abort`.
+        """
         with self._lock:
             if self._aborted:
                 raise ConnectionAbortedError
@@ -90,6 +101,10 @@ def current() -> Interrupt | None:
 
 
 def sleep(seconds: float) -> None:
+    """Sleep until the time has passed or this thread's requests are interrupted.
+
+    :raises MailInterruptedError: the requests are interrupted.
+    """
     interrupt = current()
     if interrupt is None:
         time.sleep(seconds)
@@ -98,7 +113,10 @@ def sleep(seconds: float) -> None:
 
 
 class Workers(Generic[T]):
-    """Threads that send requests and stop within seconds after an error, a timeout or a kill."""
+    """Threads that send requests and stop within seconds after an error, a timeout or a kill.
+
+    :param interrupt: ends the work from outside. Default: a new one.
+    """
 
     def __init__(self, threads: int, name: str, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
@@ -112,6 +130,10 @@ class Workers(Generic[T]):
         return future
 
     def first_done(self, futures: Iterable[Future[T]]) -> set[Future[T]]:
+        """Wait until a future is done; return all futures that are done.
+
+        :raises MailInterruptedError: the work is interrupted from outside.
+        """
         futures = list(futures)
         while not (done := wait(futures, _POLL_SECONDS, FIRST_COMPLETED).done):
             for interrupt in (self.interrupt, current()):
@@ -120,7 +142,10 @@ class Workers(Generic[T]):
         return done
 
     def end(self, grace: float = GRACE_SECONDS) -> None:
-        """Start no further call and end the running ones; their connections are shut down after ``grace`` seconds."""
+        """Start no further call and end the running ones.
+
+        :param grace: seconds that running attempts get before their connections are shut down.
+        """
         self.interrupt.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         wait(list(self._running), grace)

@@ -35,8 +35,11 @@ _current: ContextVar[Transmission | None] = ContextVar("_current", default=None)
 class Transmission:
     """One attempt to send a request and to receive its response; use it in a ``with`` statement.
 
+    :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
     :param effect: determines which connections the request may use. On a used one, a second response to an earlier
         request looks like the response to this request, which would count as done.
+    :param before_write: called with the operation before the first byte is sent on a connection; an error that it
+        raises prevents that.
     """
 
     def __init__(
@@ -65,7 +68,10 @@ class Transmission:
         return remaining if timeout is None else min(timeout, remaining)
 
     def begin_write(self, connection: _ConnectionUse) -> None:
-        """Record the connection that the request is sent on."""
+        """Record the connection that the request is sent on.
+
+        :raises httpcore.ConnectionNotAvailable: it must not be used; the pool closes it and provides another one.
+        """
         self._received = False
         if self._connection is not connection:
             if not self._may_use(connection):
@@ -122,7 +128,10 @@ def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) ->
 
 
 class Trust:
-    """The current TLS settings for each new connection: certificate files may be renewed."""
+    """The current TLS settings for each new connection: certificate files may be renewed.
+
+    :param config: the client's settings. The connection pool is created with ``initial``.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
@@ -151,6 +160,7 @@ class _ConnectionUse:
         self._stream = stream
         self._trust = trust
         self.operations: set[str] = set()
+        """The operations that were sent on it."""
         self.failed = False
         """Whether a response had an error status. A proxy that gave up on a request may still forward its response."""
         self._awaits_response = False

@@ -34,6 +34,7 @@ from airflow_provider_mail.api.errors import (
 Item = TypeVar("Item")
 
 MAX_WITHOUT_TOTAL = 10_000_000
+"""Maximum number of records that are read when the service reports no total."""
 
 MAX_AT_ONCE = 16
 """Maximum number of pages that :func:`find` requests at once. The client sends at most ``max_in_flight`` of them."""
@@ -108,7 +109,11 @@ def _place(number: int) -> tuple[int, bytes]:
 
 
 class Pager(Generic[Item]):
-    """Decides which page to request next and when the list has ended. Does no I/O."""
+    """Decides which page to request next and when the list has ended. Does no I/O.
+
+    :param request: requests the first page; the service may cap or reject its ``page_size``.
+    :param changes: what happens when the list changes while it is read.
+    """
 
     def __init__(self, request: PagedRequest[PageResponse[Item]], changes: Changes = Changes.PROVE) -> None:
         if request.page_index not in (None, 1):
@@ -168,6 +173,11 @@ class Pager(Generic[Item]):
         return [self.next_request.model_copy(update={"page_index": index}) for index in indices]
 
     def feed(self, page: PageResponse[Item]) -> list[Item]:
+        """Process a page; return its records that were not on an earlier page.
+
+        :raises MailIncompleteError: the list has ended and records are missing, or it has changed and must not change.
+        :raises MailAnswerError: the list has no end.
+        """
         assert self.next_request is not None, "the list has ended"
         self._note_total(page)
         # `new`: not on an earlier page of this reading. `fresh`: also not in the first reading.
@@ -196,6 +206,10 @@ class Pager(Generic[Item]):
         return fresh
 
     def rejected(self, error: MailRejectedError) -> None:
+        """Handle the rejection of a page that is too large or after the last one.
+
+        :raises MailRejectedError: the page is neither.
+        """
         assert self.next_request is not None, "the list has ended"
         if self._index == 1 and self.next_request.page_size is not None:
             # The specification mostly does not show the maximum page size: use the service's default.
@@ -296,7 +310,10 @@ class Pager(Generic[Item]):
 
 
 def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
-    """Return the new records of the next page; an empty list for the last one."""
+    """Return the new records of the next page; an empty list for the last one.
+
+    :raises MailIncompleteError: the list has ended and records are missing.
+    """
     request = pager.next_request
     assert request is not None, "the list has ended"
     try:
@@ -308,7 +325,10 @@ def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
 
 
 def next_pages(pager: Pager[Item], max_pages: int) -> Flow[list[Item]]:
-    """Return the new records of the next pages, which are requested concurrently as soon as their number is known."""
+    """Return the new records of the next pages, which are requested concurrently as soon as their number is known.
+
+    :raises MailIncompleteError: the list has ended and records are missing.
+    """
     ahead = pager.ahead(max_pages)[: max_pages - 1]
     if not ahead:
         return (yield from next_page(pager))
@@ -334,6 +354,8 @@ def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int 
 
     The service's filters mean "contains", so the records of each page are compared. One page is requested first, then
     twice as many pages each time. A list that changed while it was read is read again.
+
+    :raises MailIncompleteError: the list was incomplete every time.
     """
     for attempt in range(1, tries + 1):
         pager: Pager[Any] = Pager(request)

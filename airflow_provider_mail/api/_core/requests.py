@@ -233,6 +233,7 @@ class PageResponse(MailResponse, Generic[Item]):
     """One page of a list."""
 
     records_field: ClassVar[str]
+    """The field that holds the records."""
 
     total_records: WholeNumber | None = None
 
@@ -273,6 +274,8 @@ class Concurrent:
     """A step of a flow: send requests concurrently, as far as the connection's ``max_in_flight`` allows.
 
     The result is a list in the same order, of responses and of `MailError` objects, which are not raised.
+
+    :param requests: the requests, none of which depends on another one.
     """
 
     requests: Sequence[MailRequest[Any]]

@@ -46,6 +46,7 @@ def parse_response(
     3); the HTTP statuses 401 and 429 take precedence. A 4xx without a ``code`` is a proxy's page: it may replace any
     response, so it does not show whether the request was carried out.
 
+    :param secrets: texts that are masked in the service's message, which may repeat the request.
     :param max_memory: maximum estimated size of the decoded body in bytes.
     """
     operation, status, raw_body = request.path, http_response.status, http_response.body
@@ -68,7 +69,10 @@ def parse_response(
 
 
 def _error(operation: str, response: HttpResponse, code: int | None, message: str, missing: str) -> MailError:
-    """Return the error that a response reports."""
+    """Return the error that a response reports.
+
+    :param missing: what the response has instead of a ``code``, if ``code`` is ``None``.
+    """
     status = response.status
     if 300 <= status < 400:
         return MailConfigError(
@@ -223,6 +227,12 @@ def _estimated_memory(body: bytes | bytearray) -> int:
 
 
 class BodyReader:
+    """Collect and decompress a response body chunk by chunk, within the size limit.
+
+    httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept
+    unchanged: it is not JSON, so the status decides.
+    """
+
     def __init__(self, operation: str, max_bytes: int, status: int, headers: Mapping[str, str]) -> None:
         self._operation = operation
         self._max_bytes = max_bytes
@@ -234,6 +244,10 @@ class BodyReader:
         self._received = 0
 
     def feed(self, chunk: bytes) -> None:
+        """Add a chunk.
+
+        :raises MailAnswerError: when the body is too large.
+        """
         self._received += len(chunk)
         decompressed = self._decompress(chunk)
         if max(self._received, len(self._body) + len(decompressed)) > self._max_bytes:

@@ -25,12 +25,16 @@ MAX_AHEAD = 0.5
 """Seconds for which a slot is given in advance. So long may requests go on after another client was told to pause."""
 
 AWAY_PAUSE = 1.0
+"""Seconds between attempts to reach Redis."""
 
 MAX_AWAY = 300.0
+"""Seconds after which a client that waits for Redis gives up."""
 
 WARN_SECONDS = 60.0
+"""Seconds between warnings that Redis is away."""
 
 SOCKET_SECONDS = 5.0
+"""Seconds to wait for Redis."""
 
 # The time is read inside of the script: a time that a client brings may be old when the script runs, and clocks differ.
 # Redis would round the number, which has 16 digits.
@@ -54,6 +58,7 @@ then the slots of half that time are free, so that not all who wait come for the
 class Slot(NamedTuple):
     """A time to send one request.
 
+    :param granted: whether there is one; if not, ask again.
     :param wait: seconds to wait, for the slot or before asking again.
     """
 
@@ -62,6 +67,13 @@ class Slot(NamedTuple):
 
 
 class _SharedRate:
+    """The rate of one account, for one client.
+
+    Slots are spaced evenly, as those of one client are.
+
+    :param redis: a client of Redis, sync or async.
+    """
+
     def __init__(self, config: ClientConfig, redis: Any) -> None:
         self._redis = redis
         self._waits_for_redis = config.rate_limit_when_away == "wait"
@@ -116,6 +128,10 @@ class SharedRate(_SharedRate):
         super().__init__(config, _client(config, "redis").from_url(**_options(config)))
 
     def reserve(self) -> Slot:
+        """Reserve the next slot.
+
+        :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
+        """
         try:
             return self._slot(self._take_slot())
         except _errors() as error:
@@ -137,6 +153,10 @@ class AsyncSharedRate(_SharedRate):
         super().__init__(config, _client(config, "redis.asyncio").from_url(**_options(config)))
 
     async def reserve(self) -> Slot:
+        """Reserve the next slot.
+
+        :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
+        """
         try:
             return self._slot(await self._take_slot())
         except _errors() as error:
@@ -154,6 +174,10 @@ class AsyncSharedRate(_SharedRate):
 
 
 def _client(config: ClientConfig, module: str) -> Any:
+    """Return the class of a Redis client.
+
+    :raises MailConfigError: a package is missing.
+    """
     try:
         return import_module(module).Redis
     except ImportError as error:

@@ -19,14 +19,23 @@ from airflow_provider_mail.api.errors import MailConfigError
 T = TypeVar("T", httpx.HTTPTransport, httpx.AsyncHTTPTransport)
 
 _IDLE_SECONDS = 5.0
+"""An idle connection is closed after this time."""
 
 
 def http_client(config: ClientConfig) -> httpx.Client:
+    """Create an httpx client for threads.
+
+    :raises MailConfigError: the environment names an invalid proxy.
+    """
     trust = Trust(config)
     return httpx.Client(transport=_transport(httpx.HTTPTransport, config, trust, Backend(trust)), **_options(config))
 
 
 def async_http_client(config: ClientConfig) -> httpx.AsyncClient:
+    """Create an httpx client for an event loop.
+
+    :raises MailConfigError: the environment names an invalid proxy.
+    """
     trust = Trust(config)
     transport = _transport(httpx.AsyncHTTPTransport, config, trust, AsyncBackend(trust))
     return httpx.AsyncClient(transport=transport, **_options(config))

@@ -56,6 +56,8 @@ def is_older(campaign: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     cannot be compared with the service's; only the worker's clock can. So either the service's or the worker's clock is
     assumed to agree with the scheduler's. If the moment is in the future by one of them, that one disagrees. Otherwise,
     the campaign is older if it is older by at least one of the two clocks.
+
+    :param moment: by the scheduler's clock.
     """
     if is_unsent(campaign, clock):
         return False
@@ -106,6 +108,7 @@ def adopt(
     :param ignore: request fields that may differ.
     :param now: the service's time. Default: the local time.
     :param own: whether an earlier try probably created it. Default: that is unknown.
+    :raises MailConflictError: naming the fields that differ.
     """
     different = [name for name in differences(request, campaign, now) if name not in ignore]
     if different:
@@ -130,6 +133,8 @@ def differences(request: CreateCampaign, campaign: Campaign, now: datetime | Non
 
     Fields that the request leaves out, fields that the service did not return, and the attachment, which it never
     returns, are not compared.
+
+    :param now: the service's time. Default: the local time.
     """
     different = []
     for name, returned_name in _COMPARED.items():
@@ -192,7 +197,11 @@ def _sends_at_another_time(request: CreateCampaign, campaign: Campaign, ahead: b
 
 
 def lateness(send_date: datetime | None, now: datetime) -> timedelta | None:
-    """Return how far a send time is in the past, in whole seconds; ``None`` if that is within :data:`TOLERANCE`."""
+    """Return how far a send time is in the past, in whole seconds; ``None`` if that is within :data:`TOLERANCE`.
+
+    :param send_date: with a time zone; ``None`` (send now) is never late.
+    :param now: the service's time, see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`.
+    """
     late = timedelta() if send_date is None else now - send_date
     return timedelta(seconds=int(late.total_seconds())) if late > TOLERANCE else None
 
@@ -201,6 +210,9 @@ def check_send_date(send_date: datetime | None, now: datetime, *, operation: str
     """Reject a send time in the past.
 
     Call it right before the request, after the lookup: a late try must still find what an earlier one created.
+
+    :param send_date: with a time zone; ``None`` (send now) is accepted.
+    :raises MailValidationError: naming ``send_date`` and the argument that allows it.
     """
     if (late := lateness(send_date, now)) is not None:
         raise MailValidationError(

@@ -39,8 +39,12 @@ _NAME = re.compile(
 class AudienceList:
     """The name of a list that one try of a task fills, and no other.
 
+    :param title: what people read: the prefix of the deployment and the ``list_name`` of the task, perhaps cut.
     :param role: whether campaigns are sent to it, or exclude it.
     :param begun_at: when the try began to fill it, by the worker's clock.
+    :param owner: digest of the task and its ``list_name``: the lists of others are left alone.
+    :param run: digest of the DAG run.
+    :param part: the index of a mapped task. Default: none.
     """
 
     title: str
@@ -56,7 +60,9 @@ class AudienceList:
     ) -> AudienceList:
         """Name the list of a try.
 
+        :param list_name: the name that the user gave.
         :param task: identifies the task in all its runs.
+        :param prefix: distinguishes the deployments that use one account; with its separator.
         """
         owner = _digest(f"{prefix}{task}/{list_name}")
         unnamed = cls(
@@ -101,7 +107,11 @@ def delete_old_lists(
 
     A list stays if it is needed, young, one of those of the latest runs, or named by a campaign that is not finished.
 
+    :param current: a list of this run.
+    :param needed: names of lists that campaigns are still to be sent to.
     :param keep: the number of runs whose lists stay, this one included; at least 1.
+    :param clock: the service's clock.
+    :param own_part: whether the lists of other mapped tasks stay, each of which uses its own for many runs.
     """
     lists: list[AudienceList] = []
     pager = Pager(GetLists(search=current.title, page_size=100))

@@ -21,6 +21,7 @@ from airflow_provider_mail.api.transactional import MAX_VERSIONS, Delivery, Send
 class Chunk:
     """One request of a mailing.
 
+    :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
     :param digest: a hash of the content, to verify that a later try sends the same content.
     """
 
@@ -54,6 +55,7 @@ def cut(
     :param versions: versions per request, from 1 to 100.
     :param keep: maps the number and the fields of a message to the fields to send, or to ``None`` to skip it. Default:
         send all messages unchanged.
+    :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
     if not 1 <= versions <= MAX_VERSIONS:
         raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MAX_VERSIONS}")

@@ -30,7 +30,10 @@ class CampaignCaps:
 
 
 def check_caps(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> Flow[None]:
-    """Reject a campaign that would exceed a limit of its day. Two that are created at once may exceed it together."""
+    """Reject a campaign that would exceed a limit of its day. Two that are created at once may exceed it together.
+
+    :raises MailValidationError: naming the limits.
+    """
     problems = yield from excess(request, caps, clock)
     if problems:
         raise MailValidationError(f"{'; '.join(problems)}: nothing was created", operation=request.path)
@@ -41,6 +44,8 @@ def excess(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> 
 
     A scheduled or running campaign counts with the contacts of its lists, including excluded ones; a sent one with its
     mails.
+
+    :param clock: the service's clock, such as ``client.service_clock``.
     """
     if request.only_save or not caps:
         return []

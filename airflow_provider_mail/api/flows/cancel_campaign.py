@@ -28,6 +28,7 @@ class Cancellation:
 
     :param done: whether the service has cancelled it; if not, it may be sent.
     :param text: a predicate for the campaign in a log line or message, such as "was cancelled".
+    :param campaign: the campaign as the service shows it after it rejected the cancellation.
     """
 
     done: bool

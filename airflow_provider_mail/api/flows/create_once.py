@@ -53,6 +53,7 @@ class CreationState:
     """Whether the user wants a second campaign; only a cleared task creates one."""
 
     first_try = False
+    """Whether there was no earlier try."""
 
     knows_all = False
     """Whether the state includes the attempts of all earlier tries."""
@@ -68,11 +69,17 @@ class CreationState:
         return False if self.knows_all or self.first_try else None
 
     def attempted_lately(self, now: float) -> bool:
-        """Whether the result of an attempt may not be visible yet, or not in its final state."""
+        """Whether the result of an attempt may not be visible yet, or not in its final state.
+
+        :param now: Unix time by the service's clock.
+        """
         return self.attempted_at is not None and now - self.attempted_at < NEW_SECONDS
 
     def was_sent(self, now: float) -> bool:
-        """Whether the campaign has mailed somebody, or may have."""
+        """Whether the campaign has mailed somebody, or may have.
+
+        :param now: Unix time by the service's clock.
+        """
         return self.sends_at is not None and self.sends_at <= now
 
     def start(self, mail_name: str) -> None:
@@ -83,11 +90,17 @@ class CreationState:
         self.mail_name = mail_name
 
     def mark_attempted(self, at: float | None = None) -> None:
-        """Record an attempt; called before the request is sent."""
+        """Record an attempt; called before the request is sent.
+
+        :param at: Unix time by the service's clock. Default: the local time.
+        """
         self.attempted_at = time.time() if at is None else at
 
     def clear_attempt(self, earlier: float | None = None) -> None:
-        """Clear the record of an attempt that had no effect."""
+        """Clear the record of an attempt that had no effect.
+
+        :param earlier: the time of an earlier attempt that may have had an effect. Default: there was none.
+        """
         self.attempted_at = earlier
 
     def mark_incomplete(self) -> None:
@@ -99,11 +112,18 @@ class CreationState:
         self.incomplete = False
 
     def mark_seen(self, sends_at: float | None) -> None:
-        """Record that the campaign was created or adopted."""
+        """Record that the campaign was created or adopted.
+
+        :param sends_at: Unix time, by the service's clock, from which it counts as sent; ``None`` if it will not be.
+        """
         self.seen = True
         self.sends_at = sends_at
 
     def mark_sends_at(self, sends_at: float | None) -> None:
+        """Record when a campaign that is not adopted counts as sent.
+
+        :param sends_at: as for :meth:`mark_seen`.
+        """
         self.sends_at = sends_at
 
 
@@ -111,6 +131,8 @@ class CreationState:
 class CreateResult(Generic[T, R]):
     """The result of :func:`create_once`: either ``response`` or ``existing`` is given.
 
+    :param response: the response to the successful attempt.
+    :param existing: the resource that was found after an attempt failed.
     :param server_error: the error of the last attempt that got code 500, if one did.
     """
 
@@ -132,9 +154,16 @@ def create_once(
 ) -> Flow[CreateResult[T, R]]:
     """Create a resource that was not found; after each failed attempt look it up before the next one.
 
+    :param request: creates the resource.
+    :param find: looks it up by its exact name.
+    :param state: the known state of earlier attempts; updated.
+    :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt; about a quarter of that if the first one is rejected.
+    :param clock: the service's clock. Default: the local one.
+    :param check: called before an attempt, unless a recent one may have taken effect; raises to prevent the attempt.
     :param unconfirmed: returns the error for a rejection when a recent attempt may have taken effect and the resource
         is not found. Default: the rejection.
+    :raises MailError: the error of the last attempt.
     """
     clock = ServiceClock() if clock is None else clock
     server_error: MailError | None = None
@@ -172,6 +201,10 @@ def create_once(
 
 
 def find_repeatedly(find: Callable[[], Flow[T | None]], waits: Sequence[float]) -> Flow[T | None]:
+    """Look up a resource until it is found, since a new one may appear late.
+
+    :param waits: seconds to pause before each further lookup.
+    """
     resource = yield from find()
     for seconds in waits:
         if resource is not None:

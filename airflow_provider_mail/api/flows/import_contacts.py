@@ -91,6 +91,10 @@ class SelectedRows(list[Row]):
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """Yield the rows in lists.
+
+    :param size: maximum length of a list.
+    """
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -42,6 +42,7 @@ class WaitStatus(StrEnum):
     REFUSED = "refused"
     """The service rejects the polls, or the connection is configured wrongly: a retry does not help."""
     ERROR = "error"
+    """Polls failed with temporary errors for too long."""
     TIMEOUT = "timeout"
 
 
@@ -49,7 +50,9 @@ class WaitStatus(StrEnum):
 class PollDecision:
     """The conclusion of a wait from a poll.
 
+    :param status: whether the wait continues, and how it ended if not.
     :param message: a sentence for the log or the error.
+    :param result: what the wait returns when it is complete, such as the counts of a campaign.
     :param pause: seconds until the next poll is useful; the wait's interval applies in addition.
     :param log_key: equal for polls that show the same state, which is logged once. Default: the message.
     """
@@ -67,7 +70,10 @@ class PollDecision:
             object.__setattr__(self, "log_key", self.message)
 
     def at_deadline(self, timeout: str = "") -> PollDecision:
-        """Return the decision that ends a wait at its deadline, if this one is the latest."""
+        """Return the decision that ends a wait at its deadline, if this one is the latest.
+
+        :param timeout: the duration of the wait, for the message.
+        """
         status = WaitStatus.TIMEOUT if self.is_seen else WaitStatus.ERROR
         return PollDecision(status, f"the wait timed out{timeout}: {self.message}", is_seen=self.is_seen)
 
@@ -89,6 +95,10 @@ class StatusLog:
         self._logged_at = 0.0
 
     def is_due(self, decision: PollDecision, at: float) -> bool:
+        """Return whether to log this decision.
+
+        :param at: Unix time.
+        """
         if decision.log_key == self._log_key and 0 <= at - self._logged_at < HEARTBEAT_SECONDS:
             return False
         self._log_key, self._logged_at = decision.log_key, at
@@ -96,7 +106,11 @@ class StatusLog:
 
 
 def status_line(decision: PollDecision, interval: float, end_time: float | None) -> str:
-    """Format a wait's status for the log: the message, the time of the next poll, and the deadline, if there is one."""
+    """Format a wait's status for the log: the message, the time of the next poll, and the deadline.
+
+    :param interval: seconds between polls.
+    :param end_time: Unix time of the deadline; ``None`` when the wait has none of its own.
+    """
     if decision.status is not WaitStatus.WAITING:
         return decision.message
     deadline = "" if end_time is None else f", deadline {format_utc(end_time)}"
@@ -104,6 +118,11 @@ def status_line(decision: PollDecision, interval: float, end_time: float | None)
 
 
 class Streak:
+    """Consecutive polls that showed the same state.
+
+    :param state: the :attr:`state` of another object, to continue from it.
+    """
+
     __slots__ = ("polls", "since")
 
     def __init__(self, state: list[float] | None = None) -> None:
@@ -114,12 +133,20 @@ class Streak:
         return [self.since, self.polls] if self.polls else None
 
     def extend(self, at: float) -> None:
+        """Count a poll.
+
+        :param at: Unix time of the poll.
+        """
         self.since, self.polls = at if not self.polls else self.since, self.polls + 1
 
     def end(self) -> None:
         self.polls = 0
 
     def is_confirmed(self, at: float) -> bool:
+        """Return whether the streak has lasted for :data:`CONFIRM_SECONDS`, in at least two polls.
+
+        :param at: Unix time.
+        """
         return self.polls > 1 and at - self.since >= CONFIRM_SECONDS
 
 
@@ -147,6 +174,10 @@ class PollErrorBudget:
         return {"looked": self.polled_before, "failed": self._failed.state}
 
     def restore(self, state: dict[str, Any] | None) -> None:
+        """Continue from the state of another process.
+
+        :param state: the :attr:`state` there; ``None`` if there is none.
+        """
         if state:
             self.polled_before = self.polled_before or bool(state.get("looked"))
             self._failed = Streak(state.get("failed"))
@@ -156,6 +187,10 @@ class PollErrorBudget:
         self.polled_before = True
 
     def failed(self, error: MailError, at: float) -> PollDecision:
+        """Decide about a failed poll.
+
+        :param at: Unix time of the poll.
+        """
         if not error.temporary and not self.polled_before:
             return PollDecision(WaitStatus.REFUSED, str(error), is_seen=False)
         self._failed.extend(at)
@@ -220,4 +255,8 @@ class Polls(Iterator[tuple[object, PollDecision]]):
 
 
 def format_utc(moment: float) -> str:
+    """Format a Unix time for display.
+
+    :param moment: Unix time.
+    """
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -58,7 +58,10 @@ UNSUBSCRIBE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check."""
+    """The result of one check.
+
+    :param level: ``ok``, ``warning`` (should be reviewed) or ``error`` (the campaign should not be sent).
+    """
 
     check: str
     level: Level
@@ -116,6 +119,7 @@ class PreflightRules:
 class Report:
     """The results of all checks.
 
+    :param findings: in the order of the checks.
     :param recipients: the sum of the contacts in the target lists, including excluded ones; contacts in two lists count
         twice. ``None`` if the service does not report it.
     """

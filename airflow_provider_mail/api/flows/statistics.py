@@ -102,6 +102,11 @@ def _whole(request: GetCampaignStats, names: _Names) -> Flow[RecordsByName]:
 
 
 def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
+    """Return whether the statistics may include a campaign that ``campaign/mail/get`` finds by a filter.
+
+    The specification does not show how the statistics compare names. If several match, the comparison is "contains",
+    since names are unique; if one matches, it may be the one with exactly that name.
+    """
     return request.mail_name is None or total > 1 or name == request.mail_name
 
 

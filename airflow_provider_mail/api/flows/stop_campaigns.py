@@ -67,7 +67,11 @@ def stop_campaigns(
 def _cancel_scheduled(
     prefix: str, clock: ServiceClock, responses: dict[str, Response], before: dict[str, int]
 ) -> Flow[dict[str, Campaign]]:
-    """Cancel the scheduled campaigns, also those that appear meanwhile; return all as they are listed afterwards."""
+    """Cancel the scheduled campaigns, also those that appear meanwhile; return all as they are listed afterwards.
+
+    :param responses: gets the response to each cancellation, by name.
+    :param before: gets the ``mailStatus`` of each campaign before it was cancelled.
+    """
     campaigns = yield from _campaigns(prefix)
     for _ in range(MAX_ROUNDS):
         scheduled = [name for name in _scheduled(campaigns, clock) if name not in responses]
@@ -113,6 +117,7 @@ def _verify(
 ) -> Flow[StopResult]:
     """Determine what became of the campaigns, from a listing after the cancellations.
 
+    :param responses: to the cancellations, by name.
     :param before: the ``mailStatus`` of each campaign before it was cancelled.
     """
     accepted = [name for name, response in responses.items() if not isinstance(response, MailError)]
@@ -147,6 +152,8 @@ def _verify(
 def _reason(response: Response, campaign: Campaign | None, answer: Response | None) -> str:
     """Return why a campaign may be sent; empty if it is not.
 
+    :param response: to its cancellation.
+    :param campaign: as it is listed afterwards; ``None`` if it is not.
     :param answer: to a cancellation in sandbox mode, if it is listed with a send time that is ahead.
     """
     rejection = f": {response}" if isinstance(response, MailError) else ""

@@ -80,6 +80,8 @@ class ChunkResult:
     """The result of uploading one chunk.
 
     :param earlier: further rows of the chunk, which were accepted in an earlier try.
+    :param requests: requests that got a response.
+    :param remarks: requests that were accepted with a message.
     """
 
     rows: int
@@ -139,6 +141,10 @@ class ChunkUploader:
         return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
 
     def upload(self, body: bytes, numbers: Sequence[int], earlier: int) -> ChunkResult:
+        """Upload one chunk.
+
+        :param earlier: further rows of the chunk, which were accepted in an earlier try.
+        """
         result = ChunkResult(len(numbers), earlier)
         finished = False
         try:

@@ -97,6 +97,7 @@ PollResult: TypeAlias = Campaign | CampaignState | MailError | None
 class CampaignWait:
     """Decides after each poll whether a campaign was sent, failed, or is still awaited.
 
+    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param seen: whether the campaign existed before; ``None`` when that is unknown.
     :param scheduled: whether the campaign is known to have been scheduled. Otherwise a campaign that shows as sending
         counts as being sent, regardless of its send time.
@@ -140,6 +141,11 @@ class CampaignWait:
         return self._drafts.polls > 0
 
     def decide(self, result: PollResult, at: float, offset: float = 0.0) -> PollDecision:
+        """Decide what a poll means, given those before it.
+
+        :param at: Unix time of the poll.
+        :param offset: seconds by which the service's clock is ahead of the local one.
+        """
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
         self._errors.succeeded()
@@ -197,6 +203,12 @@ class CampaignWait:
 
 
 class SenderWait:
+    """Decides after each poll whether all four checks of a sender are good.
+
+    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
+    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another sender.
+    """
+
     def __init__(
         self, sender_email: str, errors: PollErrorBudget | None = None, *, state: dict[str, Any] | None = None
     ) -> None:
@@ -210,6 +222,11 @@ class SenderWait:
         return {"sender_email": self._sender_email, "errors": self._errors.state}
 
     def decide(self, result: Checks | MailError | None, at: float, offset: float = 0.0) -> PollDecision:
+        """Decide what a poll means, given those before it.
+
+        :param result: the checks, ``None`` when there is no such sender, or the error of the poll.
+        :param at: Unix time of the poll.
+        """
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
         self._errors.succeeded()
@@ -247,10 +264,13 @@ class StatsStabilityTracker:
 
     ``record`` is the last record found, as plain JSON with the specification's fields in snake_case.
 
+    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param stable_checks: final after this many consecutive observations of the same counts; ``None``: by age only.
     :param min_interval: a poll that finds the same counts is an observation if it is at least this many seconds after
         the previous observation.
     :param max_age: final this many seconds after the send time, even if counts change; ``None``: never by age.
+    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign or
+        ``min_interval``.
     """
 
     def __init__(
@@ -303,7 +323,12 @@ class StatsStabilityTracker:
         return sent.timestamp() + (self._max_age or 0.0 if self._stable_checks is None else 0.0)
 
     def days(self, start_day: date, end_day: date | None, at: float) -> Days:
-        """Return the days to request: the given days or, once the send time is known, the days around it."""
+        """Return the days to request: the given days or, once the send time is known, the days around it.
+
+        :param start_day: first day on which the campaign may have been sent.
+        :param end_day: last such day; ``None`` for the day of the poll.
+        :param at: the service's Unix time of the poll.
+        """
         sent, today = self.send_time, datetime.fromtimestamp(at, UTC).date()
         if sent is not None and sent.timestamp() <= at and not self._missing.polls:
             # The specification does not show the time zone of days; no zone differs from UTC by a full day.
@@ -312,6 +337,11 @@ class StatsStabilityTracker:
         return start_day, max(start_day, end_day or today)
 
     def decide(self, result: StatsPollResult, at: float, offset: float = 0.0) -> PollDecision:
+        """Decide what a poll means, given those before it.
+
+        :param at: Unix time of the poll.
+        :param offset: seconds by which the service's clock is ahead of the local one.
+        """
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
         self._errors.succeeded()

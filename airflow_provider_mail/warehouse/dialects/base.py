@@ -27,6 +27,7 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
 
 T = TypeVar("T")
 Condition = tuple[str, list[Any]]
+"""A condition in SQL, with its parameters."""
 
 STANDARD_TYPES: Mapping[str, str] = {
     "text": "TEXT",
@@ -50,9 +51,13 @@ class Dialect(ABC):
     parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
     text_cast: ClassVar[str] = "VARCHAR"
+    """The type that a value is cast to for its text."""
     unix_time: ClassVar[str | None] = None
+    """The expression for the seconds since 1970 by the database's clock."""
     inbox: ClassVar[type[InboxSql] | None] = None
+    """The spelling of the inbox of pushes, for a database that can hold one."""
     keeps_history: ClassVar[bool] = False
+    """Whether a load can record the history of a part of the table."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
         self.hook = hook
@@ -73,12 +78,16 @@ class Dialect(ABC):
 
     @classmethod  # noqa: B027 - nothing by default
     def check_database(cls, hook: DbApiHook) -> None:
-        """Reject a database in which concurrent loads would duplicate rows."""
+        """Reject a database in which concurrent loads would duplicate rows.
+
+        :raises WarehouseError: naming the connection and the alternatives.
+        """
 
     @classmethod  # noqa: B027 - nothing by default
     def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
         """Limit how long the driver takes to connect, if it can. Options that the connection sets take precedence.
 
+        :param hook: a hook that nobody else uses.
         :param response_seconds: how long to wait for the response to a statement, for a driver whose wait no other
             thread can end.
         """
@@ -233,7 +242,10 @@ class Dialect(ABC):
         return f"ALTER TABLE {self.target} ADD {self._column(column.name)} {self._column_type(column)}"
 
     def _missing(self, existing: Iterable[str]) -> list[Column]:
-        """The declared columns that the table lacks."""
+        """The declared columns that the table lacks.
+
+        :raises WarehouseError: when a column of the key is missing, which cannot be added.
+        """
         names = set(existing)
         columns = [column for column in self.table.stored_columns if column.name not in names]
         for column in columns:
@@ -253,7 +265,11 @@ class Dialect(ABC):
     ) -> Condition:
         """The condition that columns have the given values.
 
+        :param argument: the argument that ``where`` comes from, for errors.
         :param where: by column, a value, ``None``, `Between` or `OneOf`.
+        :param alias: prefix of the columns, such as ``t.``.
+        :param spell: spells a value of a column. Default: as in the statements of a load.
+        :raises ValueError: when a value does not have the type of its column.
         """
         parts: list[str] = []
         parameters: list[Any] = []
@@ -332,12 +348,18 @@ class Dialect(ABC):
         )
 
     def _check_removal(self, cursor: Any, before: int) -> None:
-        """Compare the number of rows that may be removed with that before the load; called before the commit."""
+        """Compare the number of rows that may be removed with that before the load; called before the commit.
+
+        :raises UnconfirmedError: when too many were removed.
+        """
         if before and self.is_confirmed and self.request.removal:
             self.request.removal.check(before, self._count_removable(cursor), self.prefix)
 
     def _confirm(self, add_rows: Callable[[], object]) -> None:
-        """Read a second time, without holding locks, and ask for the rows that would be marked as gone."""
+        """Read a second time, without holding locks, and ask for the rows that would be marked as gone.
+
+        :param add_rows: adds the rows of the source to those of the first reading.
+        """
         assert self.request.removal
         assert self.request.removal.read_again
         _log.info("Table %s: rows would be removed; reading a second time to confirm it", self.request.name)
@@ -347,7 +369,10 @@ class Dialect(ABC):
         self._ask()
 
     def _ask(self, find: Callable[[], object] = lambda: None) -> None:
-        """Ask the service for the rows that would be marked as gone."""
+        """Ask the service for the rows that would be marked as gone.
+
+        :param find: collects their names. Default: they are known already.
+        """
         if (mark_gone := self.request.mark_gone) and mark_gone.exists:
             find()
             if names := sorted(self._missing_names):
@@ -355,7 +380,10 @@ class Dialect(ABC):
             self.is_asked = True
 
     def _narrowed(self, window: Where, rows: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
-        """Narrow a window to the rows that the service does not have; remember their names until it has been asked."""
+        """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
+
+        :param rows: the values of the key's last column, of the rows that would be marked.
+        """
         names = {str(name) for (name,) in rows}
         if self.is_confirmed:
             names &= self._missing_names
@@ -366,6 +394,11 @@ class Dialect(ABC):
     def _insert_result(
         self, inserted_by: Mapping[Any, int], existing: Collection[tuple[Any, ...]] | None = None
     ) -> LoadResult:
+        """The result of a load that updates nothing.
+
+        :param inserted_by: the inserted rows by their value of `Table.counted_by`, or all by ``None``.
+        :param existing: keys that the table had before. Default: unknown.
+        """
         source, inserted = self.request.source, sum(inserted_by.values())
         unchanged = source.read - source.rejected - inserted
         reported = inserted_by if self.table.counted_by else None

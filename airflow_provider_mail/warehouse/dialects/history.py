@@ -27,7 +27,10 @@ class HistoryMerge:
         self._now = intervals._parameter(intervals.table[VALID_FROM], history.observed_at)
 
     def merge(self, cursor: Any) -> tuple[int, int] | None:
-        """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading."""
+        """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
+
+        :raises UnconfirmedError: when too many rows have left since the previous reading.
+        """
         self._reject_future(cursor)
         condition, values = self._readings._condition("history", self._history.where)
         read_at = self._readings._column(READ_AT)

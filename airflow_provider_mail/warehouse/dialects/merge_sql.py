@@ -31,16 +31,24 @@ _PUT, _REMOVE = "'put'", "'remove'"
 
 
 class MergeSql(Dialect):
-    """The statements of one load."""
+    """The statements of one load.
+
+    :param stage: the table with the staged rows, each key once.
+    :param has_json_text: whether JSON is staged as text. Default: true.
+    """
 
     parse_json: ClassVar[str] = "PARSE_JSON({})"
+    """Converts text to the type of JSON."""
     primary_key: ClassVar[str | None] = "PRIMARY KEY ({})"
     """Declares the key, which is not enforced."""
     quote: ClassVar[str] = '"'
+    """Quotes a name."""
     transaction: ClassVar[tuple[str, str, str] | None] = None
+    """Statements that begin, commit and roll back a transaction."""
     has_lock: ClassVar[bool] = False
     """Whether loads wait for each other at a table of locks. Otherwise the warehouse rejects one of two merges."""
     is_script: ClassVar[bool] = False
+    """Whether a transaction is sent as one script."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: TableName, *, has_json_text: bool = True) -> None:
         super().__init__(hook, request)
@@ -58,6 +66,10 @@ class MergeSql(Dialect):
     # Spelling
 
     def _qualified(self, name: TableName) -> str:
+        """Spell the name of a table.
+
+        :raises WarehouseError: when it cannot be quoted.
+        """
         if any(self.quote in part.text and part.quoted for part in name.parts):
             raise WarehouseError(f"`table` must not contain {self.quote}: {str(name)!r}")
         return ".".join(f"{self.quote}{part.text}{self.quote}" if part.quoted else part.text for part in name.parts)
@@ -66,7 +78,10 @@ class MergeSql(Dialect):
         return self.value(column, value), []
 
     def value(self, column: Column, value: Any) -> str:
-        """A value of a column as a literal; JSON is given as text."""
+        """Return a value of a column as a literal.
+
+        :param value: the value, JSON as text.
+        """
         if value is None:
             return "NULL"
         type_name = column.type.name
@@ -85,6 +100,10 @@ class MergeSql(Dialect):
         return f"'{text}'"
 
     def timestamp(self, value: datetime.datetime) -> str:
+        """Return a point in time as a literal.
+
+        :param value: a datetime with a zone.
+        """
         return f"TIMESTAMP '{utc_literal(value)}+00:00'"
 
     # Tables
@@ -125,6 +144,10 @@ class MergeSql(Dialect):
         return f"DROP TABLE IF EXISTS {self.stage}"
 
     def insert_stage(self, rows: Sequence[Sequence[Any]]) -> str:
+        """Stage rows.
+
+        :param rows: the rows, JSON as text.
+        """
         values = ", ".join(
             f"({', '.join(self.value(column, value) for column, value in zip(self.table.columns, row, strict=True))})"
             for row in rows
@@ -208,7 +231,10 @@ class MergeSql(Dialect):
         return "".join(f", {self._column(name)} = {literal}" for name, literal in literals)
 
     def select_removed(self, selected: str) -> str | None:
-        """Select from the rows that the merge removes; ``None``: it removes none."""
+        """Select from the rows that the merge removes; ``None``: it removes none.
+
+        :param selected: what to select, of ``g``.
+        """
         if not (window := self._windows("r.")):
             return None
         inner = self._with_part(self._columns_list(self.table.names, "r."), self.target, "r.")
@@ -314,5 +340,8 @@ class MergeSql(Dialect):
 
 
 def utc_literal(value: datetime.datetime) -> str:
-    """``2026-03-01 12:30:00.000000``, in UTC."""
+    """Format a point in time as ``2026-03-01 12:30:00.000000``, in UTC.
+
+    :param value: a datetime with a zone.
+    """
     return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

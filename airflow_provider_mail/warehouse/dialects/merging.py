@@ -29,7 +29,10 @@ _CONFLICT = re.compile(r"conflict|concurrent|serializ|deadlock|lock timeout|4000
 
 
 class Merging(MergeSql):
-    """A warehouse with MERGE, or with transactions that lock a table."""
+    """A warehouse with MERGE, or with transactions that lock a table.
+
+    :param has_json_text: whether JSON is staged as text. Default: true.
+    """
 
     def __init__(
         self, hook: DbApiHook, request: LoadRequest, load_id: str | None = None, *, has_json_text: bool = True

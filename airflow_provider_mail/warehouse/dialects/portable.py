@@ -249,6 +249,8 @@ class Portable(Dialect):
         """Insert a test row twice and roll back: the second insert must fail, and no row may remain.
 
         Between them, rows are inserted whose keys differ in nothing but case or a space at the end.
+
+        :raises WarehouseError: when concurrent loads would duplicate rows, or a failed load would leave some.
         """
         row = [None if column.nullable else self._probe_value(column) for column in self.table.stored_columns]
         key = [row[index] for index in self._key_indexes]

@@ -11,6 +11,7 @@ from airflow_provider_mail.warehouse.errors import is_client_side
 from airflow_provider_mail.warehouse.rows import UnreadableValue
 
 READER = "airflow_provider_mail"
+"""The name of a server-side cursor."""
 _MOST_UNSENT = 2**20
 
 

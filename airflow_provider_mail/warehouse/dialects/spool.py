@@ -16,6 +16,8 @@ class RowSpool:
 
     The user's table is not locked while the rows arrive, two loads lock its rows in the same order, and a load can be
     repeated.
+
+    :param first: whether to keep the first row instead of the last one.
     """
 
     def __init__(self, key_indexes: Sequence[int], *, first: bool = False) -> None:

@@ -63,6 +63,7 @@ class StagedSql(Dialect):
     compatible_types: ClassVar[Mapping[str, tuple[str, ...]]]
     """Actual types that keep every value of a portable type, by its name."""
     has_comment_on: ClassVar[bool] = False
+    """Whether comments are stored by statements of their own (COMMENT ON)."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request)
@@ -116,7 +117,10 @@ class StagedSql(Dialect):
         return f"NOT coalesce({condition}, false)", values
 
     def _upsert(self, source: str, condition: str = "true") -> str:
-        """Insert from ``source``, or update the row with the same key unless it is newer."""
+        """Insert from ``source``, or update the row with the same key unless it is newer.
+
+        The values of ``load_columns`` are parameters, before those of the condition.
+        """
         action = "NOTHING"
         if self.table.updated:
             updated = (*self.table.updated, *self.table.load_names)
@@ -149,6 +153,7 @@ class StagedSql(Dialect):
     def _stale(self, window: Condition, late: Sequence[Where], latest: Any) -> Condition:
         """The condition for rows in a window that are stale unless they were staged.
 
+        :param late: the conditions for what another load has read later, which is left out.
         :param latest: the time of this load. Rows that were observed later are not stale; without a time, there is
             nothing to compare with.
         """

@@ -40,6 +40,7 @@ LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last returned it"
 def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suffix: str = "") -> tuple[Column, ...]:
     """A column for each count of a statistics record: a new field of the model is a new column.
 
+    :param besides: its fields that are not counts.
     :param suffix: appended to the fields' descriptions, which are the comments.
     """
     return tuple(
@@ -56,7 +57,12 @@ def derived_name(table: str, suffix: str) -> str:
 
 
 def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> str:
-    """Name a table that belongs to another one, by the argument that chooses it or by a suffix."""
+    """Name a table that belongs to another one.
+
+    :param argument: the argument that chooses the name, for errors.
+    :param suffix: what its name is followed by where none is chosen.
+    :raises WarehouseError: when it is not a valid name, or is that of ``table``.
+    """
     name = chosen or derived_name(table, suffix)
     try:
         if TableName.parse(name) == TableName.parse(table):
@@ -78,6 +84,8 @@ def other_fields(record: OpenResource, stored: frozenset[str]) -> dict[str, Any]
     """Return the fields of a record that have no column, as the service names them; ``None`` if there are none.
 
     Those are the fields that the model does not declare, and those that it declares and that are not ``stored``.
+
+    :param stored: names of the columns, and of the fields that are deliberately left out.
     """
     if not (names := _without_column(type(record), stored)):
         return record.other_fields

@@ -69,6 +69,10 @@ LIST_READINGS = Table(
 
 
 def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.datetime) -> History:
+    """Declare the history of a list.
+
+    :param where: the values of ``mail_conn_id``, ``team`` and ``list_name``.
+    """
     readings = TableName.parse(derived_name(name, "_readings"))
     return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at)
 
@@ -76,6 +80,10 @@ def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.
 def contact_row(
     contact: Contact, *, mail_conn_id: str, team: str, list_name: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
+    """Build a row of `CONTACTS`.
+
+    :param team: the team of the list; empty without one.
+    """
     properties = contact.properties
     return (
         mail_conn_id,
@@ -98,7 +106,10 @@ def contact_row(
 
 
 def list_part(team: str, list_name: str) -> str:
-    """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty."""
+    """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty.
+
+    :param team: the team of the list; may be empty.
+    """
     names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
     return "/".join(names)
 

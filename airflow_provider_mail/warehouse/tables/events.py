@@ -102,7 +102,10 @@ EVENT_DIFFERENCES = Table(
 
 @dataclass(frozen=True)
 class EventCounts:
-    """Mails with events of some codes (a mail has one recipient), and these events."""
+    """How often events of some codes were received.
+
+    :param mails: the number of mails with such an event; a mail has one recipient.
+    """
 
     mails: int
     events: int
@@ -118,6 +121,7 @@ Span: TypeAlias = tuple[int, int]
 class DayCounts:
     """The events of one day. The day of a mail is not known exactly if no event has the time at which it was sent.
 
+    :param of_day: all of the day.
     :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
     :param maybe_later: those of the day after it that may belong to this one.
     """
@@ -136,6 +140,7 @@ def _span(counts: DayCounts, unit: Literal["mails", "events"]) -> Span:
 class Rule:
     """How events determine one counter.
 
+    :param codes: the codes that are counted, of which each mail counts once.
     :param repeated: whether the service may count each event instead of each mail.
     :param partly: whether the service counts only some of these mails, and the events do not show which.
     """
@@ -173,6 +178,8 @@ RULES: Mapping[str, Rule] = {
 class Difference:
     """The comparison of one counter on one day.
 
+    :param service_count: what the service counted; ``None`` if its response leaves out the day.
+    :param spans: the smallest and the largest count that agree with the events, for each way to count.
     :param at_edges: mails that may belong to either side of an edge of the day: no event has their time of sending.
     """
 
@@ -221,6 +228,10 @@ def difference_row(
     time_zone: str,
     observed_at: datetime.datetime,
 ) -> tuple[Any, ...]:
+    """Build a row of `EVENT_DIFFERENCES`.
+
+    :param counted_on: to which day events were counted.
+    """
     return (
         mail_conn_id,
         difference.stats_date,

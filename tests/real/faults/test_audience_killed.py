@@ -19,7 +19,7 @@ import pytest
 
 from mail_emulator import Emulator
 from mail_emulator.responses import Response
-from tests.faults.trying import settle
+from tests.faults.test_any_faults import settle
 from tests.support.changes import around_requests, snapshot
 from tests.support.killer import Killer
 from tests.support.sampling import ALL_FAULTS

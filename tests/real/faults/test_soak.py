@@ -14,12 +14,8 @@ from itertools import count
 import pytest
 
 from mail_emulator import Emulator
-from tests.faults.audiences import AUDIENCES
-from tests.faults.changes import NAMED, PREFLIGHTS
 from tests.faults.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
-from tests.faults.loads import LOADS
-from tests.faults.reads import READS
-from tests.faults.trying import Trial
+from tests.faults.test_any_faults import WORKLOADS, Trial
 from tests.support.clock import Clock
 
 SECONDS = float(os.environ.get("MAIL_SOAK_SECONDS", "3"))
@@ -32,7 +28,7 @@ def test_soak(emulator: Emulator, clock: Clock) -> None:
     trial = Trial(emulator, clock)
     end = time.perf_counter() + SECONDS
     for number in count(START):
-        workload = random.Random(f"{SEED} {number}").choice([*READS, *NAMED, *LOADS, *PREFLIGHTS, *AUDIENCES])
+        workload = random.Random(f"{SEED} {number}").choice(WORKLOADS)
         print(f"MAIL_SOAK_SEED={SEED} MAIL_SOAK_FIRST={number}: {workload}")
         trial.check(workload, 5, f"{SEED} {number}")
         if time.perf_counter() > end:

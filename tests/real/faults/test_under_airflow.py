@@ -20,7 +20,7 @@ from airflow.sdk import DAG
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from mail_emulator import Emulator
-from tests.faults.trying import FOREVER, VARIANTS, Fault
+from tests.faults.test_any_faults import FOREVER, VARIANTS, Fault
 from tests.support.sampling import ALL_FAULTS
 from tests.support.tries import Tries
 from tests.tasks.conftest import (  # noqa: F401 - fixtures
@@ -56,14 +56,8 @@ class Letter:
         if not self.on_ambiguous:
             return MailCreateCampaignOperator(mail_name=self.label, send_list_names=["customers"], **given, **options)
         messages = [{"to": f"p{number}@example.com"} for number in range(6)]
-        return MailSendBatchOperator(
-            campaign=self.label,
-            messages=messages,
-            versions_per_request=2,
-            on_ambiguous=self.on_ambiguous,
-            **given,
-            **options,
-        )
+        choice = {"versions_per_request": 2, "on_ambiguous": self.on_ambiguous}
+        return MailSendBatchOperator(campaign=self.label, messages=messages, **choice, **given, **options)
 
     def at_service(self, service: Emulator) -> Any:
         """What the task brought about."""

@@ -1,4 +1,4 @@
-"""Run as a script: prints, as JSON, what Airflow knows of the connection type and what it said about us."""
+"""Run as a process: prints, as JSON, what Airflow knows of the connection type and what it said about us."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rows of the specification's tables "Errors" that only the service can know: what our client makes of them.
+"""Our client at the emulator: each operation, the errors that only the service can know, and the states of a campaign.
 
-The models reject the others before anything is sent.
+The models reject the other errors before anything is sent. `tests/api` has the operations in sandbox mode.
 """
 
 from __future__ import annotations
@@ -11,13 +11,44 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAuthError, MailRejectedError, MailServerError
 from airflow_provider_mail.api.lists import GetLists
 from mail_emulator import Emulator
+from tests.document.examples import EXAMPLES
 from tests.document.fact_rows import ERRORS
-from tests.document.models import model_of, operation_of
+from tests.document.fact_types import UNLISTED, Operation
+from tests.document.models import REQUESTS, model_of, operation_of
+
+SAVED = {"webhook.save": {"transCallbackUrl": "https://hooks.example/in"}}
+SENDABLE = {operation.key: operation for operation in REQUESTS if operation.effect != UNLISTED}
+
+
+def test_every_operation_has_an_example():
+    assert SENDABLE.keys() == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("size", ["smallest", "example"])
+@pytest.mark.parametrize("operation", SENDABLE.values(), ids=SENDABLE)
+def test_an_operation_reaches_the_service(
+    operation: Operation, size: str, emulator: Emulator, client: MailClient, config: ClientConfig
+):
+    """The smallest with an access token, which opens every operation."""
+    example, is_smallest = EXAMPLES[operation.key], size == "smallest"
+    example.arrange(emulator)
+    body = (operation.minimal or SAVED.get(operation.key, {})) if is_smallest else example.received
+    request = model_of(operation).model_validate(body) if is_smallest else example.request
+    token = {"auth_type": "oauth", "access_token": SecretStr(emulator.issue_token()), "api_key": None}
+    with MailClient(config.model_copy(update=token)) as opened:
+        response = (opened if is_smallest else client).send(request)
+    (entry,) = emulator.journal.entries()
+    assert (entry["method"], entry["operation"], entry["body"]) == (operation.method, operation.path, body)
+    assert entry["headers"]["content-type"] == "application/json"
+    auth = "oauth" if is_smallest else "api_key"
+    assert (entry["auth"], entry["processed"], entry["code"]) == (auth, True, 200)
+    assert (response.code, response.message or "") == (200, "")
+
 
 ROWS = {row.id: row for row in ERRORS}
 SENDS, SINGLE, BATCH = (
