@@ -646,8 +646,9 @@ class TrackedAudience(RunAudience):
         :raises AirflowException: the service rejects one of them.
         """
         from airflow_provider_mail.api.flows.create_once import create
-        from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
+        from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
         from airflow_provider_mail.api.lists import AddList
+        from airflow_provider_mail.warehouse.rows import batched
 
         places = self._identifying
         properties = tuple(self._plan.properties[place] for place in places)
@@ -656,7 +657,7 @@ class TrackedAudience(RunAudience):
         rows = ([row[place] for place in places] for row in map(decoded, lines))
         progress = import_contacts(
             self.task.hook.get_conn(),
-            batches(rows, plan.chunk_size),
+            batched(rows, plan.chunk_size),
             plan,
             on_reject=rejected.append,
             progress=Progress(),

@@ -183,7 +183,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail.api.flows.import_contacts import batches
+        from airflow_provider_mail.warehouse.rows import batched
 
         contacts = self._rows(context)
         rows = iter(contacts)
@@ -195,7 +195,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         values = _values if isinstance(first, Mapping) else _lists
         total = len(contacts) if isinstance(contacts, Sized) else None
         in_order = values(chain([first], rows), names, self.columns is None)
-        yield Source(names, batches(in_order, self.chunk_size), total)
+        yield Source(names, batched(in_order, self.chunk_size), total)
 
     def _rows(self, context: Context) -> Rows:
         rows = unwrap(self, self.contacts, context)
