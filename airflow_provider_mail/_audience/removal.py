@@ -11,9 +11,10 @@ from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEM
 from airflow_provider_mail._audience.rows import Identity
 from airflow_provider_mail.api.contacts import DeleteContact
 from airflow_provider_mail.api.flows.create_once import create, delete
-from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
+from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
 from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
+from airflow_provider_mail.warehouse.rows import batched
 
 if TYPE_CHECKING:
     from airflow_provider_mail._audience.index import AudienceIndex
@@ -120,7 +121,7 @@ class Removal:
         rejected: list[Reject] = []
         progress = import_contacts(
             self._task.hook.get_conn(),
-            batches(([row[place] for place in places] for row in map(decoded, lines)), plan.chunk_size),
+            batched(([row[place] for place in places] for row in map(decoded, lines)), plan.chunk_size),
             plan,
             on_reject=rejected.append,
             progress=Progress(),

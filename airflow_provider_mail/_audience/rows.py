@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api.flows.import_contacts import SelectedRows, batches
+from airflow_provider_mail.api.flows.import_contacts import SelectedRows
+from airflow_provider_mail.warehouse.rows import batched
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -91,7 +92,7 @@ def packed(spool: Iterable[AudienceRows], size: int) -> Iterator[AudienceRows]:
     )
     every = (record for of_rows in columns for record in zip(*of_rows, strict=True))
     changed = (record for record in every if record[-1] != UNCHANGED)
-    for chunk in batches(changed, size):
+    for chunk in batched(changed, size):
         rows, numbers, lines, keys, texts, operations = map(list, zip(*chunk, strict=True))
         selected = SelectedRows(rows, numbers, lines if lines[0] else ())
         yield AudienceRows(selected, keys, texts, operations)

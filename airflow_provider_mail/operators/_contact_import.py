@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.checks import argument_error, is_known
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_instance_name
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
@@ -122,8 +122,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
-        from airflow_provider_mail._task.checks import is_known
-
         super().check_arguments(arguments, mapped=mapped)
         columns = arguments.get("columns")
         # `ImportPlan` checks more, but importing it would slow down the parsing of DAG files.
