@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_mail._task.at_most_once import MEMORY_BYTES, ChunkSpool, Mailing, MailingState
+from airflow_provider_mail._task.at_most_once import MEMORY_BYTES, ChunkSpool, MailingState
 from airflow_provider_mail._task.import_checkpoint import KEY as CHECKPOINT_KEY
 from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
 from airflow_provider_mail._task.messages import RowMessages
@@ -21,7 +21,6 @@ __all__ = [
     "PROGRESS_KEY",
     "ChunkSpool",
     "HttpResponse",
-    "Mailing",
     "MailingState",
     "ProgressLog",
     "Recipients",
