@@ -96,7 +96,7 @@ GROUPS = {
             "api/flows/batches.py",
         ),
         (
-            "tasks/test_at_most_once.py",
+            "tasks/test_create_campaign.py",
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),
