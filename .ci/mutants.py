@@ -70,7 +70,7 @@ GROUPS = {
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
-        ("machines/test_importing.py", "tasks/test_rejected_rows.py"),
+        ("machines/test_importing.py", "tasks/test_imports.py"),
     ),
     "statistics": Group(
         ("api/_core/compact.py", "api/flows/statistics.py"),
@@ -85,10 +85,9 @@ GROUPS = {
             "tasks/test_campaign_trigger.py",
             "tasks/test_settled_trigger.py",
             "tasks/test_event_trigger.py",
-            "tasks/test_inbox_sensor.py",
+            "tasks/test_inbox_waits.py",
             "tasks/test_sender_sensor.py",
             "tasks/test_sensors.py",
-            "tasks/test_task_status.py",
         ),
     ),
     "ledger": Group(
@@ -104,7 +103,7 @@ GROUPS = {
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),
-        ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional_tries.py"),
+        ("machines/test_*ing.py", "tasks/test_imports.py", "tasks/test_transactional_tries.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
