@@ -1,5 +1,6 @@
 # Needs python3 (3.11 to 3.13) and nothing else: what is used lives in virtual environments in this folder.
 #
+#   make install               the environment of one Airflow, which the other commands make when they need it
 #   make demo                  the main job in a real Airflow, with a summary
 #   make demo-ui               the same, leaving Airflow running, and opening it, its page of mail and the emulator's inbox
 #   make test-unit             the tests that need neither a server nor Airflow's database, in seconds
@@ -65,10 +66,12 @@ export PYTHONDONTWRITEBYTECODE :=
 # dlt takes a variable of this name for the number of its own processes.
 unexport WORKERS
 
-.PHONY: help demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
+.PHONY: help install demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
+
+install: $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(RUN) -m example_dags.demo $(ARGS)

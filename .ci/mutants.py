@@ -58,7 +58,7 @@ GROUPS = {
         (
             "api/test_preflight.py",
             "machines/test_creating.py",
-            "tasks/test_create_campaign*.py",
+            "tasks/test_create_campaign.py",
         ),
     ),
     "paging": Group(
@@ -69,7 +69,7 @@ GROUPS = {
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
-        ("machines/test_importing.py", "tasks/test_rejected_rows.py"),
+        ("machines/test_importing.py", "tasks/test_imports.py"),
     ),
     "statistics": Group(
         ("api/_core/compact.py", "api/flows/statistics.py"),
@@ -81,11 +81,9 @@ GROUPS = {
         ("api/test_waiting.py",),
         (
             "machines/test_waiting.py",
-            "tasks/test_campaign_trigger.py",
-            "tasks/test_settled_trigger.py",
+            "tasks/test_triggers.py",
             "tasks/test_event_trigger.py",
             "tasks/test_inbox_sensor.py",
-            "tasks/test_sender_sensor.py",
             "tasks/test_sensors.py",
             "tasks/test_task_status.py",
         ),
@@ -93,30 +91,26 @@ GROUPS = {
     "ledger": Group(
         (
             "_task/state.py",
-            "_task/import_checkpoint.py",
+            "_task/imports.py",
             "_task/at_most_once.py",
             "api/flows/batches.py",
         ),
         (
             "tasks/test_at_most_once.py",
-            "tasks/test_creation_record.py",
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),
-        ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional_tries.py"),
+        ("machines/test_*ing.py", "tasks/test_imports.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
-        ("warehouse/test_load.py", "warehouse/test_gone.py", "warehouse/test_coverage.py"),
+        ("warehouse/test_load.py", "warehouse/test_removal.py"),
         (
             "machines/test_loading.py",
-            "warehouse/test_confirmed.py",
+            "warehouse/test_dialects.py",
             "warehouse/test_existing.py",
-            "warehouse/test_future.py",
-            "warehouse/test_history.py",
-            "warehouse/test_insert_only.py",
-            "warehouse/test_p*.py",
-            "cli/test_events.py",
+            "warehouse/test_privacy.py",
+            "cli/test_commands.py",
         ),
     ),
     "webhook": Group(
@@ -125,12 +119,9 @@ GROUPS = {
             "webhook/test_commits.py",
             "webhook/test_events.py",
             "webhook/test_inbox.py",
-            "webhook/test_cached.py",
         ),
         (
             "webhook/test_drain.py",
-            "webhook/test_erasure.py",
-            "webhook/test_h*.py",
             "webhook/test_receiver.py",
             "webhook/test_rotation.py",
             "webhook/test_starting.py",
@@ -142,14 +133,12 @@ GROUPS = {
     ),
     "rows": Group(
         ("warehouse/rows.py", "warehouse/tables/*.py"),
-        ("warehouse/test_rows.py", "warehouse/test_stats.py", "warehouse/test_event_counts.py"),
+        ("warehouse/test_rows.py", "warehouse/test_tables.py"),
         (
             "tasks/test_other_fields.py",
             "tasks/test_reconcile.py",
-            "warehouse/test_coverage.py",
             "warehouse/test_load.py",
-            "warehouse/test_unstorable.py",
-            "warehouse/test_history.py",
+            "warehouse/test_removal.py",
             "tasks/test_lists_to_sql.py",
         ),
     ),

@@ -10,11 +10,16 @@ from pathlib import Path
 
 from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.audiences import AUDIENCE_CHANGES, AUDIENCE_RUNS, AUDIENCES, MEMBERS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, LIST_READINGS
-from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
-from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
+from airflow_provider_mail.warehouse.tables.imports import (
+    AUDIENCE_CHANGES,
+    AUDIENCE_RUNS,
+    AUDIENCES,
+    IMPORTS,
+    MEMBERS,
+    REJECTS,
+)
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, LISTS, SENDERS, TEMPLATES
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from docs import marked

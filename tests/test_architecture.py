@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 import re
 from pathlib import Path
-
-import pytest
 
 import airflow_provider_mail
 from tests.support.env import ROOT
 
 PAGE = Path(ROOT, "docs", "architecture.md")
 ROOMS = {module.name for module in pkgutil.iter_modules(airflow_provider_mail.__path__)}
-NAMES = sorted(
-    {name for name in re.findall(r"`(\w+(?:\.\w+)+)(?:\(.*?\))?`", PAGE.read_text()) if name.partition(".")[0] in ROOMS}
-)
+NAMES = {name for name in re.findall(r"`(\w+(?:\.\w+)+)(?:\(.*?\))?`", PAGE.read_text()) if name.split(".")[0] in ROOMS}
 
 
 def test_pictures_show_the_imports() -> None:
@@ -32,15 +27,7 @@ def test_every_room_is_explained() -> None:
     assert sorted(room for room in ROOMS if f"`{room}`" not in table) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_name_exists(name: str) -> None:
-    parts = name.split(".")
-    for length in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(("airflow_provider_mail", *parts[:length])))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[length:]:
-            found = getattr(found, part)
-        return
-    pytest.fail(f"no module of {name}")
+def test_names_exist() -> None:
+    assert len(NAMES) > 20
+    for name in sorted(NAMES):
+        pkgutil.resolve_name(f"airflow_provider_mail.{name}")

@@ -42,8 +42,6 @@ LONGEST_PAUSE = 900.0
 
 @dataclass(frozen=True, slots=True)
 class FinalCampaign:
-    """A campaign with a final status, as it is reported."""
-
     mail_name: str
     guid: str | None
     mail_status: int
@@ -70,7 +68,6 @@ class FinalCampaign:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The payload of an asset event, as plain JSON."""
         return {
             "mail_name": self.mail_name,
             "guid": self.guid,
@@ -179,7 +176,6 @@ class CampaignChangeDetector:
         self._read_before = False
 
     def changes(self, snapshot: Snapshot, at: float) -> list[FinalCampaign]:
-        """Return the campaigns to report, in the order of their send times."""
         campaigns = {key: campaign for key, campaign in snapshot.campaigns.items() if self._wanted(campaign)}
         horizon = at - max(self._lookback, KEPT_SECONDS)
         since = at - self._lookback if self._since is None else self._since
@@ -203,8 +199,6 @@ class CampaignChangeDetector:
 
 
 class Store(Protocol):
-    """The interface of Airflow's asset state store in a trigger (3.3)."""
-
     async def aget(self, key: str, default: Any = None) -> Any:
         """Read a value."""
 
@@ -257,7 +251,6 @@ class ReportedCampaigns:
 
 
 def digest(value: Any) -> str:
-    """Return a short hash."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

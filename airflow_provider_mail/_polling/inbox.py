@@ -31,7 +31,7 @@ class InboxPoller(SharedPoller[WaitSubscription]):
             subscription.deliver(result, at, 0.0)
 
     async def close(self) -> None:
-        """Do nothing: no connection is kept open between queries."""
+        """No connection is kept open between queries."""
 
 
 class InboxWait:
@@ -48,11 +48,9 @@ class InboxWait:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What another process needs to continue the wait, as plain JSON."""
         return {"inbox": list(self._inbox), "errors": self._errors.state}
 
     def decide(self, result: bool | MailError, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a query means, given those before it."""
         if isinstance(result, MailError):
             return self._errors.failed(result, at)
         self._errors.succeeded()

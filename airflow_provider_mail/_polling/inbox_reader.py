@@ -59,7 +59,6 @@ class InboxReader:
             return read_within(partial(ask, self._inbox), QUERY_SECONDS)
 
     async def aquery(self, ask: Callable[[Inbox], T]) -> T:
-        """Query the inbox without blocking the event loop."""
         with self._errors():
             if self._inbox is None:
                 # Done this way for the reasons in `MailHook.get_async_conn`. The queries themselves do not use Airflow.

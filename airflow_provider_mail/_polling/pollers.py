@@ -36,8 +36,6 @@ open connections."""
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class CampaignSubscription(WaitSubscription):
-    """The subscription of a trigger that waits for a campaign."""
-
     mail_name: str
 
 
@@ -177,7 +175,6 @@ class StatsPoller(MailPoller[StatsSubscription]):
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:
-    """Merge windows of days that overlap or are adjacent."""
     merged: list[Days] = []
     for start_day, end_day in sorted(windows):
         if merged and start_day <= merged[-1][1] + timedelta(days=1):

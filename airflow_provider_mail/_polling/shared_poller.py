@@ -145,7 +145,6 @@ class SharedPoller(ABC, Generic[S]):
             self._polling = asyncio.create_task(self._run(), name=f"mail-poller-{self._target}")
 
     def remove(self, subscription: S) -> bool:
-        """Remove a subscription; return whether it was the last one."""
         self._subscriptions.discard(subscription)
         return not self._subscriptions
 
@@ -158,7 +157,6 @@ class SharedPoller(ABC, Generic[S]):
         self._changed.set()
 
     async def stop(self) -> None:
-        """Stop polling; return when the poll task has ended."""
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
@@ -179,7 +177,6 @@ class SharedPoller(ABC, Generic[S]):
             await self.close()
 
     async def _sleep_until_due(self, next_poll: float) -> None:
-        """Sleep until the next poll is due; wake early when a subscriber joins or `poll_soon` is called."""
         while True:
             self._changed.clear()
             first = min(subscription.due for subscription in self._subscriptions)

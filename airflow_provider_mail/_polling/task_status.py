@@ -36,18 +36,15 @@ class TaskStatusWatch:
         self._watching: asyncio.Task[None] | None = None
 
     def add(self, mail_conn_id: str, wake: Wake) -> None:
-        """Register a poll to wake; the first one starts the queries."""
         self._wakes[mail_conn_id].append(wake)
         if self._watching is None:
             self._watching = asyncio.create_task(self._run(), name="mail-task-status")
 
     def remove(self, mail_conn_id: str, wake: Wake) -> bool:
-        """Unregister a poll; return whether it was the last one."""
         self._wakes[mail_conn_id].remove(wake)
         return not any(self._wakes.values())
 
     async def stop(self) -> None:
-        """Stop the queries; return when the task has ended."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])

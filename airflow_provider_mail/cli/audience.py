@@ -6,15 +6,13 @@ from argparse import Namespace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider_mail._task.audience_files import FileStateStore, audiences_in
-from airflow_provider_mail._task.audience_state import Header, SqlStateStore
-from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail._audience.store import FileStateStore, Header, SqlStateStore, audiences_in
+from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.cli.commands import command, fail, show
 
 
 @command
 def status(args: Namespace) -> None:
-    """``airflow mail audience status``."""
     rows = [
         {
             "audience": header.audience,
@@ -33,7 +31,6 @@ def status(args: Namespace) -> None:
 
 @command
 def reset(args: Namespace) -> None:
-    """``airflow mail audience reset``."""
     header = next((header for header in _headers(args) if header.audience == args.audience), None)
     if header is None:
         fail(f"audience: there is no state of {args.audience!r}; see `airflow mail audience status`")

@@ -82,7 +82,6 @@ def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
 
 @command
 def check(args: Namespace) -> None:
-    """``airflow mail check``."""
     works, message = MailHook(args.conn_id).test_connection()
     if not works:
         fail(message)
@@ -91,7 +90,6 @@ def check(args: Namespace) -> None:
 
 @command
 def campaigns(args: Namespace) -> None:
-    """``airflow mail campaigns``."""
     if args.limit < 1:
         fail("--limit: must be at least 1")
     request = GetCampaigns(
@@ -112,7 +110,6 @@ def campaigns(args: Namespace) -> None:
 
 @command
 def campaign(args: Namespace) -> None:
-    """``airflow mail campaign NAME``."""
     if args.interval <= 0:
         fail("--interval: must be more than 0")
     hook = MailHook(args.conn_id)
@@ -130,7 +127,6 @@ def campaign(args: Namespace) -> None:
 
 @command
 def emulator(args: Namespace) -> None:
-    """``airflow mail emulator``."""
     try:
         from mail_emulator.__main__ import main
     except ModuleNotFoundError as error:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail._task.exceptions import without_addresses
-from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.preflight import sender_finding
 from airflow_provider_mail.api.lists import find_list
@@ -19,7 +19,7 @@ from airflow_provider_mail.cli.oauth import is_stored
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowNotFoundException
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook.status import ROTATE, receiver_status
+from airflow_provider_mail.webhook.health import ROTATE, receiver_status
 
 Level = Literal["ok", "warning", "error", "not checked"]
 
@@ -42,7 +42,6 @@ class Diagnosis:
 
 @command
 def doctor(args: Namespace) -> None:
-    """``airflow mail doctor``."""
     diagnoses = list(_diagnoses(args))
     if args.output in ("table", "plain"):
         for diagnosis in diagnoses:

@@ -11,7 +11,6 @@ from airflow_provider_mail.utils.events import erase_events, replay_dead_letters
 
 @command
 def replay(args: Namespace) -> None:
-    """``airflow mail events replay``."""
     counts = replay_dead_letters(
         sql_conn_id=args.sql_conn_id, table=args.table, dead_letters_table=args.dead_letters_table
     )
@@ -20,7 +19,6 @@ def replay(args: Namespace) -> None:
 
 @command
 def erase(args: Namespace) -> None:
-    """``airflow mail events erase``."""
     email = sys.stdin.readline() if args.email == "-" else args.email
     try:
         counts = erase_events(

@@ -47,7 +47,6 @@ Redirect = Mapping[str, str]
 
 @command
 def login(args: Namespace) -> None:
-    """``airflow mail oauth login``."""
     connection = MailHook.get_connection(args.conn_id)
     # Check everything before the user approves access.
     config = client_config(connection, auth_type="api_key", api_key=connection.password or "not used")
@@ -85,7 +84,6 @@ def login(args: Namespace) -> None:
 
 @command
 def status(args: Namespace) -> None:
-    """``airflow mail oauth status``."""
     connection = MailHook.get_connection(args.conn_id)
     fields = fields_of(connection)
     auth_type = fields.get("auth_type", "api_key")
@@ -230,7 +228,6 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def is_redirect(self, query: Redirect) -> bool:
-        """Return whether a request is the redirect of this login."""
         return _may_belong(query, self.state) and bool(query.keys() & {"code", "error", "state"})
 
 

@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 
 from airflow_provider_mail._config import ReceiverSettings, name_prefix
 from airflow_provider_mail._metrics import DEAD_LETTERS, INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, Metric
-from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError, MailError
 from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
 from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.webhook.drain import count_by_reason
+from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
-from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.tokens import (
     HIDDEN,
     TOKENS_SECONDS,
@@ -49,7 +49,6 @@ SPREAD_SECONDS = TOKENS_SECONDS + 1
 
 @command
 def receive(args: Namespace) -> None:
-    """``airflow mail receive [rotate|status]``."""
     {"rotate": rotate, "status": status}.get(args.action, serve)(args)
 
 

@@ -117,7 +117,6 @@ class NotificationContext:
 
     @property
     def name(self) -> str:
-        """Name of the DAG or task."""
         parts = [self.dag_id] if self.reason.is_about_run else [self.dag_id, self.task_id]
         index = f"[{self.map_index}]" if self.map_index >= 0 and not self.reason.is_about_run else ""
         return ".".join(part for part in parts if part) + index
@@ -226,7 +225,6 @@ def _moment(value: Any) -> datetime | None:
 
 
 def _get(source: Any, name: str) -> Any:
-    """Return an item of a mapping or an attribute of any other object; ``None`` when there is none."""
     if isinstance(source, Mapping):
         return source.get(name)
     # The task instance that the dag-processor rebuilds has properties that raise exceptions.

@@ -40,7 +40,7 @@ class DeadlineMailHook(MailHook):
 
     @cached_property
     def config(self) -> ClientConfig:
-        """The connection's settings with shorter timeouts; a request that did not reach the service has 3 attempts."""
+        """A request that did not reach the service has 3 attempts."""
         config = super().config
         half = self.seconds / 2
         rule = RetryRule(attempts=3, total_seconds=half, cap_seconds=half / 4, retry_after_cap_seconds=half / 2)
@@ -78,7 +78,6 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
 
 
 async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
-    """Send a message from an event loop; see :func:`send`."""
     try:
         async with asyncio.timeout(hook.seconds), await hook.get_async_conn() as client:
             await client.send(message.request)
@@ -108,7 +107,6 @@ def log_skipped(message: OutgoingMessage) -> None:
 
 
 def summarize(error: Exception) -> str:
-    """Return one line about an error, without recipients' addresses."""
     if isinstance(error, MailServiceError | MailAmbiguousSendError):
         # Of the request, their messages contain only the sender.
         return " ".join(str(error).split())[:MAX_ERROR_CHARACTERS]

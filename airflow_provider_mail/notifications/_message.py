@@ -23,10 +23,9 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.addresses import address_key, mailbox, one_line, split_mailboxes
 from airflow_provider_mail.api._core.blank import is_blank, is_nothing
 from airflow_provider_mail.api._core.fields import MAX_DISPLAY_NAME_BYTES, MAX_SENDER_NAME_BYTES, Address, Html, Label
-from airflow_provider_mail.api._core.mailboxes import mailbox, one_line, split_mailboxes
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
 from airflow_provider_mail.api.flows.batches import unique_msg_id
@@ -53,10 +52,7 @@ MAX_CHARACTERS_READ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A request, and what may be logged about it.
-
-    :param skipped: the parts that were left out: field, position and reason, never addresses.
-    """
+    """A request, and for the log the parts that were left out, with position and reason, never addresses."""
 
     request: Delivery = field(repr=False)
     recipient_count: int
@@ -155,7 +151,6 @@ def _required(path: str, value: Any, skipped: list[str]) -> str | None:
 
 
 def _usable(path: str, field_type: Any, value: Any, skipped: list[str]) -> Any:
-    """Return the value; ``None`` if it is not valid for the field."""
     try:
         return value and TypeAdapter(field_type).validate_python(value)
     except ValidationError as error:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class BaseNamedOperator(MailTaskMixin, BaseOperator):
-    """Create or delete one resource."""
-
     ui_color = "#e6f1f2"
 
     thing: ClassVar[str]
@@ -55,11 +53,9 @@ class BaseCreateOperator(BaseNamedOperator):
         """Build the request that creates the resource."""
 
     def replacement(self, context: Context) -> Deletable | None:
-        """Build the request that deletes an existing, different resource first; ``None`` to keep it."""
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look up the name; create the resource if it does not exist."""
         from airflow_provider_mail.api.flows.create_once import create
 
         with self.mail_errors():
@@ -81,7 +77,6 @@ class BaseRemoveOperator(BaseNamedOperator):
         """Remove the resource; return whether it existed."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look up the name; remove the resource if it exists."""
         with self.mail_errors():
             return self._result(self.done, self.hook.run(self.removal(context)))
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api.transactional import TransactionalStats
     from airflow_provider_mail.warehouse.event_counts import CountedOn
-    from airflow_provider_mail.warehouse.tables.event_differences import Difference, EventCounts
+    from airflow_provider_mail.warehouse.tables.events import Difference, EventCounts
 
 __all__ = ["MailEventsReconcileOperator"]
 
@@ -127,7 +126,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the days, store the differences, and fail if one is too large."""
         from airflow_provider_mail._task.statistics import window
-        from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
+        from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES
 
         self._check()
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
@@ -168,8 +167,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
 
     def _check(self) -> None:
         """Check the arguments and the database before the first request."""
-        from airflow_provider_mail._task.sql import check_tables
-        from airflow_provider_mail.warehouse.tables.event_differences import RULES
+        from airflow_provider_mail.warehouse.tables.events import RULES
 
         for name in ("counters", "event_types"):
             if getattr(self, name) == []:
@@ -188,7 +186,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.load import load
-        from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, difference_row
+        from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES, difference_row
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
@@ -215,7 +213,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
     def _differences(self, day: date, record: TransactionalStats | None, counted_on: CountedOn) -> list[Difference]:
         """Compare the counters of one day."""
         from airflow_provider_mail.warehouse.event_counts import event_counts
-        from airflow_provider_mail.warehouse.tables.event_differences import RULES, DayCounts, Difference
+        from airflow_provider_mail.warehouse.tables.events import RULES, DayCounts, Difference
 
         begin, end = (
             datetime.combine(date_, time.min, ZoneInfo(self.time_zone)).astimezone(UTC)
@@ -262,9 +260,8 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
 
     def _disabled(self, differences: Sequence[Difference]) -> str:
         """Return which of the events that differ are not pushed, as text to append."""
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.webhooks import GetWebhook
-        from airflow_provider_mail.warehouse.tables.event_differences import RULES
+        from airflow_provider_mail.warehouse.tables.events import RULES
 
         try:
             saved = self.hook.send(GetWebhook())

@@ -19,7 +19,6 @@ class MailPlugin(AirflowPlugin):
 
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # entry points are used as instances
-        """What the API server mounts."""
         apps: list[dict[str, Any]] = []
         if receives_in_api_server():
             from airflow_provider_mail.webhook.app import app as receiver

@@ -12,9 +12,12 @@ from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagDetails
 from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
+from sqlalchemy import select, tuple_
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid
@@ -37,10 +40,7 @@ if AIRFLOW_V_3_1_PLUS:
 else:
 
     async def authenticated_user(request: Request) -> Any:
-        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send.
-
-        :raises HTTPException: 401 without a valid token, 403 for one that is none.
-        """
+        """Return the user of a request. Airflow 3.0 accepts a token in the header only, which a link cannot send."""
         header = re.fullmatch(r"(?i)bearer +(\S+)", request.headers.get("authorization", ""))
         token = header[1] if header else request.cookies.get(COOKIE_NAME_JWT_TOKEN)
         if not token:
@@ -62,9 +62,6 @@ def permitted_user(request: Request, user: Any = Depends(authenticated_user)) ->
 
 
 def may_read_dag(user: Any, dag_id: str) -> bool:
-    """Return whether a user may read a DAG."""
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
-
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))
 
 
@@ -114,11 +111,6 @@ def platform_url(account: str, campaign: Campaign) -> str:
 
 
 def _existing(tasks: Collection[Task]) -> Collection[Task]:
-    """Those that Airflow has."""
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.utils.session import create_session
-    from sqlalchemy import select, tuple_
-
     if not tasks:
         return ()
     identity = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
@@ -169,11 +161,8 @@ class Wait:
 
 
 def waits(user: Any) -> Sequence[Wait]:
-    """Return the waits of the DAGs that a user may read, the longest first; at most 500."""
-    from airflow.models.taskinstance import TaskInstance
+    """The waits of the DAGs that a user may read, the longest first."""
     from airflow.models.trigger import Trigger
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
 
     query = (
         select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index, Trigger)
@@ -206,7 +195,6 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
 
 
 def waits_table(waits: Sequence[Wait]) -> Grid:
-    """Return the tasks that wait."""
     columns = [
         Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
         Column("State"),

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin import access, audiences, campaign, campaigns, imports, lists, overview, render, views
+from airflow_provider_mail.plugin import access, campaign, campaigns, imports, lists, overview, render, views
 from airflow_provider_mail.plugin.grid import Grid
 from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
 from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
@@ -31,7 +31,6 @@ class PageApp(FastAPI):
     """Adds the headers, works behind a proxy that strips the base path, and stops when a client disconnects."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Respond to a request; stop when the client disconnects."""
         # Below a mount, Starlette finds no route for a path that does not begin with the whole root path.
         if not scope.get("path", "").startswith(scope.get("root_path", "")):
             scope = {**scope, "root_path": PAGE_PREFIX}
@@ -118,14 +117,12 @@ def tables(*grids: Grid | None) -> dict[str, Grid]:
 
 
 def links_to_imports(import_ids: Iterable[str], request: Request) -> Mapping[access.Task, str]:
-    """Return the addresses of the task instances of imports."""
     tasks = {task for name in import_ids if (task := access.task_named(name))}
     return access.links_to(tasks, request.state.mail_user)
 
 
 @route("/", "overview.html")
 def show_overview(request: Request) -> Mapping[str, Any]:
-    """Show what is going on, what needs attention, the last thirty days, and how lists grow."""
     reader, zone = Reader.of_page(PageSettings.from_airflow()), render.zone_of(request)
     waits = access.waits(request.state.mail_user)
     current, current_count = overview.current(reader)
@@ -175,7 +172,6 @@ def show_campaigns(
 
 @route("/campaign", "campaign.html")
 def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, Any]:
-    """Show one campaign."""
     reader = Reader.of_page(PageSettings.from_airflow())
     details = campaign.get(reader, account=account, name=name)
     if details is None:
@@ -213,7 +209,6 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
 
 @route("/lists", "lists.html")
 def show_lists(request: Request) -> Mapping[str, Any]:
-    """Show how lists grow."""
     reader = Reader.of_page(PageSettings.from_airflow())
     counted = lists.get(reader) if reader.has("contacts") else None
     return {"reader": reader, "counted": counted, "tables": tables(lists.lists_table(counted) if counted else None)}
@@ -221,7 +216,6 @@ def show_lists(request: Request) -> Mapping[str, Any]:
 
 @route("/overlaps", "overlaps.html")
 def show_overlaps(request: Request) -> Mapping[str, Any]:
-    """Show how many contacts two lists have in common."""
     reader = Reader.of_page(PageSettings.from_airflow())
     counted = lists.compare(reader) if reader.has("contacts") else None
     return {"reader": reader, "counted": counted, "tables": tables(lists.overlaps_table(counted) if counted else None)}
@@ -240,7 +234,6 @@ def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any
 
 @route("/loads", "loads.html")
 def show_loads(request: Request) -> Mapping[str, Any]:
-    """Show how fresh and how complete the tables are."""
     reader = Reader.of_page(PageSettings.from_airflow())
     loads = views.loads(reader)
     links = access.links_to(views.tasks_of_loads(loads), request.state.mail_user)
@@ -250,7 +243,6 @@ def show_loads(request: Request) -> Mapping[str, Any]:
 
 @route("/imports", "imports.html")
 def show_imports(request: Request) -> Mapping[str, Any]:
-    """Show how many rows imports read, accepted and rejected, and why."""
     settings = PageSettings.from_airflow()
     reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
     latest = imports.get(reader, rejects)
@@ -267,17 +259,15 @@ def show_imports(request: Request) -> Mapping[str, Any]:
 
 @route("/audiences", "audiences.html")
 def show_audiences(request: Request) -> Mapping[str, Any]:
-    """Show how large audiences are, and what their runs changed."""
     reader = Reader.of_page(PageSettings.from_airflow())
-    runs = audiences.runs(reader)
+    runs = imports.audience_runs(reader)
     links = links_to_imports((str(row["import_id"]) for row in runs), request)
-    grids = audiences.audiences_table(audiences.latest(reader)), audiences.runs_table(runs, links)
+    grids = imports.audiences_table(imports.audiences(reader)), imports.audience_runs_table(runs, links)
     return {"reader": reader, "tables": tables(*grids)}
 
 
 @route("/events", "events.html")
 def show_events(request: Request) -> Mapping[str, Any]:
-    """Show the pushed events by code, and how they differ from the statistics."""
     reader = Reader.of_page(PageSettings.from_airflow())
     received, differences = views.events(reader), views.differences(reader)
     grids = (
@@ -296,14 +286,12 @@ def show_events(request: Request) -> Mapping[str, Any]:
 
 @route("/waits", "waits.html")
 def show_waits(request: Request) -> Mapping[str, Any]:
-    """Show which tasks wait for the service."""
     waits = access.waits(request.state.mail_user)
     return {"waits": waits, "tables": tables(access.waits_table(waits))}
 
 
 @app.get("/static/{name}")
 def show_file(name: str) -> Response:
-    """Return a file of the page."""
     if name not in render.STATIC:
         raise HTTPException(404, "There is no such file.")
     content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -313,7 +301,6 @@ def show_file(name: str) -> Response:
 
 @app.exception_handler(StarletteHTTPException)
 async def show_http_error(request: Request, error: Any) -> HTMLResponse:
-    """Show why there is no page."""
     return render.error(error.status_code, str(error.detail), request)
 
 

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 from airflow_provider_mail.plugin.charts import Point
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, day, decoded, moment
+from airflow_provider_mail.plugin.reader import Reader, Row, day
 from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.warehouse.read import decoded, moment
 
 EARLIER, MIN_EARLIER = 20, 3
 """How many earlier campaigns the median is of, at most and at least."""
@@ -99,7 +100,6 @@ def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
 
 
 def _find(reader: Reader, account: str, name: str) -> Campaign | None:
-    """One campaign without its curve."""
     stats: Row | None = None
     if reader.has("campaign_stats"):
         columns = ", ".join(("team", "mail_send_date", "observed_at", *_COUNTS))
@@ -138,7 +138,6 @@ def _find(reader: Reader, account: str, name: str) -> Campaign | None:
 
 
 def list_names(value: Any) -> Sequence[str]:
-    """Return the names of lists from a column of them."""
     return [str(name) for name in decoded(value) or ()]
 
 
@@ -147,12 +146,10 @@ def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
         return None
     table, own = reader["campaign_stats"], (campaign.account, campaign.name)
     earlier = reader.rows(
-        reader.limited(
-            f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND mail_send_date < ? "
-            "AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
-            EARLIER,
-        ),
+        f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND mail_send_date < ? "
+        "AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
         [campaign.account, table.parameter("mail_send_date", campaign.sent_at)],
+        limit=EARLIER,
     )
     sent = {
         (campaign.account, str(row["mail_name"])): moment(row["mail_send_date"]) or campaign.sent_at for row in earlier
@@ -178,7 +175,6 @@ def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
 
 
 def _open_rates(reader: Reader, sent: Mapping[Identity, datetime.datetime]) -> dict[Identity, dict[float, float]]:
-    """The open rate of campaigns by days since the sending."""
     table = reader["snapshots"]
     # Each condition is a range of the table's key, so that a year of snapshots costs no more than these days.
     condition = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
@@ -232,7 +228,6 @@ PARTS = (
 
 
 def counts_table(campaign: Campaign) -> Grid:
-    """Return what happened to the mails of a campaign."""
     counts, sent = campaign.counts, campaign.counts["sent_count"]
     rows: list[Sequence[Any]] = [
         (label, counts[name], rate(counts[name], sent)) for label, name in PARTS if counts[name] is not None
@@ -242,7 +237,6 @@ def counts_table(campaign: Campaign) -> Grid:
 
 
 def comparison(campaigns: Sequence[Campaign]) -> Grid:
-    """Return the counts of several campaigns, one in a row."""
     rates = [(label, name) for label, name in PARTS if name != "sent_count"]
     columns = [Column("Campaign"), Column("Subject", is_below=True), Column("Sent", "time"), Column("Mails", "number")]
     columns += [Column(label, "percent") for label, _ in rates] + [Column("Click to open", "percent")]

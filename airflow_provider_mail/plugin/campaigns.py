@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names, only_task
 from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, decoded, moment
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.warehouse.read import decoded, moment
 
 PAGE_SIZE = 50
 
@@ -99,7 +100,6 @@ class Filter:
         return replace(self, sort="sent_at", page=1) != Filter()
 
     def address(self, **changes: Any) -> str:
-        """Return the address of the page with other values."""
         return address("campaigns", **replace(self, **changes).query)
 
 
@@ -120,7 +120,6 @@ class Matches:
 
     @property
     def pages(self) -> int:
-        """The number of pages."""
         return max(1, -(-self.total // PAGE_SIZE))
 
 
@@ -139,7 +138,7 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
 
     def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
         statement = f"SELECT {names}{totals} {matching.sql} ORDER BY {order}"
-        return reader.rows(reader.limited(statement, count, offset), matching.parameters)
+        return reader.rows(statement, matching.parameters, limit=count, offset=offset)
 
     # With the page, so that the statement is run once.
     totals = "".join(f", SUM({name}) OVER () AS total_{name}" for name in COUNTS) + ", COUNT(*) OVER () AS total"
@@ -165,7 +164,6 @@ def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
 
 
 def _total(row: Row, total: int) -> Sequence[Any]:
-    """The last row of the table, from the totals in another one."""
     sent, opens, clicks, bounces, unsubscribed = (int(row[f"total_{name}"] or 0) for name in COUNTS)
     rates = (rate(opens, sent), rate(clicks, sent), rate(clicks, opens), rate(bounces, sent), rate(unsubscribed, sent))
     return (f"All {total:,}", "", "", "", "", sent, *rates)
@@ -188,8 +186,8 @@ class _Matching:
 
     @property
     def sql(self) -> str:
-        where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        return f"FROM ({source(self.reader)}) AS a{''.join(self.joins)}{where}"
+        condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+        return f"FROM ({source(self.reader)}) AS a{''.join(self.joins)}{condition}"
 
     @property
     def parameters(self) -> Sequence[Any]:
@@ -199,13 +197,13 @@ class _Matching:
         self.conditions.append(condition)
         self.in_conditions.extend(parameters)
 
-    def join_tasks(self, name: str, condition: str, *parameters: Any, kind: str = "") -> None:
+    def join_tasks(self, name: str, condition: str, *parameters: Any, side: str = "") -> None:
         """Join the names of the campaigns whose send task fulfills a condition.
 
         :param name: the name of the join, different for each.
         """
         self.joins.append(
-            f" {kind}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
+            f" {side}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
             f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
             f"ON {name}_account = mail_conn_id AND {name}_name = mail_name"
         )
@@ -233,13 +231,12 @@ def _by_text(matching: _Matching, text: str) -> None:
     pattern = f"%{_escaped(text.lower())}%"
     of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
     if matching.reader.has("campaigns"):
-        matching.join_tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", pattern, kind="LEFT ")
+        matching.join_tasks("subjects", "LOWER(subject) LIKE ? ESCAPE '!'", pattern, side="LEFT ")
         of_name = f"({of_name} OR subjects_name IS NOT NULL)"
     matching.where(of_name, pattern)
 
 
 def _by_task(matching: _Matching, wanted: Filter) -> None:
-    """List and state, which only send tasks have."""
     if wanted.list_name:
         # Databases write letters beyond ASCII as they are, or as JSON escapes them.
         names = sorted({json.dumps(wanted.list_name, ensure_ascii=is_ascii) for is_ascii in (False, True)})
@@ -252,17 +249,15 @@ def _by_task(matching: _Matching, wanted: Filter) -> None:
         if when:
             matching.where(when, _time(matching.reader, datetime.datetime.now(datetime.UTC)))
     elif wanted.state == "sent":
-        matching.join_tasks("states", "mail_status IN (-1, 1, 4)", kind="LEFT ")
+        matching.join_tasks("states", "mail_status IN (-1, 1, 4)", side="LEFT ")
         matching.where("states_name IS NULL")
 
 
 def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:
-    """Return when a day begins, as the driver takes it."""
     return _time(reader, datetime.datetime.combine(day, datetime.time.min, zone))
 
 
 def _time(reader: Reader, time: datetime.datetime) -> Any:
-    """A time as the driver takes it."""
     what, column = ("campaign_stats", "mail_send_date"), ("campaigns", "send_by_date_time")
     table, name = what if reader.has("campaign_stats") else column
     return reader[table].parameter(name, time.astimezone(datetime.UTC))
@@ -296,7 +291,6 @@ def source(reader: Reader) -> str:
 
 
 def _with_tasks(reader: Reader, rows: Sequence[Row], has_accounts: bool) -> Sequence[Sequence[Any]]:
-    """The rows of the table, with subject, lists and state of their send tasks."""
     tasks = _tasks(reader, [str(row["mail_name"]) for row in rows])
     return [_row(row, tasks, has_accounts) for row in rows]
 
@@ -328,7 +322,6 @@ def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts:
 
 
 def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Sequence[Row]]:
-    """The send tasks with these names, by account and name."""
     tasks: dict[tuple[str, str], list[Row]] = {}
     if not reader.has("campaigns"):
         return tasks
@@ -368,7 +361,7 @@ def lists(reader: Reader) -> Sequence[str]:
             f"SELECT lists FROM (SELECT {text} AS lists, MAX(send_by_date_time) AS latest "
             f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL GROUP BY {text}) AS a ORDER BY latest DESC"
         )
-        rows = reader.rows(reader.limited(statement, SHOWN_LISTS))
+        rows = reader.rows(statement, limit=SHOWN_LISTS)
         return sorted({str(name) for row in rows for name in decoded(row["lists"]) or ()}, key=str.casefold)
 
     return _lists.get(reader.identity("campaigns"), read)

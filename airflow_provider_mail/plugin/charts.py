@@ -15,7 +15,6 @@ Point = tuple[float, float]
 
 
 def ceiling(value: float) -> float:
-    """Return a round number that is not less than a value."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

@@ -74,7 +74,6 @@ class Grid:
     all_rows: Callable[[], Sequence[Sequence[Any]]] | None = None
 
     def cells(self, row: Sequence[Any]) -> list[tuple[Column, Cell]]:
-        """Return the cells of a row with their columns."""
         return [
             (column, value if isinstance(value, Cell) else Cell(value))
             for column, value in zip(self.columns, row, strict=True)

@@ -1,4 +1,4 @@
-"""What the page shows of imports: how many rows were read, accepted and rejected, and why; no row."""
+"""What the page shows of imports and audiences: numbers and reasons; no row, no person, not even as a digest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from airflow_provider_mail.plugin.access import Task, task_named
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, decoded, moment
+from airflow_provider_mail.plugin.reader import Reader, Row
+from airflow_provider_mail.warehouse.read import decoded, moment
 
 SHOWN = 50
 
@@ -63,11 +64,9 @@ def _counted(reader: Reader) -> Sequence[Import]:
     if not reader.has("imports"):
         return []
     rows = reader.rows(
-        reader.limited(
-            f"SELECT import_id, mail_conn_id, list_name, state, {', '.join(COUNTS)}, reasons, sandbox, finished_at "
-            f"FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
-            SHOWN,
-        )
+        f"SELECT import_id, mail_conn_id, list_name, state, {', '.join(COUNTS)}, reasons, sandbox, finished_at "
+        f"FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
+        limit=SHOWN,
     )
     return [
         Import(
@@ -92,11 +91,9 @@ def _rejected(reader: Reader) -> Sequence[Import]:
         return []
     table, number = reader["rejects"].spelled, reader["rejects"].column("row_number")
     latest = reader.rows(
-        reader.limited(
-            f"SELECT import_id, COUNT(DISTINCT {number}) AS rejected, MAX(rejected_at) AS latest FROM {table} "
-            "GROUP BY import_id ORDER BY latest DESC, import_id",
-            SHOWN,
-        )
+        f"SELECT import_id, COUNT(DISTINCT {number}) AS rejected, MAX(rejected_at) AS latest FROM {table} "
+        "GROUP BY import_id ORDER BY latest DESC, import_id",
+        limit=SHOWN,
     )
     if not latest:
         return []
@@ -180,7 +177,6 @@ def _count_cells(item: Import, number: int) -> tuple[Any, ...]:
 
 
 def reasons_table(imports: Sequence[Import]) -> Grid:
-    """Return why rows were rejected, for all imports."""
     columns = [Column("Import"), Column("Field"), Column("Reason"), Column("Rows", "number")]
     rows = [
         (item.import_id, field or WHOLE_ROW, reason, count) for item in imports for field, reason, count in item.reasons
@@ -195,3 +191,63 @@ def name_of(import_id: str, links: Mapping[Task, str]) -> Cell:
     """
     task = task_named(import_id)
     return Cell(import_id, href=links.get(task, "") if task else "", is_outside=True)
+
+
+def audiences(reader: Reader) -> Sequence[Row]:
+    if not reader.has("audience"):
+        return []
+    # A run that failed has no size.
+    return reader.rows(
+        "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM ("
+        f"SELECT audience, {reader['audience'].column('size')} AS size, finished_at, send_list_name, "
+        "repel_list_name, mail_conn_id, "
+        "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
+        f"FROM {reader['audience'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
+        "ORDER BY finished_at DESC, audience",
+        limit=SHOWN,
+    )
+
+
+def audience_runs(reader: Reader) -> Sequence[Row]:
+    if not reader.has("audience"):
+        return []
+    return reader.rows(
+        f"SELECT import_id, state, everybody, reason, {reader['audience'].column('size')} AS size, joined, changed, "
+        f"left_count, suppressed, rejected, finished_at FROM {reader['audience'].spelled} "
+        "ORDER BY finished_at DESC, import_id",
+        limit=SHOWN,
+    )
+
+
+def audiences_table(audiences: Sequence[Row]) -> Grid:
+    columns = [
+        Column("Audience"), Column("Size", "number"), Column("Last success", "time"), Column("List"),
+        Column("Exclusion list"), Column("Account"),
+    ]  # fmt: skip
+    rows = [
+        (
+            row["audience"], row["size"], moment(row["finished_at"]), row["send_list_name"],
+            row["repel_list_name"] or "", row["mail_conn_id"],
+        )
+        for row in audiences
+    ]  # fmt: skip
+    return Grid("audiences", "Audiences", columns, rows)
+
+
+def audience_runs_table(runs: Sequence[Row], links: Mapping[Task, str]) -> Grid:
+    columns = [
+        Column("Run"), Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
+        Column("Joined", "number"), Column("Changed", "number"), Column("Left", "number"),
+        Column("Suppressed", "number"), Column("Rejected", "number"), Column("Ended", "time"),
+    ]  # fmt: skip
+    rows = [
+        (
+            name_of(str(row["import_id"]), links), row["reason"] or "",
+            Cell(row["state"], state=row["state"], note="everybody" if row["everybody"] else ""),
+            row["size"] if row["state"] == "success" else None,
+            row["joined"], row["changed"], row["left_count"], row["suppressed"], row["rejected"],
+            moment(row["finished_at"]),
+        )
+        for row in runs
+    ]  # fmt: skip
+    return Grid("audience-runs", "Runs of audiences", columns, rows)

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from airflow_provider_mail.plugin.charts import trend
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
+
+T = TypeVar("T")
 
 COMPARED = 6
 """How many lists of a team are compared with each other: the largest ones."""
@@ -19,14 +21,7 @@ COMPARED = 6
 
 @dataclass(frozen=True)
 class ContactList:
-    """One list.
-
-    :param account: the connection of its account.
-    :param team: its team; empty without one.
-    :param contacts: how many contacts it has.
-    :param months: by month (``2026-03``) how many of its contacts were created until its end; contacts without a date
-        count in all months.
-    """
+    """One list. Each month (``2026-03``) has the contacts until its end; those without a date count in all."""
 
     account: str
     team: str
@@ -36,7 +31,6 @@ class ContactList:
 
     @property
     def last_month(self) -> tuple[str, int | None]:
-        """The last month in which contacts were created, and their number."""
         if not self.months:
             return "", None
         month, count = self.months[-1]
@@ -59,34 +53,18 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Lists:
-    """All lists.
+class Counted(Generic[T]):
+    """What was counted at a time."""
 
-    :param lists: by account and team, the largest first.
-    :param at: when they were counted.
-    """
-
-    lists: Sequence[ContactList]
+    entries: Sequence[T]
     at: datetime.datetime
 
 
-@dataclass(frozen=True)
-class Overlaps:
-    """The lists that have contacts in common.
-
-    :param overlaps: the largest first.
-    :param at: when they were counted.
-    """
-
-    overlaps: Sequence[Overlap]
-    at: datetime.datetime
+_lists: TtlCache[Counted[ContactList]] = TtlCache()
+_overlaps: TtlCache[Counted[Overlap]] = TtlCache()
 
 
-_lists: TtlCache[Lists] = TtlCache()
-_overlaps: TtlCache[Overlaps] = TtlCache()
-
-
-def get(reader: Reader) -> Lists:
+def get(reader: Reader) -> Counted[ContactList]:
     """Return the lists, as they were at most ten minutes ago, since this reads the whole table.
 
     :param reader: the tables, among them that of contacts.
@@ -94,7 +72,7 @@ def get(reader: Reader) -> Lists:
     return _lists.get(reader.identity("contacts"), lambda: _count(reader))
 
 
-def compare(reader: Reader) -> Overlaps:
+def compare(reader: Reader) -> Counted[Overlap]:
     """Return how many contacts two lists have in common, as it was at most ten minutes ago.
 
     :param reader: the tables, among them that of contacts.
@@ -102,7 +80,7 @@ def compare(reader: Reader) -> Overlaps:
     return _overlaps.get(reader.identity("contacts"), lambda: _compare(reader))
 
 
-def _count(reader: Reader) -> Lists:
+def _count(reader: Reader) -> Counted[ContactList]:
     month = reader.dialect.month("create_date")
     # SQLite sorts the rows to group them, which is fastest if their first column differs most.
     rows = reader.rows(
@@ -110,7 +88,7 @@ def _count(reader: Reader) -> Lists:
         f"(SELECT mail_conn_id, team, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
         "GROUP BY created, list_name, team, mail_conn_id"
     )
-    return Lists(_largest_first(rows), datetime.datetime.now(datetime.UTC))
+    return Counted(_largest_first(rows), datetime.datetime.now(datetime.UTC))
 
 
 def _largest_first(rows: Sequence[Row]) -> Sequence[ContactList]:
@@ -138,7 +116,7 @@ def _month(created: Any) -> str:
     return created if isinstance(created, str) else "{}-{:02}".format(*divmod(int(created), 100))
 
 
-def _compare(reader: Reader) -> Overlaps:
+def _compare(reader: Reader) -> Counted[Overlap]:
     table = reader["contacts"].spelled
     rows = reader.rows(
         f"SELECT mail_conn_id, team, list_name, NULL AS created, COUNT(*) AS contacts FROM {table} "
@@ -152,7 +130,7 @@ def _compare(reader: Reader) -> Overlaps:
     for start in range(0, len(teams), 15):
         overlaps += _overlaps_of(reader, teams[start : start + 15])
     overlaps.sort(key=lambda overlap: (-overlap.contacts, overlap.one.name, overlap.other.name))
-    return Overlaps(overlaps, datetime.datetime.now(datetime.UTC))
+    return Counted(overlaps, datetime.datetime.now(datetime.UTC))
 
 
 def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iterator[Overlap]:
@@ -177,22 +155,20 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
         yield Overlap(teams[number][larger], teams[number][smaller], contacts)
 
 
-def lists_table(counted: Lists) -> Grid:
-    """Return the lists with their growth."""
+def lists_table(counted: Counted[ContactList]) -> Grid:
     columns = [
         Column("List"), Column("Contacts", "number"), Column("In the last month", "number"), Column("Last month"),
         Column("Growth by month", "drawing"), Column("Account"), Column("Team"),
     ]  # fmt: skip
     rows = []
-    for entry in counted.lists:
+    for entry in counted.entries:
         month, added = entry.last_month
         drawing = Cell(trend([count for _, count in entry.months]))
         rows.append((entry.name, entry.contacts, added, month, drawing, entry.account, entry.team))
     return Grid("lists", "Lists", columns, rows)
 
 
-def overlaps_table(counted: Overlaps) -> Grid:
-    """Return the lists that have contacts in common."""
+def overlaps_table(counted: Counted[Overlap]) -> Grid:
     columns = [
         Column("List"), Column("Other list"), Column("In both", "number"), Column("Of the first", "percent"),
         Column("Of the other", "percent"), Column("Account"),
@@ -200,6 +176,6 @@ def overlaps_table(counted: Overlaps) -> Grid:
     rows = [
         (pair.one.name, pair.other.name, pair.contacts, rate(pair.contacts, pair.one.contacts),
          rate(pair.contacts, pair.other.contacts), pair.one.account)
-        for pair in counted.overlaps
+        for pair in counted.entries
     ]  # fmt: skip
     return Grid("overlaps", "Contacts in two lists", columns, rows)

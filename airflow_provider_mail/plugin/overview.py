@@ -9,12 +9,13 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin import audiences, campaigns, imports, lists, views
+from airflow_provider_mail.plugin import campaigns, imports, lists, views
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, moment
+from airflow_provider_mail.plugin.reader import Reader, Row
 from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.warehouse.read import moment
 from airflow_provider_mail.warehouse.time_limit import read_within
 
 DAYS = 30
@@ -90,7 +91,6 @@ def _signed(value: float, digits: int) -> str:
 
 
 def current(reader: Reader) -> tuple[Grid, int]:
-    """Return the campaigns that are being sent or are scheduled, the earliest first, and their number."""
     below = [Column(label, is_below=True) for label in ("Subject", "Lists")]
     columns = [Column("Campaign"), *below, Column("State"), Column("Time of sending", "time")]
     if not reader.has("campaigns"):
@@ -103,7 +103,7 @@ def current(reader: Reader) -> tuple[Grid, int]:
     )
 
     def rows(count: int) -> Sequence[Sequence[Any]]:
-        return [_current(row) for row in reader.rows(reader.limited(statement, count))]
+        return [_current(row) for row in reader.rows(statement, limit=count)]
 
     table = Grid("current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(CSV_ROWS))
     return table, int(counted["total"])
@@ -139,19 +139,12 @@ def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
 
 
 def _failed_campaigns(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
-    if not reader.has("campaigns"):
+    first = now - datetime.timedelta(days=DAYS)
+    count, earliest = reader.since("campaigns", "send_by_date_time", first, " AND mail_status = 4 AND gone_at IS NULL")
+    if not count:
         return []
-    table = reader["campaigns"]
-    (row,) = reader.rows(
-        f"SELECT COUNT(*) AS total, MIN(send_by_date_time) AS earliest FROM {table.spelled} "
-        "WHERE mail_status = 4 AND gone_at IS NULL AND send_by_date_time >= ?",
-        [table.parameter("send_by_date_time", now - datetime.timedelta(days=DAYS))],
-    )
-    if not row["total"]:
-        return []
-    first = (now - datetime.timedelta(days=DAYS)).date()
-    href = address("campaigns", state="failed", **{"from": first})
-    return [Finding("failed", "failed", f"{_of(row['total'], 'campaign')} failed", href, moment(row["earliest"]))]
+    href = address("campaigns", state="failed", **{"from": first.date()})
+    return [Finding("failed", "failed", f"{_of(count, 'campaign')} failed", href, moment(earliest))]
 
 
 def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
@@ -175,11 +168,11 @@ def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
 
 
 def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
-    count, since = audiences.stopped(reader, now - RECENT)
+    count, earliest = reader.since("audience", "finished_at", now - RECENT, " AND state = 'stopped'")
     if not count:
         return []
     text = f"A brake stopped {_of(count, 'run')} of audiences in seven days"
-    return [Finding("failed", "stopped", text, "audiences#runs", since)]
+    return [Finding("failed", "stopped", text, "audiences#runs", moment(earliest))]
 
 
 def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
@@ -191,15 +184,10 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         problems += [
             Finding("failed", "inbox", f"{problem[:1].upper()}{problem[1:]}", "events") for problem, _ in inbox.problems
         ]
-    if reader.has("dead_letters"):
-        table = reader["dead_letters"]
-        (row,) = reader.rows(
-            f"SELECT COUNT(*) AS total, MIN(received_at) AS earliest FROM {table.spelled} WHERE received_at >= ?",
-            [table.parameter("received_at", now - RECENT)],
-        )
-        if row["total"]:
-            text = f"{_of(row['total'], 'event')} of seven days could not be read"
-            problems.append(Finding("old", "unread", text, "events#letters", moment(row["earliest"])))
+    count, earliest = reader.since("dead_letters", "received_at", now - RECENT)
+    if count:
+        text = f"{_of(count, 'event')} of seven days could not be read"
+        problems.append(Finding("old", "unread", text, "events#letters", moment(earliest)))
     if reader.has("event_differences"):
         table = reader["event_differences"]
         (row,) = reader.rows(
@@ -290,7 +278,6 @@ def _measure(
 
 
 def month_table(measures: Sequence[Measure]) -> Grid:
-    """Return the numbers of the charts, a week in a row."""
     columns = [Column("Week from", "day")]
     for measure in measures:
         kind: Any = measure.kind
@@ -306,5 +293,5 @@ def growth(reader: Reader) -> Grid | None:
         counted = read_within(lambda: lists.get(reader), GROWTH_SECONDS)
     except TimeoutError:
         return None
-    largest = sorted(counted.lists, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
-    return lists.lists_table(replace(counted, lists=largest))
+    largest = sorted(counted.entries, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
+    return lists.lists_table(replace(counted, entries=largest))

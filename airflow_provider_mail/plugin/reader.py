@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import json
 import re
 import threading
 import time
@@ -20,14 +19,12 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.tables.audiences import AUDIENCE_RUNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
-from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES
-from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
+from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_RUNS, IMPORTS, REJECTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
-from airflow_provider_mail.warehouse.time_limit import Reading, aread
+from airflow_provider_mail.warehouse.time_limit import Threads, aread
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -84,7 +81,7 @@ class Reader:
         """
         names = {what: name for what, name in settings.tables.items() if what != "rejects"}
         names["loads"] = LOADS_NAME
-        return cls(_hook(settings.conn_id, "page_conn_id"), names)
+        return cls(configured_hook("page_conn_id", settings.conn_id), names)
 
     @classmethod
     def of_rejects(cls, settings: PageSettings) -> Reader:
@@ -94,7 +91,7 @@ class Reader:
         :raises WarehouseError: the name of the table is not valid.
         """
         option = "page_rejects_conn_id" if settings.rejects_conn_id != settings.conn_id else "page_conn_id"
-        return cls(_hook(settings.rejects_conn_id, option), {"rejects": settings.tables["rejects"]})
+        return cls(configured_hook(option, settings.rejects_conn_id), {"rejects": settings.tables["rejects"]})
 
     def name(self, what: str) -> str:
         """Return the name of a table as the settings have it.
@@ -124,19 +121,18 @@ class Reader:
         return True
 
     def identity(self, what: str) -> tuple[str, str]:
-        """Return what identifies a table among those of all databases."""
         return self._hook.get_conn_id(), self._names[what]
 
     def __getitem__(self, what: str) -> StoredTable:
         return self._tables[what]
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Run one SELECT and return its rows by the names of the columns.
+    def rows(self, sql: str, parameters: Sequence[Any] = (), *, limit: int = 0, offset: int = 0) -> list[Row]:
+        """Run one SELECT with question marks for its parameters; return its rows by the names of the columns.
 
-        :param sql: the statement, with question marks for its parameters.
-        :raises WarehouseError: the statement fails; without values.
+        :param limit: of the rows of a statement that has ORDER BY.
         """
-        statement = sql.replace("?", self._hook.placeholder)
+        limited = self.dialect.limited(sql, limit, offset) if limit else sql
+        statement = limited.replace("?", self._hook.placeholder)
         with self._errors(), stream_rows(self._hook, statement, list(parameters)) as (names, batches):
             lower = [name.lower() for name in names]
             return [dict(zip(lower, row, strict=True)) for batch in batches for row in batch]
@@ -153,16 +149,16 @@ class Reader:
         error_class = StaleTablesError if any(expected) else WarehouseError
         raise error_class(public_message(message, self._hook))
 
-    def limited(self, sql: str, count: int, offset: int = 0) -> str:
-        """Return a statement with a limit to its rows.
-
-        :param sql: the statement, with ORDER BY.
-        """
-        return self.dialect.limited(sql, int(count), int(offset))
-
-
-def _hook(conn_id: str, option: str) -> DbApiHook:
-    return configured_hook(option, conn_id)
+    def since(self, what: str, column: str, time: datetime.date, condition: str = "") -> tuple[int, Any]:
+        """Return how many rows of a table have a time since then, and the earliest; none without the table."""
+        if not self.has(what):
+            return 0, None
+        table = self[what]
+        (row,) = self.rows(
+            f"SELECT COUNT(*) AS total, MIN({column}) AS earliest FROM {table.spelled} WHERE {column} >= ?{condition}",
+            [table.parameter(column, time)],
+        )
+        return int(row["total"]), row["earliest"]
 
 
 def public_message(message: str, hook: DbApiHook) -> str:
@@ -175,22 +171,8 @@ def public_message(message: str, hook: DbApiHook) -> str:
     return f"{message} ({at})" if at else message
 
 
-def moment(value: Any) -> datetime.datetime | None:
-    """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""
-    if value is None:
-        return None
-    time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
-    return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
-
-
 def day(value: Any) -> datetime.date:
-    """Return a day of a table."""
     return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
-
-
-def decoded(value: Any) -> Any:
-    """Return a JSON value of a table; some drivers decode it."""
-    return json.loads(value) if isinstance(value, str | bytes) else value
 
 
 PLACES = 4
@@ -212,7 +194,7 @@ class Places:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(PLACES)
-        self._readings: set[Reading[Any]] = set()
+        self._threads = Threads(MAX_THREADS)
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run a function that reads the database in a thread; return its result or raise its error.
@@ -223,14 +205,9 @@ class Places:
         """
         try:
             async with asyncio.timeout(SECONDS), self._free:
-                self._readings = {started for started in self._readings if not started.result.done()}
-                if len(self._readings) >= MAX_THREADS:
-                    raise TimeoutError
-                reading = Reading(function, SECONDS)
-                self._readings.add(reading)
-                return await aread(reading)
+                return await aread(self._threads.start(function, SECONDS))
         except TimeoutError:
-            address = next((f" ({started.address})" for started in self._readings if started.address), "")
+            address = next((f" ({started.address})" for started in self._threads.readings if started.address), "")
         raise NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
 
 
@@ -278,6 +255,5 @@ class TtlCache(Generic[T]):
             self._lock.release()
 
     def clear(self) -> None:
-        """Forget all results."""
         with self._lock:
             self._results.clear()

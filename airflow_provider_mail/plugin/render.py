@@ -100,7 +100,6 @@ def _time(context: Any, value: datetime.datetime | None) -> Markup:
 
 @pass_context
 def _shown(context: Any, value: Any, kind: str) -> Any:
-    """A value of a column."""
     if kind == "time":
         return _time(context, value)
     if kind in ("number", "percent"):
@@ -129,7 +128,6 @@ def address(path: str, **query: object) -> str:
 
 @pass_context
 def _csv_address(context: Any, grid: Grid) -> str:
-    """The address of a table's CSV: that of the page, with the table's name."""
     query = [(name, value) for name, value in context["request"].query_params.multi_items() if name != "page"]
     return f"?{urlencode([*query, ('csv', grid.name)])}"
 
@@ -164,13 +162,11 @@ _environment.globals |= {
 
 
 def page(template: str, request: Request, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a page."""
     zone = zone_of(request)
     return HTMLResponse(_environment.get_template(template).render(**values, zone=zone, request=request), status)
 
 
 def download(grid: Grid, request: Request) -> Response:
-    """Return a table as a file."""
     headers = {"Content-Disposition": f'attachment; filename="mail-{grid.name}.csv"'}
     return Response(grid.csv(zone_of(request)), media_type="text/csv; charset=utf-8", headers=headers)
 

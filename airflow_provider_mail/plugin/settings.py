@@ -50,7 +50,6 @@ def has_page() -> bool:
 
 
 def base_path() -> str:
-    """Return the path of Airflow's base URL, without a slash at its end."""
     from airflow_provider_mail.version_compat import conf
 
     return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")

@@ -14,10 +14,11 @@ from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin.access import Task
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, moment, public_message
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.read import moment
+from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
-from airflow_provider_mail.webhook.status import ReceiverStatus, receiver_status
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -52,7 +53,6 @@ class Part:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is stale."""
         return self.at is None or self.stale_since is not None
 
 
@@ -76,14 +76,8 @@ class Loaded:
     behind: int = 0
     lists: Sequence[Part] = ()
 
-    @property
-    def needs_attention(self) -> bool:
-        """Whether it is stale, or some of it is missing."""
-        return self.latest.is_stale or bool(self.missing) or any(part.is_stale for part in self.lists)
-
 
 def loads(reader: Reader) -> Sequence[Loaded]:
-    """Return the loads by table and account."""
     loads: list[Loaded] = []
     if reader.has("loads"):
         rows = reader.rows(
@@ -128,7 +122,6 @@ def _task(row: Row) -> Task | None:
 
 
 def tasks_of_loads(loads: Sequence[Loaded]) -> set[Task]:
-    """Return the task instances that loaded something last."""
     parts = [part for loaded in loads for part in (loaded.latest, *loaded.lists)]
     return {part.task for part in parts if part.task}
 
@@ -172,7 +165,6 @@ def list_loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid
 
 
 def missing_days_table(loads: Sequence[Loaded]) -> Grid:
-    """Return the missing days, the latest first."""
     rows = [(day, loaded.table, loaded.account) for loaded in loads for day in reversed(loaded.missing)]
     return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Table"), Column("Account")], rows)
 
@@ -237,7 +229,6 @@ def transactional(reader: Reader, account: str) -> Transactional:
 
 
 def transactional_table(statistics: Transactional) -> Grid:
-    """Return the days."""
     columns = [
         Column("Day", "day"), Column("Sent", "number"), Column("Opened", "percent"), Column("Clicked", "percent"),
         Column("Click to open", "percent"), Column("Bounced, soft", "number"), Column("Not sent", "number"),
@@ -279,7 +270,6 @@ _events: TtlCache[Events] = TtlCache()
 
 
 def events(reader: Reader) -> Events:
-    """Return the counts, as they were at most ten minutes ago, since this reads the whole table."""
     return _events.get(reader.identity("events"), lambda: _count(reader))
 
 
@@ -322,7 +312,6 @@ def inbox() -> ReceiverStatus | str | None:
 
 
 def differences(reader: Reader) -> Sequence[Row]:
-    """Return the latest 100 differences between events and statistics, the latest day first."""
     if not reader.has("event_differences"):
         return []
     statement = (
@@ -331,7 +320,7 @@ def differences(reader: Reader) -> Sequence[Row]:
     )
     return [
         {**row, "stats_date": day(row["stats_date"]), "tolerated": bool(row["tolerated"])}
-        for row in reader.rows(reader.limited(statement, SHOWN_DIFFERENCES))
+        for row in reader.rows(statement, limit=SHOWN_DIFFERENCES)
     ]
 
 
@@ -345,7 +334,6 @@ def counts_table(name: str, what: str, rows: Sequence[tuple[str, str, int, datet
 
 
 def differences_table(rows: Sequence[Row]) -> Grid:
-    """Return differences between events and statistics."""
     columns = [
         Column("Day", "day"), Column("Counter"), Column("Result"), Column("Difference", "number"),
         Column("Statistics", "number"), Column("Events, at least", "number"), Column("Events, at most", "number"),

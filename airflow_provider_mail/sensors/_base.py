@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_mail._task.waiting import WaitingMixin
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.version_compat import (
     AirflowException,
     AirflowFailException,
@@ -68,7 +69,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
         return None if self.reschedule and not self.deferrable else self._end_time
 
     def execute(self, context: Context) -> Any:
-        """Wait."""
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
         with self._skip_only_if_seen():
@@ -81,7 +81,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
             return self.end_wait(decision)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Continue after the trigger."""
         with self._skip_only_if_seen():
             return super().resume_execution(next_method, next_kwargs, context)
 
@@ -101,7 +100,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; if the wait continues and ``deferrable`` is set, defer."""
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
         if time.monotonic() < self._next_poll:
@@ -126,7 +124,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
         return False
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Read the trigger's event."""
         return self.end_deferral(event)
 
     def absent_decision(self) -> PollDecision | None:
@@ -143,7 +140,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
         return {"sandbox": True}
 
     def task_state(self, context: Context) -> TaskState:
-        """Return the stored state of the wait."""
         from airflow_provider_mail._task.state import task_state
 
         return task_state(context, self.state_key)

@@ -12,7 +12,8 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -107,7 +108,6 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
-        """Return the counts of a load that the database reports."""
         if loaded.outdated:
             self.log.warning(
                 "%s of %s records were not stored: %s has newer ones, from a load that asked the service later",
@@ -119,8 +119,6 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
-        """Check the database and the names of the tables before the first request; return the names."""
-        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
         if self.on_unstorable == "fail" and (self.rejects_table or self.rejects_path):
@@ -143,7 +141,6 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read the list and load it."""
         tables = self.checked_table_names()
         loaded = self.read_completely(lambda: self._load(context))
         counts = self.counts(loaded)
@@ -183,7 +180,6 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the window."""
         tables = self.checked_table_names()
         start_day, end_day = self.window(context)
         with self.mail_errors():
@@ -201,14 +197,11 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         }
 
     def window(self, context: Context) -> tuple[date, date]:
-        """Return the first and last day of the window."""
         from airflow_provider_mail._task.statistics import window
 
         return window(context, self.start_day, self.end_day, self.lookback_days)
 
     def _transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        from airflow_provider_mail.api.errors import MailRejectedError
-
         try:
             return self.transfer(start_day, end_day)
         except MailRejectedError as error:

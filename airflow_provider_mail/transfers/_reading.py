@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin
+from airflow_provider_mail.api.errors import MailIncompleteError
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -77,7 +78,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         """
 
     def replace_where(self) -> Mapping[str, Any] | None:
-        """Return the values of the rows that are deleted unless the service still has them, by column."""
         return None
 
     def covers(self, observed_at: datetime) -> Coverage | None:
@@ -154,8 +154,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     def read_completely(self, work: Callable[[], T]) -> T:
         """Run a function that reads the list; if the list changes meanwhile, run it again, up to three times in all."""
-        from airflow_provider_mail.api.errors import MailIncompleteError
-
         self.readings = 0
         with self.mail_errors():
             for attempt in range(1, READINGS + 1):
@@ -170,25 +168,20 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
 
 class BaseContactReader(BaseListReader):
-    """Read the contacts of a list."""
-
     list_name: str
     team_name: str | None
     allow_empty: bool
 
     @property
     def resource(self) -> str:
-        """The resource of the list."""
         return f"lists/{self.list_name}"
 
     def declared_table(self) -> Table:
-        """Return the table of contacts: one row per connection, team, list and contact."""
         from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 
         return CONTACTS
 
     def request(self) -> PagedRequest[Any]:
-        """Build the request for the first page of contacts."""
         from airflow_provider_mail.api._core.compact import compact_records
         from airflow_provider_mail.api.contacts import GetListContacts
 
@@ -231,8 +224,6 @@ class BaseContactReader(BaseListReader):
 
 
 class BaseCampaignReader(BaseListReader):
-    """Read campaigns."""
-
     mail_name: str | None
     subject: str | None
     sender_mail: str | None
@@ -245,13 +236,11 @@ class BaseCampaignReader(BaseListReader):
         self._teams: set[str | None] = set()
 
     def declared_table(self) -> Table:
-        """Return the table of campaigns: one row per connection and campaign."""
         from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 
         return CAMPAIGNS
 
     def request(self) -> PagedRequest[Any]:
-        """Build the request for the first page of campaigns."""
         from airflow_provider_mail.api.campaigns import GetCampaigns
 
         return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())

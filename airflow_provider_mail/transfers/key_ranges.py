@@ -43,7 +43,7 @@ def key_ranges(
     :raises AirflowFailException: naming the invalid argument.
     :raises WarehouseError: when the query fails.
     """
-    from airflow_provider_mail._task.sql import sql_hook
+    from airflow_provider_mail._task.storage import sql_hook
 
     if type(ranges) is not int or not 1 <= ranges <= MAX_RANGES:
         raise AirflowFailException(f"ranges: {ranges!r} is not from 1 to {MAX_RANGES}")
@@ -89,7 +89,6 @@ def _limits(hook: DbApiHook, query: str, key: str, ranges: int, query_parameters
 
 
 def _plain(limit: Any) -> Any:
-    """Convert a key to a value that XCom can store."""
     if isinstance(limit, UUID):
         return str(limit)
     if not isinstance(limit, int | float | str | Decimal | date):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.transfers._loading import (
@@ -17,8 +17,6 @@ from airflow_provider_mail.transfers._loading import (
 from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -152,7 +150,6 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return super().covers(observed_at) if self.mode == "replace" else None
 
     def table_names(self) -> dict[str, str]:
-        """Return the names of the loaded tables, by argument."""
         from airflow_provider_mail.warehouse.load import check_history
         from airflow_provider_mail.warehouse.tables.columns import other_name
 
@@ -172,7 +169,6 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return contacts_history(name, self.list_key, observed_at) if name else None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read and load the list."""
         return {"list_name": self.list_name, **super().execute(context)}
 
 
@@ -377,13 +373,11 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         return start_day, max(end_day, today()) if self.mail_name and not self.end_day else end_day
 
     def declared_table(self) -> Table:
-        """Return the table of campaign statistics: one row per connection and campaign."""
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 
         return CAMPAIGN_STATS
 
     def table_names(self) -> dict[str, str]:
-        """Return the names of the loaded tables, by argument."""
         from airflow_provider_mail.warehouse.tables.stats import snapshots_name
 
         names = super().table_names()
@@ -494,7 +488,6 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         )  # fmt: skip
 
     def declared_table(self) -> Table:
-        """Return the table of transactional statistics: one row per connection and day."""
         from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS
 
         return TRANSACTIONAL_STATS

@@ -67,11 +67,9 @@ class BaseWaitTrigger(BaseTrigger):
         """Return the poller to subscribe to, and the subscription."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments."""
         return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait; yields exactly one event."""
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, self.poller_module)
         decision = (await self._wait()).for_connection(self.conn_id)

@@ -229,7 +229,7 @@ def _lists_of(people: Sequence[BaseContactImportOperator]) -> str | None:
     """Return a template of the lists that earlier stages were sent to; ``None`` for the first stage."""
     if not people:
         return None
-    lists = " + ".join(f"ti.xcom_pull({each.task_id!r})['send_list_names']" for each in people)
+    lists = " + ".join(f"ti.xcom_pull({imported.task_id!r})['send_list_names']" for imported in people)
     return f"{{{{ {lists} }}}}"
 
 

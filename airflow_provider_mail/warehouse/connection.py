@@ -152,7 +152,6 @@ def address(hook: DbApiHook) -> str:
 
 
 def _open(hook: DbApiHook, start: float, longest: float) -> Any:
-    """Connect. Wait at most ``longest`` seconds for a database that is busy."""
     # A copy: the hook of Databricks caches its connection, and would return it again after it was closed.
     hook = copy(hook)
     reading = current_reading()

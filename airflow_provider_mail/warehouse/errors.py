@@ -123,7 +123,6 @@ class UnstorableError(WarehouseError):
 
     @classmethod
     def of(cls, row: int, column: str, reason: str) -> UnstorableError:
-        """Make the error with its message."""
         return cls(f"row {row}, column {column}: {reason}", row=row, column=column, reason=reason)
 
 
@@ -190,17 +189,14 @@ def redacted_message(error: BaseException, values: Iterable[Any], names: Iterabl
 
 
 def connect_error_message(error: BaseException) -> str:
-    """Describe an exception that was raised before any row was read: the driver's message is safe."""
     return ": ".join(filter(None, [type(error).__name__, _first_line(error)]))
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a driver's exception; ``None`` without one."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
 def mysql_number(error: BaseException) -> int | None:
-    """Return the error number of MySQL or MariaDB, with either driver; ``None`` without one."""
     number = getattr(error, "errno", None) or next(iter(error.args), None)
     return number if isinstance(number, int) else None
 
@@ -253,7 +249,6 @@ def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:
 
 @cache
 def _mysql_numbers(driver: str, names: str) -> frozenset[int]:
-    """The error numbers of these names, from the constants of the driver that raised the error."""
     module, prefix = ("MySQLdb.constants.ER", "") if driver == "MySQLdb" else ("mysql.connector.errorcode", "ER_")
     constants = import_module(module)
     return frozenset(vars(constants)[prefix + name] for name in names.split() if prefix + name in vars(constants))

@@ -11,8 +11,7 @@ from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.request import LoadRequest
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import TableName, literal
-from airflow_provider_mail.warehouse.tables.event_differences import RULES, EventCounts
-from airflow_provider_mail.warehouse.tables.events import EVENTS
+from airflow_provider_mail.warehouse.tables.events import EVENTS, RULES, EventCounts
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook

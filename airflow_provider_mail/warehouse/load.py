@@ -127,7 +127,6 @@ def load(
 
 
 def current_task_run() -> TaskRun:
-    """Return the try of the task that this process executes."""
     from airflow.sdk import get_current_context
 
     try:

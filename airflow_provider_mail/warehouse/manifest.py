@@ -100,17 +100,14 @@ class Manifest:
 
     @property
     def table(self) -> Table:
-        """The declared table."""
         return TABLES[self.table_name]
 
     @property
     def rows(self) -> int:
-        """Number of rows of all files."""
         return sum(file.rows for file in self.files)
 
     @property
     def coverage(self) -> Coverage | None:
-        """What the load is complete for."""
         if not self.covers:
             return None
         return Coverage(self.mail_conn_id, self.observed_at, self.covers, self.covers_whole or {})
@@ -124,7 +121,6 @@ class Manifest:
         return has_window and proves_it and not self.rejected
 
     def to_json(self) -> bytes:
-        """Encode the manifest, in UTF-8."""
         size = sum(file.size for file in self.files)
         content = {
             "version": VERSION,

@@ -114,16 +114,11 @@ class FileForm:
 
     @property
     def utf8(self) -> bool:
-        """Whether the encoding is UTF-8, in any spelling."""
         return self.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
 
 
 def form_of(name: str) -> tuple[str | None, str | None, str]:
-    """Infer format, compression and delimiter from a file's name.
-
-    :param name: the name; ``contacts.tsv.gz`` is CSV with tabs, and gzip.
-    :return: the three; format and compression are ``None`` when the name does not show them.
-    """
+    """Format, compression and delimiter, as far as a name shows them: ``a.tsv.gz`` is CSV with tabs, and gzip."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes[-2:]]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     last = ("", *suffixes)[-2 if compression else -1]
@@ -179,7 +174,6 @@ def _safe_message(error: Exception, form: FileForm) -> str | None:
 
 
 def _decompressed(file: IO[bytes], form: FileForm) -> Any:
-    """A context manager for the decompressed file."""
     compression = form.compression
     if compression is None:
         return nullcontext(file)

@@ -75,8 +75,6 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Some values, at least one."""
-
     values: Sequence[Any]
 
 
@@ -148,7 +146,6 @@ class Coverage:
         return windows
 
     def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of `LOADS` for a load."""
         for part in self.parts:
             yield table_name(name), self.mail_conn_id, part, self.observed_at
 
@@ -179,7 +176,6 @@ def table_name(name: TableName) -> str:
 
 
 def loads_beside(name: TableName) -> TableName:
-    """Return the name of ``mail_loads`` in the schema of a table."""
     return name.beside(TableName((NamePart(LOADS_NAME, False),)))
 
 
@@ -193,7 +189,7 @@ def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:
 
 
 def _joined(first: Where, second: Where) -> Where | None:
-    """Return the condition for the rows of two days, if the second one follows the first one."""
+    """The condition for the rows of two days, if the second one follows the first one."""
     different = [name for name, values in second.items() if values != first[name]]
     if len(different) != 1:
         return None
@@ -262,7 +258,6 @@ class LoadResult:
 
     @property
     def removed(self) -> int:
-        """The number of rows that were deleted, marked as gone or ended in the history."""
         return (self.deleted or 0) + (self.gone or 0) + (self.left or 0)
 
 
@@ -322,7 +317,6 @@ class Clock:
     _start_seconds: float = field(default_factory=time.monotonic)
 
     def latest(self) -> datetime.datetime:
-        """Return the latest time at which a row can have been observed."""
         return self.start + FUTURE_TOLERANCE + datetime.timedelta(seconds=time.monotonic() - self._start_seconds)
 
 
@@ -397,5 +391,4 @@ class LoadRequest:
         )
 
     def load_values(self, loaded_at: datetime.datetime) -> tuple[Any, ...]:
-        """Return the values of the table's ``load_columns``."""
         return self.task_run.values(self.table, loaded_at, (self.recorded or self.source).read)

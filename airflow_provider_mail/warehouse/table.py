@@ -128,22 +128,18 @@ class Table:
 
     @cached_property
     def stored_columns(self) -> tuple[Column, ...]:
-        """All columns of the table in the database."""
         return (*self.columns, *self.load_columns)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns, in the order of the values of a row."""
         return tuple(column.name for column in self.columns)
 
     @cached_property
     def load_names(self) -> tuple[str, ...]:
-        """Names of the columns that hold when and by what a row was written."""
         return tuple(column.name for column in self.load_columns)
 
     @cached_property
     def stored_names(self) -> tuple[str, ...]:
-        """Names of all columns of the table in the database."""
         return (*self.names, *self.load_names)
 
     @cached_property
@@ -153,12 +149,10 @@ class Table:
 
     @cached_property
     def observed(self) -> str | None:
-        """Name of the column with the time of observation."""
         return next((column.name for column in self.columns if column.observed), None)
 
     @cached_property
     def gone(self) -> str | None:
-        """Name of the column with the time since which a row is gone."""
         return next((column.name for column in self.columns if column.gone), None)
 
     @cached_property
@@ -238,12 +232,10 @@ class TableName:
 
 
 def quoted(identifier: str) -> str:
-    """Quote an identifier as standard SQL does."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Quote a text as standard SQL does."""
     return "'" + text.replace("'", "''") + "'"
 
 

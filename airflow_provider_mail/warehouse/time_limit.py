@@ -48,7 +48,6 @@ class Reading(Generic[T]):
             self.result.set_result(result)
 
     def end(self) -> None:
-        """Cut its connections, so that its thread ends; it cannot open others."""
         with self._lock:
             self._is_ended = True
             for cut in self._cuts:
@@ -73,6 +72,29 @@ class Reading(Generic[T]):
                     self._cuts.remove(cut)
 
 
+MAX_THREADS = 8
+
+
+class Threads:
+    """Threads for one purpose, of which only some may hang, including abandoned ones whose driver has not returned."""
+
+    def __init__(self, most: int = MAX_THREADS) -> None:
+        self._most = most
+        self.readings: list[Reading[Any]] = []
+
+    def start(self, function: Callable[[], T], seconds: float) -> Reading[T]:
+        """Run a function in a new thread.
+
+        :raises TimeoutError: too many threads hang already.
+        """
+        self.readings = [started for started in self.readings if not started.result.done()]
+        if len(self.readings) >= self._most:
+            raise TimeoutError
+        reading = Reading(function, seconds)
+        self.readings.append(reading)
+        return reading
+
+
 _current: ContextVar[Reading[Any] | None] = ContextVar("mail_reading", default=None)
 
 
@@ -82,10 +104,7 @@ def current_reading() -> Reading[Any] | None:
 
 
 def read_within(function: Callable[[], T], seconds: float) -> T:
-    """Run a function that reads a database; return its result or raise its error.
-
-    :raises TimeoutError: it takes longer; its connections are cut.
-    """
+    """Run a function that reads a database; after too long, cut its connections and raise `TimeoutError`."""
     reading = Reading(function, seconds)
     try:
         return reading.result.result(seconds)

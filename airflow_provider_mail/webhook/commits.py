@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
-from airflow_provider_mail.warehouse.time_limit import Reading
-from airflow_provider_mail.webhook.cached import Threads
+from airflow_provider_mail.warehouse.time_limit import Reading, Threads
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 
 _log = logging.getLogger(__name__)
@@ -192,7 +191,6 @@ class GroupCommit:
             notify(NotStored())
 
     def close(self) -> None:
-        """Write what waits, and end the thread."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -20,10 +20,10 @@ from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.load import load
-from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
-from airflow_provider_mail.warehouse.rows import json_text
+from airflow_provider_mail.warehouse.read import StoredTable, decoded, stream_rows
+from airflow_provider_mail.warehouse.request import OneOf
+from airflow_provider_mail.warehouse.rows import batched, json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.conflicts import CONFLICT, Key, conflicts
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter, read_push
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class Drained:
 
     @property
     def duplicates(self) -> int:
-        """Events that were stored already."""
         return self.events - self.stored.total()
 
     def __iadd__(self, other: Drained) -> Drained:
@@ -279,3 +278,52 @@ class _Page:
             if not unread or unread[0].index != index:
                 self.read.append({"mail_conn_id": conn_id, "letter_id": letter_id})
                 self.parts += unread
+
+
+Key = tuple[str, str]
+"""The identity of an event in the table: the account and the digest."""
+
+CONFLICT = "an event with the same identity and other fields was stored before"
+"""The reason of a dead letter that can be read, but not stored beside an event with the same identity."""
+
+_MAX_IDS = 800
+
+
+_RAW = EVENTS.names.index("raw")
+_PLACE = EVENTS.names.index("push_id")
+"""The first of two columns."""
+
+
+def conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Key] | None) -> Iterator[DeadLetter]:
+    """Yield a dead letter for each event that was not stored because one with its identity has other fields.
+
+    :param existing: identities that were stored before; ``None`` if they are unknown.
+    """
+    candidates = _not_stored(stored, rows) if existing is None else _known_or_different(rows, existing)
+    for part in batched(candidates, _MAX_IDS):
+        stored_raw = {(conn_id, event_id): decoded(raw) for conn_id, event_id, raw in _select(stored, part, "raw")}
+        for row in part:
+            if stored_raw.get(row[:2], row[_RAW]) != row[_RAW]:
+                conn_id, received_at, push_id, index = row[0], *row[_RAW + 1 :]
+                yield DeadLetter(Origin(conn_id, received_at, push_id), index, CONFLICT, json_text(row[_RAW]))
+
+
+def _known_or_different(rows: Sequence[Row], existing: Collection[Key]) -> Iterator[Row]:
+    """Those whose identity was stored before, or that differ from the first row with their identity."""
+    first: dict[Key, Row] = {}
+    for row in rows:
+        if row[:2] in existing or first.setdefault(row[:2], row)[_RAW] != row[_RAW]:
+            yield row
+
+
+def _not_stored(stored: StoredTable, rows: Sequence[Row]) -> Iterator[Row]:
+    """Those in whose place the table has another event with the same identity."""
+    for part in batched(rows, _MAX_IDS):
+        places = {row[:2]: row[2:] for row in _select(stored, part, "push_id", "push_index")}
+        yield from (row for row in part if places.get(row[:2], row[_PLACE:]) != row[_PLACE:])
+
+
+def _select(stored: StoredTable, part: Sequence[Row], *columns: str) -> Iterator[tuple[Any, ...]]:
+    conn_ids, event_ids = ({row[index] for row in part} for index in (0, 1))
+    conditions = {"mail_conn_id": OneOf([*conn_ids]), "event_id": OneOf([*event_ids])}
+    yield from stored.rows(("mail_conn_id", "event_id", *columns), conditions)

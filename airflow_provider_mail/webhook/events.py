@@ -85,7 +85,6 @@ class DeadLetter:
         return _digest(f"{self.origin.mail_conn_id}\x00{self.raw}")
 
     def row(self) -> Row:
-        """The row of `DEAD_LETTERS`."""
         conn_id, received_at, push_id = self.origin
         return conn_id, self.letter_id, self.reason, self.raw, received_at, push_id, self.index
 
@@ -100,7 +99,6 @@ class UnreadableError(ValueError):
 
 
 def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    """Yield a row of `EVENTS` for each event of a push."""
     body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         events: Any = None if b"\\u0000" in body else _decode_flat(body)
@@ -123,7 +121,6 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
 
 
 def begins_as_push(body: bytes) -> bool:
-    """Return whether a body begins as a JSON array does."""
     return body.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)[:1] == b"["
 
 
@@ -177,7 +174,6 @@ def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[
 
 
 def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    """Yield a row of `EVENTS` for each event of a dead letter that can be read now."""
     if index is None:
         yield from read_push(raw.encode(), origin, reject)
         return
@@ -259,8 +255,6 @@ def _time(event: Mapping[str, Any], name: str) -> datetime | None:
 
 @dataclass(frozen=True)
 class _Unparsed:
-    """The text of an event that is not parsed, and why not."""
-
     raw: str
     reason: str
 
@@ -306,7 +300,6 @@ def _integer(digits: str) -> float:
 
 
 def _check(value: Any) -> None:
-    """Reject what not every database can store."""
     if _depth(value) > MAX_DEPTH:
         raise UnreadableError(_TOO_DEEP)
     if problem := text_problem(value, nul=False):

@@ -1,14 +1,20 @@
-"""Whether the receiver can store pushes, and how full the inbox is."""
+"""Whether the receiver can store pushes, what waits in the inbox, and which tokens are valid."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail._metrics import INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, emit
+from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
+from airflow_provider_mail.warehouse.time_limit import read_within
 from airflow_provider_mail.webhook.cached import Cached
-from airflow_provider_mail.webhook.inbox import Inbox, InboxState
+from airflow_provider_mail.webhook.inbox import Inbox, InboxState, open_inbox
+from airflow_provider_mail.webhook.tokens import Tokens
 
 HEALTH_SECONDS = 5.0
 """How long the result of a check is reused: load balancers may ask at any rate."""
@@ -42,7 +48,6 @@ class Health:
         self._stored_since = 0
 
     async def can_store(self) -> bool:
-        """Return whether a push with a valid token would be stored."""
         # A state that cannot be read is no reason to reject a push.
         parts = (self._tokens.get(), self._probe.get(), self._state.get())
         tokens, probe, _ = await asyncio.gather(*parts, return_exceptions=True)
@@ -58,7 +63,6 @@ class Health:
         return self._known is not None and self._known.waiting_bytes + self._stored_since >= self._max_bytes
 
     def stored(self, size: int) -> None:
-        """Count a push that was stored since the state was read."""
         self._stored_since += size
 
     def _read_state(self) -> InboxState:
@@ -73,3 +77,65 @@ class Health:
             {},
         )
         return state
+
+
+ROTATE = "airflow mail receive rotate"
+
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class ReceiverStatus:
+    """The state of receiving.
+
+    :param max_bytes: bytes that may wait in it.
+    """
+
+    inbox: InboxState
+    max_bytes: int
+    tokens: Mapping[str, int]
+    at: datetime
+
+    @property
+    def is_old(self) -> bool:
+        return self.inbox.is_old(self.at)
+
+    @property
+    def problems(self) -> list[tuple[str, str]]:
+        """What needs attention, and the command or setting that fixes it."""
+        problems = []
+        if not self.tokens:
+            problems.append(("there is no valid token: every push is answered with 404", ROTATE))
+        if self.inbox.waiting_bytes >= self.max_bytes:
+            fix = "drain it (MailEventsToSqlOperator), or raise [mail] receive_max_inbox_bytes"
+            problems.append(("the inbox is full: every push is answered with 503", fix))
+        if self.is_old:
+            fix = "check the task of MailEventsToSqlOperator, and that its DAG is not paused"
+            problems.append(("a push waits for more than a day: the inbox is not drained", fix))
+        return problems
+
+
+def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> ReceiverStatus:
+    """Read the state of receiving.
+
+    :param seconds: how long the database may take. Default: 30.
+    :raises MailConfigError: there is no inbox.
+    :raises WarehouseError: there is no table, or the database does not answer in time.
+    """
+    inbox = open_inbox()
+    try:
+        return read_within(lambda: _read(inbox, settings.receive_max_inbox_bytes), seconds)
+    except (MailConfigError, WarehouseError):
+        raise
+    except Exception as error:
+        problem = f"no answer within {seconds:g} s" if isinstance(error, TimeoutError) else safe_message(error)
+    # Outside of `except`, so that the driver's exception is not chained.
+    raise WarehouseError(f"the inbox of connection {inbox.hook.get_conn_id()!r} cannot be read: {problem}")
+
+
+def _read(inbox: Inbox, max_bytes: int) -> ReceiverStatus:
+    with inbox.connected() as cursor:
+        exists = bool(inbox.sql.columns(cursor, inbox.name))
+    if not exists:
+        raise WarehouseError(f"there is no table {inbox.table}: create it with `{ROTATE}`")
+    return ReceiverStatus(inbox.state(), max_bytes, Tokens(inbox).count(), datetime.now(UTC))

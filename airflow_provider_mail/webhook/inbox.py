@@ -65,11 +65,9 @@ class InboxState:
     oldest: datetime.datetime | None
 
     def age(self, now: datetime.datetime) -> datetime.timedelta | None:
-        """Return for how long the oldest push has waited; ``None`` without any."""
         return max(now - self.oldest, datetime.timedelta()) if self.oldest else None
 
     def is_old(self, now: datetime.datetime) -> bool:
-        """Return whether a push has waited for more than a day."""
         return self.oldest is not None and now - self.oldest > OLD
 
 
@@ -94,7 +92,7 @@ class Inbox:
         """How a statement names a parameter."""
 
     def open(self) -> Any:
-        """Return a new DB-API connection, with explicit transactions."""
+        """Return a new connection, with explicit transactions."""
         connection = open_connection(self.hook)
         self.sql.configure(self.hook, connection)
         return connection
@@ -117,7 +115,6 @@ class Inbox:
             cursor.execute(query)
 
     def create(self) -> None:
-        """Create the table, or add the columns that a version of it lacks."""
         columns = {
             "id": self.sql.id_type,
             "received_at": f"{self.sql.time_type} NOT NULL",
@@ -141,10 +138,10 @@ class Inbox:
         """
         table = qualified(name)
         with self.connected() as cursor:
-            if self.columns(cursor, name).issuperset(columns):
+            if self.sql.columns(cursor, name).issuperset(columns):
                 return  # without the right to create tables, IF NOT EXISTS would fail, too
             self.sql.lock_definition(cursor, table)
-            if existing := self.columns(cursor, name):
+            if existing := self.sql.columns(cursor, name):
                 for column in columns.keys() - existing:
                     cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
             else:
@@ -155,7 +152,7 @@ class Inbox:
             cursor.connection.commit()
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
-        """Store pushes in one transaction; when this returns they are durable."""
+        """Store pushes in one transaction, durably."""
         values = [
             value
             for push in pushes
@@ -167,7 +164,6 @@ class Inbox:
         connection.commit()
 
     def _insert(self, count: int) -> str:
-        """The statement that stores ``count`` pushes."""
         columns = "received_at, mail_conn_id, task_status, body, body_bytes"
         row = f"({', '.join([self.mark] * 5)})"
         return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
@@ -204,22 +200,17 @@ class Inbox:
             )
 
     def newest(self, *, task_status_only: bool = False) -> dict[str, int]:
-        """Return the number of the newest push by connection id, drained or not.
-
-        :param task_status_only: look only at pushes that may hold an event ``TaskStatus``, which an index finds.
-            Default: all pushes, which reads the whole table.
-        """
+        """The number of the newest push by connection id, drained or not; of all pushes, this reads the whole table."""
         condition = "task_status" if task_status_only else "true"
         with self.connected() as cursor:
-            if not self.exists(cursor, self.name):
+            if not self.sql.columns(cursor, self.name):
                 return {}
             cursor.execute(f"SELECT mail_conn_id, max(id) FROM {self.table} WHERE {condition} GROUP BY mail_conn_id")
             return dict(cursor.fetchall())
 
     def waiting(self) -> bool:
-        """Return whether there is a push that is not drained."""
         with self.connected() as cursor:
-            if not self.exists(cursor, self.name):
+            if not self.sql.columns(cursor, self.name):
                 return False
             cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
             return cursor.fetchone() is not None
@@ -250,7 +241,6 @@ class Inbox:
             cursor.connection.rollback()
 
     def delete_drained(self, before: datetime.datetime) -> int:
-        """Delete pushes that were drained earlier; return their number."""
         with connected(self.hook) as connection, self._write(connection) as cursor:
             cursor.execute(f"DELETE FROM {self.table} WHERE drained_at < {self.mark}", [self.sql.time(before)])
             return int(cursor.rowcount)
@@ -285,14 +275,6 @@ class Inbox:
                 )
         return body is not None
 
-    def exists(self, cursor: Any, name: TableName) -> bool:
-        """Return whether a table exists."""
-        return bool(self.columns(cursor, name))
-
-    def columns(self, cursor: Any, name: TableName) -> set[str]:
-        """Return the names of the columns of a table; none when it does not exist."""
-        return self.sql.columns(cursor, name)
-
     @contextmanager
     def connected(self) -> Iterator[Any]:
         """Yield a cursor on a connection of its own; what is not committed is rolled back.
@@ -305,7 +287,6 @@ class Inbox:
 
     @contextmanager
     def _write(self, connection: Any) -> Iterator[Any]:
-        """A cursor for statements that write; commits at the end."""
         with closing(connection.cursor()) as cursor:
             if self.sql.begin:
                 cursor.execute(self.sql.begin)

@@ -62,7 +62,6 @@ class Tokens:
         self.table = qualified(self._name)
 
     def create(self) -> None:
-        """Create the table, or add the columns that a version of it lacks."""
         time = self._inbox.sql.time_type
         columns = {
             "digest": "text PRIMARY KEY",
@@ -79,7 +78,7 @@ class Tokens:
         :raises MailConfigError: there is no table of tokens.
         """
         with self._inbox.connected() as cursor:
-            if not self._inbox.exists(cursor, self._name):
+            if not self._inbox.sql.columns(cursor, self._name):
                 raise MailConfigError(_NO_TOKEN)
             self._run(
                 cursor, "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {time}", 0
@@ -87,7 +86,6 @@ class Tokens:
             return dict(cursor.fetchall())
 
     def count(self) -> dict[str, int]:
-        """Return the number of valid tokens by the id of the `mail` connection; none without a table."""
         try:
             return dict(Counter(self.valid().values()))
         except MailConfigError:
@@ -102,14 +100,12 @@ class Tokens:
             raise MailConfigError(_NO_TOKEN)
 
     def digests(self, mail_conn_id: str) -> set[str]:
-        """Return the digests of all tokens that a connection of this deployment has and had."""
         query = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark}"
         with self._inbox.connected() as cursor:
             self._run(cursor, query, mail_conn_id, self._deployment)
             return {digest for (digest,) in cursor.fetchall()}
 
     def add(self, token: str, mail_conn_id: str) -> None:
-        """Make a token valid."""
         query = (
             "INSERT INTO {table} (digest, mail_conn_id, deployment, created_at) VALUES ({mark}, {mark}, {mark}, {time})"
         )
@@ -136,7 +132,6 @@ class Tokens:
             yield cursor
 
     def newest(self, cursor: Any, mail_conn_id: str, count: int) -> set[str]:
-        """Return the digests of the newest tokens of a connection."""
         query = (
             "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark} "
             # A clock that was set back must not make a former token the newest.

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import datetime
+import io
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 import yaml
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
+from airflow_provider_mail.hold import SETTLE_SECONDS
+from airflow_provider_mail.webhook.drain import Drained, EventTables, drain
+from airflow_provider_mail.webhook.events import DeadLetter, Origin
+from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.webhook.tokens import Tokens
 from mail_emulator import Emulator
 from tests.cli.conftest import Command
 from tests.support.changes import at_request
+from tests.support.clock import Clock
+from tests.tasks.test_audience import done
+from tests.tasks.test_audience_changes import imported
+from tests.webhook.pushes import NOON, event, push, receive
+
+IN_WAREHOUSE = ("--sql-conn-id", "warehouse")
 
 
 @pytest.fixture
@@ -38,9 +56,19 @@ def test_check_says_whether_the_connection_works(command: Command) -> None:
         (("campaign", "spring", "--watch", "--interval", "0"), "--interval: must be more than 0", 1),
         (("campaign", "sprin"), "There is no campaign 'sprin'.", 1),
         (("emulator", "--port", "99999"), "'99999' is not a port", 2),
+        (("stop",), "Nothing to stop: give --prefix, --all-scheduled or --hold", 1),
+        (("stop", "--prefix", "a", "--all-scheduled"), "--prefix and --all-scheduled: give one of them", 1),
+        (("stop", "--prefix", "a", "-c", "nowhere"), "nowhere", 1),
+        (("audience", "status"), "--state-conn-id or --state-path", 1),
+        (("events", "erase", "--email", "ada", *IN_WAREHOUSE), "--email: must be an address", 1),
+        (("events", "erase", "--email", "a@b.c", *IN_WAREHOUSE, "--inbox-conn-id", "no"), "connection 'no'", 1),
+        (("events", "replay", "--sql-conn-id", "nowhere"), "nowhere", 1),
+        (("events", "replay", *IN_WAREHOUSE, "--dead-letters-table", "other"), "no such table: other", 1),
     ],
 )
-def test_an_error_is_one_message(command: Command, arguments: tuple[str, ...], error: str, status: int) -> None:
+def test_an_error_is_one_message(
+    command: Command, hook: SqliteHook, arguments: tuple[str, ...], error: str, status: int
+) -> None:
     said = command(*arguments)
     assert (said.status, said.out) == (status, "")
     assert error in said.err
@@ -76,17 +104,153 @@ def test_some_campaigns_are_listed(command: Command, service: Emulator) -> None:
     assert "The newest 1 of 4" in said.err
 
 
-def test_a_campaign_is_watched_until_it_is_sent(command: Command, service: Emulator) -> None:
+def test_a_campaign_is_watched(command: Command, service: Emulator) -> None:
+    """Until it is sent, or fails."""
     service.plan_campaign("other", looks=3)
     said = command("campaign", "other", "--watch", "-o", "json")
     assert (said.status, said.data["status"]) == (0, "complete")
     assert "sending (mailStatus 1)" in said.err
     assert "was sent" in said.err
-
-
-def test_a_campaign_is_watched_until_it_fails(command: Command, service: Emulator) -> None:
-    service.plan_campaign("other", looks=9)
-    with at_request(service, "campaign/mail/get", 3, lambda: service.set_campaign_state("other", "failed")):
-        said = command("campaign", "other", "--watch")
+    service.add_campaign("broken", state="sending")
+    service.plan_campaign("broken", looks=9)
+    with at_request(service, "campaign/mail/get", 3, lambda: service.set_campaign_state("broken", "failed")):
+        said = command("campaign", "broken", "--watch")
     assert (said.status, said.out) == (1, "")
     assert "sending failed (mailStatus 4)" in said.err
+
+
+@pytest.fixture
+def scheduled(emulator: Emulator) -> Emulator:
+    for name in ("news a", "news b", "other"):
+        emulator.add_campaign(name, state="scheduled", send_date="2999-01-01T00:00:00Z")
+    return emulator
+
+
+def test_stop_cancels_what_begins_so(command: Command, scheduled: Emulator) -> None:
+    said = command("stop", "--prefix", "news", "-o", "json")
+    assert said.status == 0
+    assert {**said.data, "stopped": sorted(said.data["stopped"])} == {
+        "stopped": ["news a", "news b"], "not_stopped": {}, "sending": [], "sent": 0,
+    }  # fmt: skip
+    assert [found["mailName"] for found in scheduled.campaigns() if found["state"] == "scheduled"] == ["other"]
+    said = command("stop", "--all-scheduled")
+    assert (said.status, "other" in said.out) == (0, True)
+
+
+def test_stop_fails_when_one_may_be_sent(command: Command, scheduled: Emulator) -> None:
+    scheduled.faults.add("code_before", "campaign/mail/cancel", code=403, count=1)
+    said = command("stop", "--prefix", "other")
+    assert said.status == 1
+    assert "NOT STOPPED: it is still scheduled" in " ".join(said.out.split())
+
+
+def test_hold_and_release(command: Command, clock: Clock) -> None:
+    said = command("stop", "--hold", "--reason", "wrong price")
+    assert (said.status, said.out) == (0, "")
+    assert clock.skipped > SETTLE_SECONDS - 1
+    assert "All mass mail is held, set by " in said.err
+    assert "wrong price" in said.err
+    assert "wrong price" in command("release").out
+    assert command("release").out == "Nothing is held.\n"
+
+
+@pytest.fixture
+def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteHook:
+    """An empty database, which is that of the inbox."""
+    connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
+    return SqliteHook("warehouse")
+
+
+@pytest.fixture
+def inbox(hook: SqliteHook) -> Inbox:
+    """A drained inbox; an earlier version could read none of its events."""
+    inbox, tables = Inbox(hook), EventTables(hook, "mail_events", "mail_dead_letters")
+    inbox.create()
+    tables.create()
+    events: list[Any] = [event(1), event(2, Email="Ada@example.com"), {}]
+    receive(inbox, [push(*events)])
+    letters = [
+        DeadLetter(Origin("mail_default", NOON, 1), index, "Code is not a text, or is missing", json.dumps(each))
+        for index, each in enumerate(events)
+    ]
+    tables.keep(letters, Drained())
+    drain(inbox, EventTables(hook, "others", "other_letters"), batch_size=10)
+    return inbox
+
+
+def counts(hook: SqliteHook) -> list[int]:
+    return [hook.get_first(f"SELECT count(*) FROM {table}")[0] for table in ("mail_events", "mail_dead_letters")]
+
+
+@pytest.mark.parametrize("email", ["ada@EXAMPLE.com", "-"])
+def test_dead_letters_are_replayed_and_a_person_erased(
+    command: Command, inbox: Inbox, hook: SqliteHook, email: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = command("events", "replay", *IN_WAREHOUSE)
+    assert (said.status, said.err) == (0, "")
+    assert said.out == "Dead letters read: 2, new events: 2, dead letters left: 1\n"
+    assert counts(hook) == [2, 1]
+    monkeypatch.setattr("sys.stdin", io.StringIO("ada@example.com\n"))
+    said = command("events", "erase", "--email", email, *IN_WAREHOUSE)
+    assert (said.status, said.err) == (0, "")
+    assert said.out == "Deleted: 1 events, 0 dead letters; pushes changed: 1\n"
+    assert counts(hook) == [1, 1]
+
+
+def test_the_state_of_receiving(command: Command, hook: SqliteHook, request: pytest.FixtureRequest) -> None:
+    said = command("receive", "status")
+    assert (said.status, said.out) == (1, "")
+    assert "create it with `airflow mail receive rotate`" in said.err
+    inbox: Inbox = request.getfixturevalue("inbox")
+    said = command("receive", "status", "-o", "json", *IN_WAREHOUSE)
+    assert (said.status, said.err) == (1, "")
+    assert said.data == {
+        "waiting_pushes": 0, "waiting_bytes": 0, "max_bytes": 10 * 2**30, "oldest_received_at": None,
+        "oldest_seconds": 0, "is_old": False, "tokens": {},
+        "dead_letters": {"Code is not a text, or is missing": 3},
+        "problems": ["there is no valid token: every push is answered with 404"],
+    }  # fmt: skip
+    Tokens(inbox).create()
+    Tokens(inbox).add("x", "mail_default")
+    receive(inbox, [push(event(1), at=datetime.datetime.now(datetime.UTC))])
+    said = command("receive", "status")
+    assert (said.status, said.err) == (0, "")
+    assert "mail_default: 1" in said.out
+    receive(inbox, [push()])
+    said = command("receive", "status")
+    assert (said.status, "the inbox is not drained" in said.out) == (1, True)
+    said = command("receive", "status", "--prometheus", *IN_WAREHOUSE)
+    assert (said.status, said.err) == (0, "")
+    samples = dict(line.rpartition(" ")[::2] for line in said.out.splitlines() if not line.startswith("#"))
+    assert int(samples.pop("airflow_mail_inbox_oldest_seconds")) > 0
+    assert int(samples.pop("airflow_mail_inbox_bytes")) > 2
+    assert samples == {
+        "airflow_mail_inbox_pushes": "2",
+        'airflow_mail_dead_letters{reason="Code is not a text, or is missing"}': "3",
+    }
+    assert said.out.count("# TYPE ") == 4
+
+
+@pytest.fixture(params=["table", "folder"])
+def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Where the state is, as arguments of the task."""
+    monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")})
+    )
+    return {"state_conn_id": "warehouse"} if request.param == "table" else {"state_path": f"file://{tmp_path}/state"}
+
+
+def test_states_are_shown_and_deleted(command: Command, where: dict[str, str]) -> None:
+    options = [text for name, value in where.items() for text in (f"--{name.replace('_', '-')}", value)]
+    assert json.loads(command("audience", "status", *options, "-o", "json").out) == []
+    done(imported("ada", "bob", **where))
+    done(imported("bob", **where), "second")
+    (shown,) = json.loads(command("audience", "status", *options, "-o", "json").out)
+    assert [shown[name] for name in ("audience", "size", "excluded", "running")] == ["dag/load", 1, 1, False]
+    assert command("audience", "reset", "other", *options).status == 1
+    assert command("audience", "reset", "dag/load", *options).out.startswith("The state of dag/load was deleted")
+    assert json.loads(command("audience", "status", *options, "-o", "json").out) == []
+    assert done(imported("bob", **where), "third")["joined"] == 1

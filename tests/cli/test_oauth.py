@@ -24,7 +24,7 @@ from tests.cli.application import CONN, extra
 from tests.cli.conftest import Command, Said
 from tests.support.clock import StillClock
 
-TOKEN = "auth/oauth/token"
+TOKEN, SECRETS = "auth/oauth/token", ("client_id", "client_secret")
 
 Login = Callable[..., Said]
 Visit = Callable[[str], str]
@@ -143,8 +143,7 @@ def test_the_token_is_stored_and_works(
 def spent(url: str, *_: object) -> str:
     address, base = approving(url), urlsplit(url)
     code = parse_qs(urlsplit(address).query)["code"][0]
-    fields = {name: extra()[name] for name in ("client_id", "client_secret")}
-    query = {"grant_type": "authorization_code", "code": code, **fields}
+    query = {"grant_type": "authorization_code", "code": code, **{name: extra()[name] for name in SECRETS}}
     assert httpx.get(f"{base.scheme}://{base.netloc}/v5/{TOKEN}", params=query, timeout=60).json()["code"] == 200
     return address
 
@@ -187,13 +186,8 @@ def test_a_redirect_without_state_is_used_if_a_person_says_so(
 ) -> None:
     emulator.change_settings(oauth_echo_state=False)
     addresses: list[str] = []
-
-    def noting(url: str) -> str:
-        addresses.append(approving(url))
-        return addresses[-1]
-
     for reply in ("", "n"):
-        said = paste(noting, reply=lambda reply=reply: reply)
+        said = paste(lambda url: addresses.append(approving(url)) or addresses[-1], reply=lambda reply=reply: reply)
         assert (said.status, emulator.journal.count(TOKEN), "access_token" in extra()) == (1, 0, False)
     assert "--paste --allow-missing-state" in said.err
     said = paste(lambda _: addresses[-1], "--allow-missing-state")
@@ -211,8 +205,7 @@ def test_other_requests_do_not_end_the_login(stored: Callable[..., None], redire
     responses: list[httpx.Response] = []
 
     def visit(url: str) -> None:
-        address = approving(url)
-        target = urlsplit(address)
+        target = urlsplit(address := approving(url))
         queries = ("", "?", "?x=1", "?code=", "?code=forged&state=x", "?error=forged&state=x", "?state=x")
         responses.extend(request(address.partition("?")[0] + query) for query in queries)
         # A name of others that leads here.

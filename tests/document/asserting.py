@@ -1,12 +1,13 @@
-"""What the tests of limits and forms share: a parameter for each field, and what accepted and rejected mean."""
+"""What these tests share: a test of each field, what accepted and rejected mean, and texts of any characters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailValidationError
 from tests.document.fact_types import Fact, Operation
@@ -26,10 +27,30 @@ def choose(chosen: Callable[[Fact], Any], of: Collection[str] | None = None) -> 
     return found
 
 
-def fields(chosen: Callable[[Fact], Any]) -> pytest.MarkDecorator:
-    found = choose(chosen)
-    ids = [f"{operation.key}:{'.'.join(map(str, steps))}" for operation, steps, _ in found]
-    return pytest.mark.parametrize(("operation", "steps", "fact"), found, ids=ids)
+def _for_each(cases: Iterable[dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Let one test check all cases, each of which takes less time than the set-up of a test."""
+
+    def decorate(check: Callable[..., None]) -> Callable[[], None]:
+        def check_all() -> None:
+            for case in cases:
+                try:
+                    check(**case)
+                except BaseException as error:
+                    error.add_note(f"{case['operation'].key} {case.get('steps', '')}")
+                    raise
+
+        check_all.__name__, check_all.__doc__ = check.__name__, check.__doc__
+        return check_all
+
+    return decorate
+
+
+for_each_operation = _for_each([{"operation": operation} for operation in REQUESTS])
+
+
+def fields(chosen: Callable[[Fact], Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Let a test check each of the chosen fields."""
+    return _for_each([dict(zip(("operation", "steps", "fact"), field, strict=True)) for field in choose(chosen)])
 
 
 def assert_accepted(operation: Operation, steps: Steps, value: Any, wire: Any = None) -> None:
@@ -48,3 +69,25 @@ def assert_rejected(operation: Operation, steps: Steps, *values: Any) -> str:
         message = str(raised.value)
         assert spelled(operation, steps) in message, repr(value)
     return message
+
+
+ANY = st.characters(exclude_categories=["Cs"])
+"""Every character that has a form in UTF-8."""
+IN_A_LINE = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])
+"""Those that do not end a line or control a device, for what becomes part of a header."""
+anything, lines = (st.text(characters, min_size=1, max_size=60) for characters in (ANY, IN_A_LINE))
+
+
+@st.composite
+def text_of_bytes(draw: st.DrawFn, size: int, alphabet: st.SearchStrategy[str] = ANY) -> str:
+    """Text of exactly so many bytes in UTF-8, with at least one character of more than one byte."""
+    text = draw(alphabet.filter(lambda character: len(character.encode()) > 1))
+    for character in draw(st.text(alphabet, max_size=size)):
+        text += character if len((text + character).encode()) <= size else ""
+    return text + "a" * (size - len(text.encode()))
+
+
+def at_most_bytes(size: int, alphabet: st.SearchStrategy[str] = ANY) -> st.SearchStrategy[str]:
+    """Text of one up to so many bytes, the edge included."""
+    text = st.text(alphabet, min_size=1, max_size=size)
+    return text.filter(lambda text: len(text.encode()) <= size) | text_of_bytes(size, alphabet)

@@ -17,7 +17,7 @@ from tests.document.facts import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
-REACHES_THE_SERVICE = "test_operations_end_to_end.py::test_an_operation_reaches_the_service"
+REACHES_THE_SERVICE = "test_end_to_end.py::test_an_operation_reaches_the_service"
 TOKEN = "tests/cli/test_oauth.py::test_the_token_is_stored_and_works"
 CONSENT = "test_models_match_document.py::test_the_consent_page_is_addressed_as_documented"
 OAUTH = {

@@ -11,7 +11,7 @@ from airflow_provider_mail.api import EventCode, EventToggles, MailStatus, autho
 from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.api.errors import MailValidationError
 from tests.document import fact_types, models
-from tests.document.asserting import FIELDS, fields
+from tests.document.asserting import FIELDS, fields, for_each_operation
 from tests.document.fact_rows import EVENTS, MAIL_STATUS
 from tests.document.fact_types import CONDITIONAL, YES, Fact, Operation
 from tests.document.models import REQUESTS, Steps, model_of, sent, wire_names
@@ -32,11 +32,6 @@ NEEDED_BESIDE = {
     (IMPORTS, ("listDescription",)): {"listName": "customers"}
 }
 """Where a model is stricter than the specification: an optional field that it takes only beside another."""
-
-by_key = pytest.mark.parametrize("operation", REQUESTS, ids=lambda operation: operation.key)
-
-
-# Operations.
 
 
 def test_every_operation_has_one_model_and_every_model_an_operation():
@@ -62,7 +57,7 @@ def test_the_consent_page_is_addressed_as_documented():
     assert dict(parse_qsl(parts.query, strict_parsing=True)) == expected
 
 
-@by_key
+@for_each_operation
 def test_what_the_design_says_of_an_operation(operation: Operation):
     """Its effect; whether it takes sandbox mode; and all but the token exchange are authenticated."""
     model = model_of(operation)
@@ -71,10 +66,7 @@ def test_what_the_design_says_of_an_operation(operation: Operation):
     assert model.authenticated is (operation.key != "oauth.token")
 
 
-# Requests.
-
-
-@by_key
+@for_each_operation
 def test_no_field_is_missing_and_none_is_extra(operation: Operation):
     def compare(model: type, facts: tuple[Fact, ...], where: str) -> None:
         assert set(wire_names(model)) == {fact.wire for fact in facts}, where
@@ -129,8 +121,6 @@ def test_an_optional_field_can_be_left_out_and_is_not_sent(operation: Operation,
     body = models.body_without(operation, steps)
     assert sent(operation, body) == completed(body)
 
-
-# Required on a condition.
 
 VERSION = {"to": [{"email": "ada@example.com"}], "cc": [], "bcc": []}
 CAMPAIGN = {"mailName": "spring", "senderMail": "news@shop.example"}

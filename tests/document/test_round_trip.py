@@ -16,8 +16,8 @@ from airflow_provider_mail import api
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.flows.adopt_campaign import differences
 from mail_emulator import Emulator
+from tests.document.asserting import IN_A_LINE, anything, at_most_bytes, lines
 from tests.document.facts import LANGUAGES
-from tests.document.strategies import IN_A_LINE, anything, at_most_bytes, lines
 from tests.support.sampling import examples
 
 bounded = settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow])

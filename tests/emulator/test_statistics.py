@@ -1,11 +1,18 @@
-"""Statistics of campaigns: windows, filters, and how counts grow."""
+"""Statistics of campaigns: windows, filters, and how counts grow.
+
+That events agree with them is in `test_inbox` and `test_webhooks`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mail_emulator import EmulatorSettings
+from mail_emulator.recipient_behavior import expected_reactions, random_values
 from tests.emulator.conftest import Api
 
 WINDOW = {"startDate": "2026-03-01", "endDate": "2026-03-31"}
@@ -113,3 +120,27 @@ def test_who_bounced_or_unsubscribed_gets_no_other_campaign(api: Api) -> None:
     assert api.ok("contacts/get", email=bounced)["contact"]["properties"]["email_bounced_flag"] == "1"
     opens = sum(int(each["properties"].get("email_open_count", 0)) for each in api.emulator.contacts("Many"))
     assert opens == first["openCount"] + second["openCount"]
+
+
+RATES = ("hard_bounce_rate", "soft_bounce_rate", "open_rate", "click_rate", "unsubscribe_rate", "spam_rate")
+settings = st.builds(
+    EmulatorSettings,
+    seed=st.integers(0, 10),
+    engagement_days=st.floats(0.01, 60),
+    engagement_half_hours=st.floats(0.1, 200),
+    **{name: st.floats(0, 1) for name in RATES},
+)
+
+
+@given(settings, st.integers(0, 100_000), st.booleans(), st.text())
+def test_expected_reactions_add_up(settings: EmulatorSettings, sent: int, clickable: bool, name: str) -> None:
+    expected = expected_reactions(sent, settings, name, clickable=clickable)
+    assert expected == expected_reactions(sent, settings, name, clickable=clickable)
+    assert 0 <= expected.opens <= sent - expected.bounced <= sent
+    assert all(0 <= count <= expected.opens for count in (expected.clicks, expected.unsubscribes, expected.spam))
+    assert clickable or expected.clicks == 0
+    assert all(0 <= value < 1 for value in random_values(settings, name))
+
+
+def test_the_seed_decides() -> None:
+    assert random_values(EmulatorSettings(seed=1), "m") != random_values(EmulatorSettings(seed=2), "m")

@@ -1,8 +1,10 @@
-"""Transactional email: both forms, the table of errors, statistics."""
+"""Transactional email: both forms, the table of errors, statistics; and the specification's table "Limits"."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -178,22 +180,15 @@ class TestStatistics:
         assert first["openCount"] == first["clickCount"] == 0
         assert 50 < last["openCount"] < 100
         assert 0 < last["clickCount"] < last["openCount"]
+        api.emulator.change_settings(stats_day="event")
+        by_event = [day["openCount"] for day in self.days(api, end="2026-03-10")]
+        assert (sum(by_event), sum(count > 0 for count in by_event) > 3) == (last["openCount"], True)
+        api.emulator.change_settings(stats_day="send")
         for tracking in ({"trackOpen": 0}, {"trackOpen": None, "trackClick": None}, {"trackOpen": "1"}):
             api.send(100, **{"trackClick": True} | tracking)
         api.emulator.clock.advance(days=8)
         (untracked,) = self.days(api, "2026-03-10", "2026-03-10")
         assert (untracked["sentCount"] > 200, untracked["openCount"], untracked["clickCount"]) == (True, 0, 0)
-
-    def test_opens_count_on_the_day_of_the_send_or_the_open(self, api: Api) -> None:
-        api.emulator.change_settings(open_rate=1.0)
-        api.send(100)
-        api.emulator.clock.advance(days=8)
-        by_send = [day["openCount"] for day in self.days(api, end="2026-03-10")]
-        api.emulator.change_settings(stats_day="event")
-        by_event = [day["openCount"] for day in self.days(api, end="2026-03-10")]
-        assert [count > 0 for count in by_send] == [True] + [False] * 8
-        assert sum(count > 0 for count in by_event) > 3
-        assert sum(by_send) == sum(by_event)
 
     def test_bounced_and_suppressed_recipients(self, api: Api) -> None:
         api.emulator.change_settings(soft_bounce_rate=1.0, hard_bounce_rate=0.0)
@@ -209,3 +204,56 @@ class TestStatistics:
         assert sum(day["sentCount"] for day in self.days(api, "2026-03-01", "2026-03-05")) == 0
         api.emulator.clock.advance(hours=12)
         assert self.days(api, "2026-03-03", "2026-03-03")[0]["sentCount"] == 2
+
+
+CAMPAIGN = {"senderMail": "news@example.com", "sendListNames": ["L"]}
+TEMPLATE = {"templateContent": "c", "templateSubject": "s"}
+
+
+def named(role: str) -> Callable[[str], dict[str, Any]]:
+    return lambda text: batch(version(**{role: [{"email": "b@example.com", "name": text}]}))
+
+
+@pytest.mark.parametrize(
+    ("limit", "operation", "body"),
+    [
+        (200, "campaign/mail/sends", lambda text: CAMPAIGN | {"mailName": text}),
+        (250, "campaign/mail/template/add", lambda text: TEMPLATE | {"templateName": text}),
+        (200, SEND, lambda text: BATCH | {"senderName": text}),
+        (100, SEND, named("to")),
+        (100, SEND, named("cc")),
+        (100, SEND, named("bcc")),
+        (100, SEND, lambda text: SINGLE | {"to": {"email": "b@example.com", "name": text}}),
+        (50, SEND, lambda text: SINGLE | {"uniqueMsgID": text}),
+        (50, SEND, lambda text: BATCH | {"uniqueMsgID": text}),
+    ],
+)
+def test_texts(api: Api, limit: int, operation: str, body: Callable[[str], dict[str, Any]]) -> None:
+    api.emulator.add_list("L")
+    for character in ("a", "é", "名", "📬"):
+        fitting = character * (limit // len(character.encode()))
+        api.ok(operation, **body(fitting))
+        api.rejected(400, operation, str(limit), **body(fitting + character))
+
+
+def test_labels(api: Api) -> None:
+    for body, field in product((SINGLE, BATCH), ("category", "campaign")):
+        api.ok(SEND, **body | {field: "aZ9" * 33 + "x"})
+        api.rejected(400, SEND, field, **body | {field: "a" * 101})
+        for wrong in ("a b", "a_b", "a-b", "ü", "٣"):
+            api.rejected(400, SEND, "letters and digits", **body | {field: wrong})
+
+
+def test_100_messages_of_20_recipients_for_each_role(api: Api) -> None:
+    api.ok(SEND, **batch(*[version()] * 100))
+    api.rejected(400, SEND, "messageVersions", **batch(*[version()] * 101))
+    people = [{"email": f"{number}@example.com"} for number in range(21)]
+    for role in ("to", "cc", "bcc"):
+        api.ok(SEND, **batch(version(**{role: people[:20]})))
+        api.rejected(400, SEND, f"[0].{role}", **batch(version(**{role: people})))
+
+
+def test_one_attachment(api: Api) -> None:
+    file = {"fileName": "a", "fileData": "YQ=="}
+    api.ok(SEND, **SINGLE, attachment=file)
+    api.rejected(400, SEND, "attachment", **SINGLE, attachment=[file, file])

@@ -1,10 +1,13 @@
-"""What is written in a connection is what the client gets, however the connection is written."""
+"""What is written in a connection is what the client gets, and its secrets are shown by nothing of ours."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import secrets
 import ssl
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +20,16 @@ from asgiref.sync import async_to_sync
 from pydantic import SecretStr
 
 from airflow_provider_mail._config import InboxName
+from airflow_provider_mail.api import ImportPlan, find_list
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.api.errors import MailConfigError, chain_of
 from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
+from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.hooks.connection import FIELDS, client_config, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.version_compat import BaseHook
+from airflow_provider_mail.version_compat import BaseHook, redact
 from airflow_provider_mail.webhook.inbox import Inbox
+from mail_emulator import Emulator
 from tests.hooks.conftest import API_KEY, InboxReader
 
 MakeHook = Callable[..., MailHook]
@@ -72,16 +78,8 @@ def test_every_field_reaches_the_client(
     monkeypatch.setenv("AIRFLOW_CONN_LIMITS", json.dumps({**limits, "extra": {"ssl": True, "db": 2}}))
     assert every_field.keys() == FIELDS.keys()
     hook = make_hook(written(extra=every_field, host="https://api.example.com/mail", port=8443, password=API_KEY))
-    settings = {
-        "auth_type",
-        "sandbox",
-        "timeout",
-        "requests_per_second",
-        "rate_limit_when_away",
-        "max_in_flight",
-        "proxy",
-    }
-    assert hook.config.model_dump() == DEFAULTS.model_dump() | {name: every_field[name] for name in settings} | {
+    same = ("auth_type", "sandbox", "timeout", "requests_per_second", "rate_limit_when_away", "max_in_flight", "proxy")
+    assert hook.config.model_dump() == DEFAULTS.model_dump() | {name: every_field[name] for name in same} | {
         "base_url": "https://api.example.com:8443/mail",
         "api_key": hook.config.api_key,
         "access_token": hook.config.access_token,
@@ -112,11 +110,9 @@ def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, extra: di
 @pytest.mark.parametrize(
     ("fields", "base_url"),
     [
-        (["api.example.com"], "https://api.example.com"),
-        ([" https://api.example.com/ "], "https://api.example.com"),
-        (["https://api.example.com/v5"], "https://api.example.com"),
+        (["api.example.com"], "https://api.example.com"), (["https://bücher.example"], "https://bücher.example"),
+        ([" https://api.example.com/ "], "https://api.example.com"), (["https://v5"], "https://v5"),
         (["https://api.example.com/mail/v5/"], "https://api.example.com/mail"),
-        (["https://v5"], "https://v5"),
         (["https://api.example.com", 443], "https://api.example.com"),
         (["https://api.example.com/mail", 8443], "https://api.example.com:8443/mail"),
         (["https://api.example.com:9000", 443], "https://api.example.com:9000"),
@@ -125,13 +121,10 @@ def test_untouched_and_emptied_fields_are_not_set(make_hook: MakeHook, extra: di
         (["api.example.com", 8080, "http"], "http://api.example.com:8080"),
         (["https://api.example.com", None, "http"], "https://api.example.com"),
         (["127.0.0.1:8099", None, "http"], "http://127.0.0.1:8099"),
-        (["http://[::1]", 8099], "http://[::1]:8099"),
-        (["::1", 8099, "http"], "http://[::1]:8099"),
-        (["2001:db8::1"], "https://[2001:db8::1]"),
+        (["::1", 8099, "http"], "http://[::1]:8099"), (["2001:db8::1"], "https://[2001:db8::1]"),
         (["http://[::1]:8099", 443], "http://[::1]:8099"),
-        (["https://bücher.example"], "https://bücher.example"),
     ],
-)
+)  # fmt: skip
 def test_base_url(make_hook: MakeHook, fields: list[Any], base_url: str) -> None:
     """Of host, port and schema."""
     given = dict(zip(("host", "port", "schema"), fields, strict=False))
@@ -182,18 +175,16 @@ def test_a_wrong_field_is_named(make_hook: MakeHook, fields: Any, extra: Any, co
     assert all(f"{field}: " in str(caught.value) for field in extra if len(extra) > 1)
 
 
-def test_the_file_of_a_variable_is_named(make_hook: MakeHook, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file, complaint in (("/no/such/file.pem", "cannot be read"), (__file__, "contains no readable certificates")):
-        monkeypatch.setenv("SSL_CERT_FILE", file)
-        with pytest.raises(MailConfigError, match=f"SSL_CERT_FILE: {file} {complaint}"):
-            make_hook(host="https://api.example.com", password=API_KEY).get_conn()
-
-
-def test_only_tls_reads_certificates(make_hook: MakeHook) -> None:
+def test_certificates_are_read_for_tls_alone(make_hook: MakeHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the variable with their file is named where it cannot be used."""
     for scheme, reads in (("http", False), ("https", True)):
         config = make_hook(host=f"{scheme}://api.example.com", password=API_KEY).config
         assert bool(config.ssl_context().get_ca_certs()) is reads
         assert config.ssl_context().verify_mode is ssl.CERT_REQUIRED
+    for file, complaint in (("/no/such/file.pem", "cannot be read"), (__file__, "contains no readable certificates")):
+        monkeypatch.setenv("SSL_CERT_FILE", file)
+        with pytest.raises(MailConfigError, match=f"SSL_CERT_FILE: {file} {complaint}"):
+            make_hook(host="https://api.example.com", password=API_KEY).get_conn()
 
 
 def test_extra_that_is_not_an_object() -> None:
@@ -214,6 +205,18 @@ def test_one_hook_keeps_one_client_until_it_is_closed(make_hook: MakeHook) -> No
     hook.close()
     assert hook.get_conn() is not client
     assert MailHook().mail_conn_id == "mail_default"
+
+
+def test_what_needs_several_requests(hook: MailHook, emulator: Emulator) -> None:
+    emulator.add_campaigns(3, prefix="news", first_day="2026-01-01")
+    assert hook.find_campaign("news-000001").mail_name == "news-000001"
+    assert hook.find_campaign("news") is None
+    batches = [[(f"{number}@example.com",) for number in range(first, first + 2)] for first in (0, 2, 4)]
+    progress = hook.import_contacts(batches, ImportPlan(properties=("email",), list_name="vip"), on_reject=print)
+    assert (progress.accepted, progress.requests) == (6, 3)
+    assert hook.run(find_list("vip")).list_name == "vip"
+    emails = {contact.email for contact in hook.iter_contacts("vip", page_size=4)}
+    assert emails == {f"{number}@example.com" for number in range(6)}
 
 
 @pytest.mark.parametrize("reader", ["service", "inbox"])
@@ -246,3 +249,60 @@ def test_a_cancelled_trigger_does_not_cancel_its_call_to_airflow(monkeypatch: py
         return await ended.get()
 
     assert asyncio.run(cancelled_meanwhile()) == "completed"
+
+
+# --- secrets ---
+
+SECRETS = ["password", *(name for name, field in FIELDS.items() if field.secret)]
+
+
+@pytest.fixture
+def plant(make_hook: MakeHook) -> Callable[..., dict[str, str]]:
+    """Make the connection `mail_test` with secrets that nothing can have masked before, and return them."""
+
+    def make(**others: object) -> dict[str, str]:
+        planted = {name: f"planted-{secrets.token_hex(8)}" for name in SECRETS}
+        extra = {name: value for name, value in planted.items() if name in FIELDS}
+        make_hook(host="https://api.example.com", password=planted["password"], extra={**extra, **others})
+        return planted
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_secrets_are_masked_in_log_lines(plant: Callable[..., dict[str, str]], kind: str) -> None:
+    """By Airflow, once a hook has read them."""
+    assert SECRETS == ["password", "access_token", "client_secret"]
+    planted, hook = plant(), MailHook("mail_test")
+    if kind == "sync":
+        shown = [repr(hook), repr(hook.config), hook.config.model_dump_json(), repr(hook.get_conn())]
+        assert not [text for text in shown for secret in planted.values() if secret in text]
+    else:
+        asyncio.run(hook.get_async_conn())
+    assert [redact(f"it is {planted[name]}, you know") for name in SECRETS] == ["it is ***, you know"] * 3
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": "soon"}, {"auth_type": "basic"}, {"sandbox": []}, {"surprise": 1}])
+def test_no_error_about_a_connection_shows_a_secret(plant: Callable[..., dict[str, str]], wrong: Any) -> None:
+    planted = plant(**wrong)
+    works, message = MailHook("mail_test").test_connection()
+    assert not works
+    with pytest.raises(MailConfigError) as raised:
+        MailHook("mail_test").get_conn()
+    # With variables, as Airflow 3.0 prints it on its console, and services that collect errors.
+    links = [traceback.TracebackException.from_exception(link, capture_locals=True) for link in chain_of(raised.value)]
+    lines = [line for link in links for line in link.format(chain=False) if "tests/" not in line]
+    assert not [secret for secret in planted.values() if secret in message + "".join(lines)]
+
+
+def test_the_logs_of_a_request_need_no_masking(
+    make_hook: MakeHook, emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    planted = f"planted-{secrets.token_hex(8)}"
+    emulator.change_settings(api_key=planted)
+    for name in (None, "httpx", "httpcore"):
+        caplog.set_level(logging.DEBUG, name)
+    make_hook(host=emulator.base_url, password=planted).send(GetLists(search="looked for"))
+    assert "send_request_headers.complete" in caplog.text, "httpcore logs the request: there is something to find"
+    assert planted not in caplog.text
+    assert "looked for" not in caplog.text

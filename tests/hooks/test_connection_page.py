@@ -1,10 +1,16 @@
-"""docs/connection.md: its tables are complete, its examples run."""
+"""docs/connection.md: its tables are complete, its examples run, and the test button says what its table has.
+
+The button says whether the connection works, and otherwise what is wrong and which field to fix.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -12,14 +18,22 @@ import pytest
 from airflow.cli.cli_parser import get_parser as airflow_parser
 
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.hooks.connection import CONN_TYPE, FIELDS, HOOK_NAME, UI_FIELD_BEHAVIOUR
+from airflow_provider_mail.api.errors import MailConnectError
+from airflow_provider_mail.api.lists import GetLists
+from airflow_provider_mail.hooks.connection import FIELDS
 from airflow_provider_mail.hooks.mail import MailHook
-from mail_emulator import Emulator
+from mail_emulator import Emulator, EmulatorSettings
 from tests.api.parts import CONNECT_MESSAGES, PROXY_MESSAGES, explain, transport_error
+from tests.api.wire import closed_port
 from tests.hooks.conftest import API_KEY
+from tests.hooks.wire import Authority
 from tests.support import env
 
+MakeHook = Callable[..., MailHook]
 PAGE = (env.ROOT / "docs" / "connection.md").read_text()
+API = {"host": "https://api.example.com"}
+PROXIED = "https://api.example.com cannot be reached through the proxy"
+CONFIGURED = {"auth_type": "oauth", "access_token": API_KEY}
 
 
 def table(heading: str) -> list[list[str]]:
@@ -29,31 +43,17 @@ def table(heading: str) -> list[list[str]]:
 
 
 def example(name: str) -> str:
-    """The code block under `<!-- run: name -->`."""
+    """The code block under `<!-- run: name -->`, with our API key in place of the reader's."""
     (code,) = re.findall(rf"<!-- run: {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-    return str(code)
+    return str(code).replace("<API key>", API_KEY)
 
 
 def exported(name: str) -> tuple[str, str]:
-    """The variable that an example exports, with our API key in place of the reader's."""
-    export, assignment = shlex.split(example(name).replace("<API key>", API_KEY))
+    """The variable that an example exports."""
+    export, assignment = shlex.split(example(name))
     assert export == "export"
     variable, _, value = assignment.partition("=")
     return variable, value
-
-
-# --- the tables ---
-
-
-def test_the_tables_and_pictures_are_complete() -> None:
-    assert table("field in `extra`") == [[f"`{name}`", each.label, each.description] for name, each in FIELDS.items()]
-    labels = UI_FIELD_BEHAVIOUR["relabeling"]
-    standard = [["`host`", labels["host"]], ["`password`", labels["password"]], ["`port`", "Port"]]
-    assert [row[:2] for row in table("field")] == standard
-    assert f"Connection type **{HOOK_NAME}** (`{CONN_TYPE}`), default id `{MailHook.default_conn_name}`" in PAGE
-    pictures = [env.ROOT / "docs" / path for path in re.findall(r"!\[[^]]+\]\((\S+)\)", PAGE)]
-    assert pictures
-    assert all(1_000 < picture.stat().st_size < 200_000 for picture in pictures)
 
 
 def explained(message: str) -> bool:
@@ -64,40 +64,37 @@ def explained(message: str) -> bool:
     return any(re.match(pattern, message) for pattern in patterns)
 
 
-def test_messages_that_are_not_easily_made_are_in_the_table() -> None:
-    """`test_check` makes the others."""
+# --- the tables ---
+
+
+def test_every_field_and_every_reason_is_on_the_page() -> None:
+    assert table("field in `extra`") == [[f"`{name}`", each.label, each.description] for name, each in FIELDS.items()]
     config = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, timeout=10)
-    for error in (
+    for error in (  # those that the tests below do not provoke
         httpx.ConnectTimeout("timed out"),
         httpx.ConnectError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version (_ssl.c:1006)"),
         httpx.ReadTimeout("timed out"),
     ):
         assert explained(explain(transport_error("/v5/lists/get", error, config), config)), error
-
-
-def test_every_reason_of_an_unreachable_service_is_explained() -> None:
     assert not [text for text in CONNECT_MESSAGES.values() if "proxy" not in text and text.split(";")[0] not in PAGE]
     assert all(text.endswith("check {proxy}.") for text in PROXY_MESSAGES.values())
 
 
 # --- the examples ---
 
-THE_EXAMPLE = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, requests_per_second=20)
 
-
-@pytest.mark.parametrize("written", ["json", "uri"])
-def test_the_environment(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    monkeypatch.setenv(*exported(written))
-    assert (MailHook().config, MailHook().team_name) == (THE_EXAMPLE, "Marketing")
-
-
-def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, *arguments = shlex.split(example("command").replace("\\\n", " ").replace("<API key>", API_KEY))
-    parsed = airflow_parser().parse_args(arguments)
-    fields = {name: getattr(parsed, f"conn_{name}") for name in ("type", "host", "password", "port", "extra")}
-    assert (program, parsed.conn_id, fields["port"]) == ("airflow", "mail_default", "443")
-    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps({"conn_type": fields.pop("type"), **fields}))
-    assert (MailHook().config, MailHook().team_name) == (THE_EXAMPLE, "Marketing")
+@pytest.mark.parametrize("written", ["json", "uri", "command"])
+def test_the_examples_make_one_connection(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    if written == "command":
+        program, *arguments = shlex.split(example("command").replace("\\\n", " "))
+        parsed = airflow_parser().parse_args(arguments)
+        fields = {name: getattr(parsed, f"conn_{name}") for name in ("host", "password", "port", "extra")}
+        assert (program, parsed.conn_id, fields["port"]) == ("airflow", "mail_default", "443")
+        monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps({"conn_type": parsed.conn_type, **fields}))
+    else:
+        monkeypatch.setenv(*exported(written))
+    expected = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, requests_per_second=20)
+    assert (MailHook().config, MailHook().team_name) == (expected, "Marketing")
 
 
 def test_the_emulator(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
@@ -107,10 +104,9 @@ def test_the_emulator(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> No
 
 
 def test_obtaining_a_token(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], emulator: Emulator
+    make_hook: MakeHook, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], emulator: Emulator
 ) -> None:
-    settings = emulator.settings
-    code = example("oauth")
+    settings, code = emulator.settings, example("oauth")
     for placeholder, value in {
         "https://api.example.com": emulator.base_url,
         "<client id>": settings.oauth_client_id,
@@ -132,6 +128,122 @@ def test_obtaining_a_token(
     token, message = capsys.readouterr().out.splitlines()[-1].split(" ", 1)
     assert message == "expires in -1 s; -1 is never"
     extra = {"auth_type": "oauth", "access_token": token}
-    connection = {"conn_type": "mail", "host": emulator.base_url, "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_MAIL_TOKEN", json.dumps(connection))
-    assert MailHook("mail_token").test_connection()[0]
+    assert make_hook(host=emulator.base_url, extra=extra).test_connection()[0]
+
+
+# --- the test button ---
+
+
+def test_it_works(make_hook: MakeHook, hook: MailHook, emulator: Emulator) -> None:
+    emulator.add_list("newsletter")
+    emulator.add_list("customers")
+    message = f"{emulator.base_url} accepts the {{}}; contact lists there: 2."
+    assert hook.test_connection() == (True, message.format("password (API key)"))
+    (entry,) = emulator.journal.entries()
+    assert (entry["operation"], entry["body"]) == ("/v5/lists/get", {"pageSize": 1})
+    extra = {"auth_type": "oauth", "access_token": emulator.issue_token(), "sandbox": True}
+    sandbox = " The connection is in sandbox mode: no mail is sent and nothing is changed."
+    works = make_hook(host=emulator.base_url, extra=extra).test_connection()
+    assert works == (True, message.format("access_token (OAuth access token)") + sandbox)
+    # Linux takes this address for this machine, and we for any.
+    host = emulator.base_url.replace("127.0.0.1", "0.0.0.0")
+    works, said = make_hook(host=host, password=emulator.api_key).test_connection()
+    assert (works, explained(said), f"Warning: host (base URL): {host} is not encrypted" in said) == (True, True, True)
+
+
+@pytest.fixture
+def places(emulator: Emulator, tmp_path: Path, no_such_host: str) -> Iterator[dict[str, str]]:
+    """What a connection may name instead of the service."""
+    secure = Emulator(EmulatorSettings(tls_certificate=str(Authority(tmp_path).issue())))
+    with secure, closed_port() as port:
+        yield {
+            "service": emulator.base_url.partition("://")[2],
+            "secure": secure.base_url.partition("://")[2],
+            "closed": f"127.0.0.1:{port}",
+            "unknown": no_such_host,
+        }
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"host": "api .example.com"}, "host (base URL): must be a URL such as https://api.example.com"),
+        ({"host": "https://{unknown}"}, "HOST cannot be reached: no such host; check host (base URL). (...)"),
+        ({"host": "http://{closed}"}, "HOST cannot be reached: nothing listens there; check host (base URL) and..."),
+        ({"host": "https://{service}"}, "HOST cannot be reached: the server does not use TLS; is it http://..."),
+        ({"host": "https://{secure}"}, "HOST: the service's certificate is not trusted: ... Set ca_bundle on the..."),
+        ({"host": "http://{secure}", "extra": {"timeout": 10}}, "HOST disconnects or is silent for 10 s..."),
+        ({**API, "extra": {"proxy": "http://{closed}"}},
+         f"{PROXIED} http://{{closed}}: nothing listens at the proxy's address; check proxy..."),
+        ({"host": "http://{service}"}, "HOST rejects the password (API key): missing or invalid ApiKey. Check it..."),
+        ({"host": "http://{service}", "extra": CONFIGURED}, "HOST rejects the access_token (OAuth access token)..."),
+    ],
+)  # fmt: skip
+def test_what_to_fix(
+    make_hook: MakeHook, places: dict[str, str], fields: dict[str, Any], message: str, emulator: Emulator, clock: object
+) -> None:
+    def filled(text: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda name: places[name[1]], text)
+
+    connection = json.loads(filled(json.dumps({"password": API_KEY, **fields})))
+    hook = make_hook(**connection)
+    works, said = hook.test_connection()
+    expected = filled(message).replace("HOST", connection["host"])
+    assert not works
+    assert re.fullmatch(".*".join(map(re.escape, expected.split("..."))), said, re.DOTALL), said
+    assert API_KEY not in said
+    assert explained(said) or said.startswith("host (base URL): ")
+    assert emulator.journal.count() == ("rejects the" in message)
+    if "nothing listens there" in said:  # a task says the same
+        with pytest.raises(MailConnectError) as raised:
+            hook.send(GetLists())
+        assert str(raised.value) == f"/v5/lists/get: {said}"
+
+
+def test_a_proxy_of_the_environment_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, make_hook: MakeHook, places: dict[str, str]
+) -> None:
+    address = places["closed"]
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, f"http://ada:lovelace@{address}")
+    _, message = make_hook(**API, password=API_KEY).test_connection()
+    assert f"through the proxy http://{address}: nothing listens at the proxy's address; check HTTPS_PROXY" in message
+    assert "lovelace" not in message
+
+
+@pytest.mark.parametrize(
+    ("host", "is_warned"),
+    [
+        ("http://mail.example.com", True), ("http://10.0.0.7:8025", True), ("https://mail.example.com", False),
+        ("http://127.0.0.1:8025", False), ("http://localhost:8025", False), ("http://[::1]:8025", False),
+    ],
+)  # fmt: skip
+def test_the_log_warns_of_a_key_in_clear(
+    make_hook: MakeHook, capfd: pytest.CaptureFixture[str], host: str, is_warned: bool
+) -> None:
+    assert make_hook(host=host, password=API_KEY).config.base_url == host
+    warning = f"host (base URL): {host} is not encrypted, so others can read the password (API key)"
+    assert (warning in "".join(capfd.readouterr())) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("fault", "params", "message"),
+    [
+        ("html_before", {}, " does not respond as the service does: HTTP 200 with no JSON object"),
+        ("no_code", {}, " does not respond as the service does: HTTP 200 with an object without a whole-number code"),
+        ("http_error_before", {"status": 503}, " has an internal error (HTTP 503: the service failed); try again"),
+        ("too_many_requests", {}, " received too many requests; try again later."),
+        ("redirect", {}, ": the response is a redirect (HTTP 307), which is not followed: set the"),
+        # The connection's time-out is 30 s; the button's is shorter.
+        ("close_before", {}, " disconnects or is silent for 10 s; check host (base URL), port and timeout."),
+        # The specification does not show what follows a wrong API key.
+        ("code_before", {"code": 403, "message": "no"}, " rejects the request (code 403: rejected: no); check host"),
+    ],
+)
+def test_other_responses(hook: MailHook, emulator: Emulator, fault: str, params: dict[str, Any], message: str) -> None:
+    emulator.faults.add(fault, **params, count=None)
+    works, said = hook.test_connection()
+    assert not works
+    assert said.startswith(emulator.base_url + message)
+    assert explained(said)
+    assert emulator.journal.count() == 1, "the button tries once"

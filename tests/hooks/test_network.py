@@ -1,9 +1,14 @@
-"""TLS: the credentials reach the service that the connection names, and no other."""
+"""TLS and proxies: the credentials reach the service that the connection names, and no other."""
 
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,9 +16,11 @@ from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.hooks.mail import MailHook
 from mail_emulator import Emulator, EmulatorSettings
+from tests.api.wire import Wire, http
+from tests.hooks.conftest import API_KEY
 from tests.hooks.wire import Authority
 
-LIST = "/v5/lists/get"
+Send = Callable[..., None]
 
 
 async def async_send(hook: MailHook) -> None:
@@ -22,10 +29,10 @@ async def async_send(hook: MailHook) -> None:
 
 
 @pytest.fixture(params=["sync", "async"])
-def send(request: pytest.FixtureRequest, make_hook: Callable[..., MailHook]) -> Callable[..., None]:
+def send(request: pytest.FixtureRequest, make_hook: Callable[..., MailHook]) -> Send:
     """Send one request over a connection of these fields, with a client of either kind."""
 
-    def send(service: Emulator, **extra: str) -> None:
+    def send(service: Any, **extra: str) -> None:
         hook = make_hook(host=service.base_url, password=service.api_key, extra=extra)
         hook.send(GetLists()) if request.param == "sync" else asyncio.run(async_send(hook))
         hook.close()
@@ -45,9 +52,7 @@ def secure(authority: Authority) -> Iterator[Emulator]:
         yield running
 
 
-def test_a_certificate_is_trusted_only_through_the_bundle(
-    secure: Emulator, authority: Authority, send: Callable[..., None]
-) -> None:
+def test_a_certificate_is_trusted_only_through_the_bundle(secure: Emulator, authority: Authority, send: Send) -> None:
     with pytest.raises(MailConfigError, match=r"certificate is not trusted.*Set ca_bundle"):
         send(secure)
     assert secure.journal.entries() == []
@@ -56,8 +61,48 @@ def test_a_certificate_is_trusted_only_through_the_bundle(
     assert (entry["code"], entry["auth"]) == (200, "api_key")
 
 
-def test_a_certificate_for_another_address_is_not_trusted(authority: Authority, send: Callable[..., None]) -> None:
+def test_a_certificate_for_another_address_is_not_trusted(authority: Authority, send: Send) -> None:
     with Emulator(EmulatorSettings(tls_certificate=str(authority.issue("127.0.0.2")))) as other:
         with pytest.raises(MailConfigError, match="IP address mismatch"):
             send(other, ca_bundle=str(authority.bundle))
         assert other.journal.entries() == []
+
+
+@pytest.mark.parametrize("source", ["connection", "environment"])
+def test_a_proxy_carries_the_request(
+    source: str, monkeypatch: pytest.MonkeyPatch, send: Send, no_such_host: str
+) -> None:
+    service = SimpleNamespace(base_url=f"http://{no_such_host}", api_key=API_KEY)
+    with Wire(http(b'{"code": 200, "lists": [], "totalRecords": 0}')) as proxy:
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HTTP_PROXY", proxy.base_url if source == "environment" else "")
+        send(service, **({"proxy": proxy.base_url} if source == "connection" else {}))
+    (request,) = proxy.requests
+    assert request.startswith(f"POST {service.base_url}/v5/lists/get HTTP/1.1\r\n".encode())
+
+
+def test_a_proxy_sees_nothing_of_a_request_over_tls(secure: Emulator, authority: Authority, send: Send) -> None:
+    address = urlsplit(secure.base_url)
+
+    def tunnel(client: socket.socket) -> None:
+        with socket.create_connection((address.hostname, address.port)) as service:
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            others = {client: service, service: client}
+            while True:
+                for source in select.select(others, [], [])[0]:
+                    if not (data := source.recv(65_536)):
+                        return
+                    others[source].sendall(data)
+
+    with Wire(tunnel) as proxy:
+        send(secure, proxy=proxy.base_url, ca_bundle=str(authority.bundle))
+    assert [request.split(b"\r\n")[0].decode() for request in proxy.requests] == [f"CONNECT {address.netloc} HTTP/1.1"]
+    assert secure.journal.count("lists/get") == 1
+
+
+def test_a_proxy_that_rejects_is_named(make_hook: Callable[..., MailHook]) -> None:
+    with Wire(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n") as proxy:
+        hook = make_hook(host="https://api.example.com", password=API_KEY, extra={"proxy": proxy.base_url})
+        message = hook.test_connection()[1]
+    assert f"through the proxy {proxy.base_url}: the proxy rejects the connection; check proxy. (" in message

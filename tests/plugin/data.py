@@ -10,11 +10,15 @@ from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.audiences import AUDIENCE_CHANGES, AUDIENCE_RUNS
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
-from airflow_provider_mail.warehouse.tables.event_differences import EVENT_DIFFERENCES, Difference, difference_row
-from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import IMPORTS, REJECTS, reject_row
+from airflow_provider_mail.warehouse.tables.events import (
+    DEAD_LETTERS,
+    EVENT_DIFFERENCES,
+    EVENTS,
+    Difference,
+    difference_row,
+)
+from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS, IMPORTS, REJECTS, reject_row
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,

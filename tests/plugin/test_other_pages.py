@@ -36,6 +36,13 @@ def text_of(visitor: Visitor, path: str, **query: str) -> str:
     return Page(visitor.get(path, **query)).text
 
 
+def run_of(run_dag: Callable[..., RunResult], dag_id: str, task_id: str) -> str:
+    """The run of a DAG with one task."""
+    with DAG(dag_id, schedule=None) as dag:
+        EmptyOperator(task_id=task_id)
+    return run_dag(dag).run_id
+
+
 def assert_shows(visitor: Visitor, path: str, *texts: str) -> None:
     shown = text_of(visitor, path)
     assert [text for text in texts if text not in shown] == []
@@ -104,28 +111,16 @@ def test_loads_lead_to_the_runs_that_wrote_them(
     visitor: Visitor, filled: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where Airflow still has the run, and the visitor may read its DAG."""
-    runs = {}
-    for dag_id in ("statistics", "contacts"):
-        with DAG(dag_id, schedule=None) as dag:
-            EmptyOperator(task_id="load")
-        runs[dag_id] = run_dag(dag).run_id
-    for table, dag_id in (("mail_transactional_stats", "statistics"), ("mail_contacts", "contacts")):
-        by_run = f"dag_id = '{dag_id}', task_id = 'load', run_id = '{runs[dag_id]}', map_index = -1"
-        filled.execute(f"UPDATE mail_loads SET {by_run} WHERE table_name = '{table}'")
-    gone = "dag_id = 'statistics', task_id = 'load', run_id = 'manual__gone', map_index = -1"
-    filled.execute(f"UPDATE mail_loads SET {gone} WHERE mail_conn_id = 'mail_shop'")
-
-    def links() -> list[str]:
-        page = Page(visitor.get("loads"))
-        assert "manual__gone" in page.text
-        return [link for link in page.links() if "/dags/" in link]
-
-    statistics, contacts = (
-        f"/team/airflow/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/load" for dag_id, run_id in runs.items()
-    )
-    assert sorted(links()) == sorted([statistics, *[contacts] * 3])
-    may_read_only(monkeypatch, "contacts")
-    assert links() == [contacts] * 3
+    run_id = run_of(run_dag, "statistics", "load")
+    for run, where in ((run_id, "table_name = 'mail_contacts'"), ("manual__gone", "mail_conn_id = 'mail_shop'")):
+        by_run = f"dag_id = 'statistics', task_id = 'load', run_id = '{run}', map_index = -1"
+        filled.execute(f"UPDATE mail_loads SET {by_run} WHERE {where}")
+    page = Page(visitor.get("loads"))
+    assert "manual__gone" in page.text
+    link = f"/team/airflow/dags/statistics/runs/{quote(run_id, safe='')}/tasks/load"
+    assert [each for each in page.links() if "/dags/" in each] == [link] * 3
+    may_read_only(monkeypatch, "another")
+    assert "/dags/" not in visitor.get("loads")
 
 
 def test_every_table_is_a_csv(visitor: Visitor, filled: Warehouse) -> None:
@@ -176,10 +171,8 @@ def test_imports_with_and_without_their_counts(visitor: Visitor, filled: Warehou
 def test_audiences_and_what_their_runs_changed(
     visitor: Visitor, filled: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The size is that of the last successful run; a run leads to its task instance, if one may read the DAG."""
-    with DAG("crm", schedule=None) as dag:
-        EmptyOperator(task_id="people")
-    run_id = run_dag(dag).run_id
+    """The size is that of the last successful run; a run leads to its task instance."""
+    run_id = run_of(run_dag, "crm", "people")
     id_of_run = f"import_id = 'crm/people/{run_id}'"
     filled.execute(f"UPDATE mail_audience_runs SET {id_of_run} WHERE import_id = 'crm/people/manual__1'")
     dash = "\N{EN DASH}"
@@ -195,8 +188,6 @@ def test_audiences_and_what_their_runs_changed(
     )
     (link,) = (link for link in Page(visitor.get("audiences")).links() if "/dags/" in link)
     assert link == f"/team/airflow/dags/crm/runs/{quote(run_id, safe='')}/tasks/people"
-    may_read_only(monkeypatch, "another")
-    assert "/dags/" not in visitor.get("audiences")
     assert visitor.get("audiences?csv=audience-runs").splitlines()[1] == (
         "crm/people/manual__2,max_removed_fraction: 900 leave,stopped,,0,3,900,5,4,2026-03-03T08:00:00+00:00"
     )
@@ -280,9 +271,7 @@ def test_waits_of_dags_that_one_may_read(
     runs = {}
     with create_session() as session:
         for dag_id, trigger in (("read", campaign), ("unreadable", campaign), ("read_else", None), ("senders", sender)):
-            with DAG(dag_id, schedule=None) as dag:
-                EmptyOperator(task_id="waits")
-            runs[dag_id] = run_dag(dag).run_id
+            runs[dag_id] = run_of(run_dag, dag_id, "waits")
             row = Trigger.from_object(trigger or campaign)
             if trigger is None:
                 row.classpath = "airflow_provider.mail.MailCampaignTrigger"

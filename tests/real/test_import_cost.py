@@ -65,7 +65,7 @@ def test_waiting_for_a_campaign_imports_no_database() -> None:
 
 def test_an_import_of_contacts_imports_no_campaigns() -> None:
     """Building their models takes as long as importing 15,000 rows."""
-    modules = ("_task.audience", "api.flows.import_contacts", "hold", "hooks.mail", "transfers.sql_to_mail")
+    modules = ("_audience.audience", "api.flows.import_contacts", "hold", "hooks.mail", "transfers.sql_to_mail")
     loaded = measure([f"airflow_provider_mail.{name}" for name in modules], after="airflow.sdk", env=os.environ)
     assert "airflow_provider_mail.api.contacts" in loaded.modules
     assert within(loaded, "airflow_provider_mail.api.campaigns") == set()

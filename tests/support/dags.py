@@ -150,13 +150,8 @@ def migrate(database: Path, cache: Path) -> None:
         if template.exists():
             shutil.copy(template, database)
             return
-        done = subprocess.run(
-            [sys.executable, "-m", "airflow", "db", "migrate"],
-            env=dict(os.environ),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
+        done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}\n{done.stderr}")
         # A run that is ended here must not leave half a file.

@@ -6,8 +6,8 @@ what Airflow would store. That both end alike is shown in `tests/tasks/test_task
 
 from __future__ import annotations
 
-import contextlib
 import datetime
+import functools
 import importlib
 import json
 import time
@@ -127,17 +127,29 @@ class TaskRunner:
                 else:
                     return
 
-    @contextlib.contextmanager
     def _supervised(self) -> Any:
         """Let the supervisors of tasks talk to our API."""
-        from airflow.sdk.api.client import Client
         from airflow.sdk.execution_time.supervisor import InProcessTestSupervisor
 
-        with Client(base_url=None, dry_run=True, token="", transport=httpx.MockTransport(self.api)) as client:
-            client.base_url = httpx.URL("http://execution-api.invalid/")
-            make = staticmethod(lambda *_: client)
-            with mock.patch.object(InProcessTestSupervisor, "_api_client", make):
-                yield
+        return mock.patch.object(InProcessTestSupervisor, "_api_client", staticmethod(lambda *_: self._client))
+
+    @functools.cached_property
+    def _client(self) -> Any:
+        """Airflow's client of our API, without what httpx does for a network, and without retries."""
+        from airflow.sdk.api.client import Client, raise_on_4xx_5xx
+
+        api = self.api
+
+        class Direct(Client):  # type: ignore[misc]
+            def request(self, method: str, url: str, **parts: Any) -> httpx.Response:
+                sent = {name: parts[name] for name in ("params", "content", "json") if parts.get(name) is not None}
+                request = httpx.Request(method, f"http://execution-api.invalid/{url}", **sent)
+                response = api(request)
+                response.request = request
+                raise_on_4xx_5xx(response)
+                return response
+
+        return Direct(base_url=None, dry_run=True, token="")
 
     def _retry_delay(self, ti: TaskInstance) -> float:
         decided: float | None = ti.end.get("retry_delay_seconds")  # by a retry policy

@@ -16,18 +16,12 @@ import time_machine
 
 from airflow_provider_mail._dlt_watermarks import DaysToRead, span  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api import ClientConfig, MailClient
-from airflow_provider_mail.transfers.mail_to_sql import (
-    MailCampaignStatsToSqlOperator,
-    MailCampaignsToSqlOperator,
-    MailContactsToSqlOperator,
-    MailTransactionalStatsToSqlOperator,
-)
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from mail_emulator import Emulator
-from tests.tasks.conftest import Run
+from tests.tasks.loading import executed, load_task
 
 NOON = datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC)
 TODAY = NOON.date()
@@ -40,8 +34,6 @@ TABLES = {
     "mail_transactional_stats": TRANSACTIONAL_STATS,
 }
 LISTS = ("newsletter", "customers")
-
-
 IGNORED = ("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 
 
@@ -94,19 +86,13 @@ def fill(emulator: Emulator, *, contacts: int = 1200) -> None:
         emulator.set_transactional_day(day, sentCount=100 + number, openCount=number)
 
 
-def by_operators(run: Run, *, start: datetime.date = START) -> None:
+def by_operators(*, start: datetime.date = START) -> None:
     """Load the account into the tables of the connection ``warehouse``."""
-    where = {"sql_conn_id": "warehouse"}
     days = {"start_day": f"{start}", "end_day": f"{TODAY}"}
-
-    def loads() -> None:
-        MailCampaignStatsToSqlOperator(task_id="stats", snapshots=True, **where, **days)
-        MailTransactionalStatsToSqlOperator(task_id="transactional", **where, **days)
-        MailCampaignsToSqlOperator(task_id="campaigns", **where)
-        for name in LISTS:
-            MailContactsToSqlOperator(task_id=name, list_name=name, allow_empty=True, **where)
-
-    assert run(loads).state == "success"
+    tasks = [load_task("mail_contacts", list_name=name, allow_empty=True) for name in LISTS]
+    tasks += [load_task("mail_campaigns"), load_task("mail_transactional_stats", **days)]
+    for task in (*tasks, load_task("mail_campaign_stats_snapshots", **days)):
+        executed(task)
 
 
 def rows_of(query: Callable[[str], list[tuple[Any, ...]]], name: str, table: Table) -> list[tuple[Any, ...]]:
@@ -115,12 +101,11 @@ def rows_of(query: Callable[[str], list[tuple[Any, ...]]], name: str, table: Tab
     :param query: returns the rows of a statement.
     """
     columns = [column for column in table.columns if column.name != table.observed]
+
+    def plain(value: Any, kind: str) -> Any:
+        if kind == "json" and isinstance(value, str):
+            return json.loads(value)
+        return value.astimezone(datetime.UTC) if isinstance(value, datetime.datetime) else value
+
     rows = query(f"SELECT {', '.join(column.name for column in columns)} FROM {name} ORDER BY {', '.join(table.key)}")
-    json_at = {at for at, column in enumerate(columns) if column.type.name == "json"}
-    return [tuple(_plain(value, is_json=at in json_at) for at, value in enumerate(row)) for row in rows]
-
-
-def _plain(value: Any, *, is_json: bool) -> Any:
-    if is_json and isinstance(value, str):
-        return json.loads(value)
-    return value.astimezone(datetime.UTC) if isinstance(value, datetime.datetime) else value
+    return [tuple(plain(value, column.type.name) for value, column in zip(row, columns, strict=True)) for row in rows]

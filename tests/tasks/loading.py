@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task.sql import sql_hook  # noqa: F401 - private: imported here alone
+from airflow_provider_mail._task.storage import sql_hook  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,

@@ -39,7 +39,7 @@ def found(state: list[int], void: set[int], source: list[int], size: int) -> tup
     for start in range(0, len(source), size):
         batch = source[start : start + size]
         lines = text(batch).splitlines(keepends=True)
-        missed = set(matcher.unmatched(b"".join(lines), len(lines)))
+        missed = set(matcher.unmatched(lines))
         matched.update(line for place, line in enumerate(lines) if place not in missed)
     matcher.rest()
     members.close()
@@ -58,18 +58,14 @@ def test_every_line_is_found_or_reported(
     found(people[0], void, people[1], size)
 
 
-@pytest.mark.parametrize(
-    ("source", "most"),
-    [
-        (list(range(9000)), 0),
-        ([*range(4500, 9000), *range(4500)], 300),
-        (list(range(3000, 9000)), 3300),
-        ([*range(20000, 22000), *range(9000)], 0),
-        ([person for person in range(9000) if person % 100], 90),
-        ([*range(6000, 9000), *range(3000, 6000), *range(3000)], 800),
-    ],
-    ids=["same", "begun in the middle", "the first left", "joined at the beginning", "some left", "three blocks"],
-)
+@pytest.mark.parametrize(("source", "most"), [
+    (list(range(9000)), 0),
+    ([*range(4500, 9000), *range(4500)], 300),
+    (list(range(3000, 9000)), 3300),
+    ([*range(20000, 22000), *range(9000)], 0),
+    ([person for person in range(9000) if person % 100], 90),
+    ([*range(6000, 9000), *range(3000, 6000), *range(3000)], 800),
+])  # fmt: skip
 def test_blocks_are_found(source: list[int], most: int) -> None:
     """Otherwise the comparison would be right, but slow."""
     assert found(list(range(9000)), set(), source, 500)[1] <= most

@@ -1,4 +1,4 @@
-"""`MailCreateCampaignOperator`: what the service is asked to do, and that it is asked once."""
+"""Tasks that create a campaign: what the service is asked to do, that it is asked once, and what is not created."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task
 
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.operators.seed_test import MailSendTestOperator
 from mail_emulator import Emulator
+from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.tries import MortalStore
-from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import AT_ONCE, campaign, clears_faults, remembers
+from tests.support.tries import Tries
+from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.sending import AT_ONCE, CAMPAIGN, campaign, remembers
 
-SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
+SENDS, GETS = "campaign/mail/sends", "campaign/mail/get"
 DAY = 86_400
 DOCUMENT = base64.b64encode(b"%PDF").decode()
 
 
 @pytest.fixture(autouse=True)
 def _lists(emulator: Emulator) -> None:
-    for name in ("newsletter", "staff", "vip"):
+    emulator.add_list("newsletter", count=30)
+    for name in ("staff", "vip"):
         emulator.add_list(name, [f"{name}@example.com"])
 
 
@@ -37,43 +40,13 @@ def sends(emulator: Emulator) -> list[dict[str, Any]]:
     return [entry["body"] for entry in emulator.journal.entries(SENDS)]
 
 
-def test_what_the_service_is_asked_to_create(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
-    """Nothing that was not given; what other tasks return; templates in all that may have them."""
-    with new_dag(params={"day": "2030-03-01"}) as dag:
-        nothing, lists = task(lambda: "", task_id="nothing"), task(lambda: ["newsletter", "vip"], task_id="lists")
-        create(
-            mail_name="spring {{ params.day }}",
-            send_date="{{ params.day }}T09:30:00+02:00",
-            send_list_names=lists(),
-            repel_list_names=["{{ 'staff' }}"],
-            attachment={"file_name": "{{ params.day }}.html", "file_data": DOCUMENT},
-            subject=nothing(),
-            content=None,
-            allow_blank=True,
-        )
-    done = run(dag)
-
-    (campaign,) = emulator.campaigns()
-    name = campaign["mailName"]
-    assert sends(emulator) == [{
-        "mailName": "spring 2030-03-01", "senderMail": "news@example.com", "subject": "",
-        "sendDate": "2030-03-01T07:30:00Z", "sendListNames": ["newsletter", "vip"], "repelListNames": ["staff"],
-        "attachment": {"fileName": "2030-03-01.html", "fileData": DOCUMENT},
-    }]  # fmt: skip
-    created = {"mail_name": name, "id": campaign["id"], "guid": campaign["guid"], "adopted": False}
-    assert done.returned == {**created, "incomplete": False, "sandbox": False}
-    assert {key: done.result.xcom(TASK, key) for key in created} == created
-
-
-def test_a_draft_needs_no_list_and_is_not_waited_for(run: Run, emulator: Emulator) -> None:
+def test_a_draft_needs_no_list_and_is_not_waited_for(emulator: Emulator) -> None:
     empty = {"subject": None, "content": None, "send_list_names": None}
     later = {"mail_name": "draft", "only_save": True, "send_date": "2030-01-01T00:00:00Z"}
     for adopted in (False, True):  # by another run, since it mails nobody
-        done = run(lambda: create(**later, wait_for_completion=True, **empty))
-        assert done.returned["adopted"] is adopted
-        assert "mail_stats" not in done.returned
-    assert emulator.campaigns()[0]["state"] == "draft"
-    assert len(sends(emulator)) == 1
+        returned = Tries().run(create(**later, wait_for_completion=True, **empty))
+        assert (returned["adopted"], "mail_stats" in returned) == (adopted, False)
+    assert (emulator.campaigns()[0]["state"], len(sends(emulator))) == ("draft", 1)
 
 
 # --- the name ---
@@ -89,8 +62,7 @@ def default_name(dag_id: str = "d", task_id: str = "t", run_id: str = "r", map_i
 def test_names_are_cut_between_characters_and_stay_different(dag_id: str) -> None:
     names = {default_name(dag_id, run_id=run_id, map_index=index) for run_id in "ab" for index in (-1, 0, 1)}
     assert len(names) == 6
-    assert all(len(name.encode()) <= 200 for name in names)
-    assert all(name.startswith(dag_id[:45]) for name in names)
+    assert all(len(name.encode()) <= 200 and name.startswith(dag_id[:45]) for name in names)
 
 
 def test_no_two_task_instances_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,25 +78,6 @@ def test_no_two_task_instances_share_a_name(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # --- once ---
-
-
-def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator) -> None:
-    """It would be green from the second week on, and nobody would be mailed."""
-    emulator.settings.sending_seconds = 0.0
-    assert run(lambda: create(mail_name="weekly", send_list_names=["newsletter", "vip"])).returned["adopted"] is False
-    emulator.clock.advance(7 * DAY)
-    again = {"mail_name": "weekly", "send_list_names": ["vip", "newsletter"]}
-
-    done = run(lambda: create(**again, retries=2))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert 'such as mail_name="news {{ ds }}", or leave mail_name out' in done.log
-    assert run(lambda: create(**again, adopt_older=True)).returned["adopted"] is True
-    assert emulator.campaign_recipients("weekly") == ["newsletter@example.com", "vip@example.com"]
-    # Each run has a name of its own:
-    assert run(lambda: create(mail_name="weekly {{ run_id }}")).returned["adopted"] is False
-    assert run(create).returned["adopted"] is False
-    assert len(sends(emulator)) == 3
 
 
 @pytest.mark.parametrize(("days", "words"), [(0, "was sent"), (1, "is to be sent")])
@@ -147,22 +100,17 @@ def test_of_runs_with_one_name_only_the_first_is_green(run: Run, emulator: Emula
 
 
 @remembers
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_cleared_task_does_not_repeat_what_was_sent(
-    run: Run, emulator: Emulator, new_dag: Callable[..., DAG], deferrable: bool
-) -> None:
+def test_a_cleared_task_does_not_repeat_what_was_sent(emulator: Emulator) -> None:
     """The service has removed the campaign; an argument lets a cleared task create it again."""
-    with new_dag() as dag:
-        operator = create(mail_name="spring", wait_for_completion=True, deferrable=deferrable)
-    done = run(dag)
-    assert done.returned["mail_stats"]
+    tries = Tries()
+    waits = {"mail_name": "spring", "wait_for_completion": True}
+    assert tries.run(create(**waits))["mail_stats"]
     emulator.set_campaign_state("spring", "removed")
-
-    assert done.result.clear_and_run(TASK).state == "failed"
-    operator.send_again = True
+    tries.clear()
+    assert tries.run_all(lambda: create(**waits), most=1) == "failed"
     for adopted in (False, True):
-        assert done.result.clear_and_run(TASK).state == "success"
-        assert done.result.xcom(TASK)["adopted"] is adopted
+        tries.clear()
+        assert tries.run(create(**waits, send_again=True))["adopted"] is adopted
     assert len(sends(emulator)) == 2
 
 
@@ -193,113 +141,168 @@ def test_when_a_run_began(
     assert create(mail_name="given", adopt_older=True).not_older_than(context) is None
 
 
-# --- what ends it at once ---
-
-
-def test_differences_and_past_send_dates_may_be_accepted(run: Run, emulator: Emulator) -> None:
+def test_differences_and_past_send_dates_may_be_accepted(emulator: Emulator) -> None:
     past = {"mail_name": "late", "send_date": "2024-03-01T09:00:00Z", "allow_past_send_date": True}
-    assert run(lambda: create(**past)).returned["adopted"] is False
-    assert emulator.campaign_recipients("late") == ["newsletter@example.com"]
-
-    new: dict[str, Any] = {"subject": "New", "send_list_names": ["vip"], "reply_to": "reply@example.com"}
-    done = run(lambda: create(mail_name="late", **new, ignore_differences=["reply_to"], retries=2))
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "differs in subject, send_list_names:" in done.log
-    assert run(lambda: create(mail_name="late", **new, ignore_differences=[*new], adopt_older=True)).returned["adopted"]
+    assert Tries().run(create(**past))["adopted"] is False
+    new: dict[str, Any] = {"mail_name": "late", "subject": "New", "send_list_names": ["vip"], "reply_to": "a@b.cc"}
+    tries = Tries()
+    assert tries.run_all(lambda: create(**new, ignore_differences=["reply_to"])) == "failed"
+    assert (tries.number, "differs in subject, send_list_names:" in str(tries.error)) == (1, True)
+    ignored = ["subject", "send_list_names", "reply_to"]
+    assert Tries().run(create(**new, ignore_differences=ignored, adopt_older=True))["adopted"]
     assert len(sends(emulator)) == 1
 
 
 # --- a campaign that the service keeps although creating it failed, see tests/api/test_kept_campaigns.py ---
 
 
-@pytest.fixture
-def _kept(emulator: Emulator) -> None:
-    """The service keeps a campaign although creating it failed (code 500)."""
+def keep(emulator: Emulator, **arguments: Any) -> Callable[[], MailCreateCampaignOperator]:
+    """A task that continues with the campaign that the service keeps although creating it failed (code 500)."""
     emulator.settings.kept_task_state = "scheduled"
     emulator.faults.add("attachment_failed", SENDS)
+    attachment = {"file_name": "a.pdf", "file_data": DOCUMENT}
+    given = {"attachment": attachment, "on_incomplete": "keep", "wait_for_completion": True}
+    return lambda: campaign(**given | AT_ONCE | arguments)
 
 
-def create_with_attachment(**arguments: Any) -> MailCreateCampaignOperator:
-    return campaign(**{"attachment": {"file_name": "a.pdf", "file_data": "JVBERg=="}} | AT_ONCE | arguments)
-
-
-@pytest.mark.usefixtures("_kept")
 @pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.parametrize("outcome", ["done", "failed"])
-def test_continued_with(run: Run, emulator: Emulator, deferrable: bool, outcome: Any) -> None:
-    emulator.settings.campaign_outcome = outcome
-
-    done = run(lambda: create_with_attachment(on_incomplete="keep", wait_for_completion=True, deferrable=deferrable))
-
-    assert (done.state, done.tries) == ("success" if outcome == "done" else "failed", 1)
+def test_an_incomplete_campaign_is_continued_with(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    done = run(keep(emulator, deferrable=deferrable))
+    assert (done.state, done.tries, len(emulator.campaigns())) == ("success", 1, 1)
     assert "Continuing with incomplete campaign 'spring'" in done.log
-    assert len(emulator.campaigns()) == 1
     assert done.result.xcom(TASK, "incomplete") is True
-    if outcome == "done":
-        assert (done.returned["incomplete"], done.returned["adopted"]) == (True, True)
-        assert done.returned["mail_stats"]["sent_count"] == 1
+    assert (done.returned["incomplete"], done.returned["adopted"]) == (True, True)
+    assert done.returned["mail_stats"]["sent_count"] == 30
 
 
-@pytest.mark.usefixtures("_kept")
-@pytest.mark.parametrize("choice", ["fail", "cancel", "keep"])
-def test_a_try_that_ends_behind_code_500(run: Run, emulator: Emulator, choice: Any) -> None:
+def test_a_try_that_ends_behind_code_500(run: Run, emulator: Emulator) -> None:
     """The next try knows of the code, or there is no next try."""
     emulator.faults.add("http_error_before", GETS, count=None, skip=1)
-    given = {"on_incomplete": choice, "wait_for_completion": choice == "keep", "deferrable": False}
 
-    done = run(lambda: create_with_attachment(pre_execute=clears_faults(emulator), **given))
+    def recover(context: Any) -> None:
+        if context["ti"].try_number == 2:
+            emulator.faults.clear()
 
+    done = run(keep(emulator, pre_execute=recover))
     assert emulator.journal.count(SENDS) == 1
     if AIRFLOW_VERSION < (3, 3):
         assert (done.state, done.tries) == ("failed", 1)
         assert "It may have been kept incomplete: look at the service" in done.log
         assert "the next try cannot know" in done.log
-    elif choice == "keep":
-        assert (done.state, done.tries, done.returned["incomplete"]) == ("success", 2, True)
     else:
-        assert (done.state, done.tries) == ("failed", 2)
-        assert "an earlier try was answered with code 500" in done.log
-        assert (emulator.journal.count(CANCELS) > 0) == (choice == "cancel")
-    assert not emulator.campaigns()[0]["cancelled"]  # there was no send time to be ahead
+        assert (done.state, done.tries, done.returned["incomplete"]) == ("success", 2, True)
 
 
-@pytest.mark.usefixtures("_kept")
 @remembers
-def test_clearing_does_not_adopt_an_incomplete_campaign(
-    run: Run, emulator: Emulator, new_dag: Callable[..., DAG]
-) -> None:
-    with new_dag() as dag:
-        create_with_attachment(on_incomplete="cancel", retries=0, send_date="2030-01-01T00:00:00Z")
-    done = run(dag)
-    assert emulator.campaigns()[0]["cancelled"]
-    assert done.result.clear_and_run(TASK).state == "failed"
-    assert emulator.journal.count(SENDS) == 1
-
+def test_clearing_does_not_adopt_an_incomplete_campaign(emulator: Emulator) -> None:
+    later = {"send_date": "2030-01-01T00:00:00Z", "wait_for_completion": False}
+    tries, make = Tries(), keep(emulator, on_incomplete="cancel", **later)
+    for cancelled_by in ("the first try", "it as well"):
+        assert tries.run_all(make) == "failed"
+        assert (emulator.campaigns()[0]["cancelled"], len(sends(emulator))) == (True, 1), cancelled_by
+        tries.clear()
     emulator.set_campaign_state("spring", "removed")
     for adopted in (False, True):
-        assert done.result.clear_and_run(TASK).state == "success"
-        found = done.result.xcom(TASK)
-        assert (found["adopted"], found["incomplete"]) == (adopted, False)
-    assert emulator.journal.count(SENDS) == 2
+        returned = tries.run(make())
+        assert (returned["adopted"], returned["incomplete"]) == (adopted, False)
+        tries.clear()
+    assert len(sends(emulator)) == 2
 
 
-@pytest.mark.usefixtures("_kept")
-@remembers
-@pytest.mark.parametrize("choice", ["fail", "cancel"])
-def test_a_store_that_cannot_be_written_prevents_nothing(
-    run: Run, emulator: Emulator, caplog: pytest.LogCaptureFixture, choice: Any
+# --- the same campaign to a few people ---
+
+
+def seed_test(**arguments: Any) -> MailSendTestOperator:
+    content = {name: value for name, value in CAMPAIGN.items() if name != "send_list_names"}
+    return MailSendTestOperator(**{"task_id": TASK, "seed_list_names": "staff"} | content | arguments)
+
+
+def test_a_seed_test_has_the_same_content_and_is_linked(run: Run, emulator: Emulator, connect: Connect) -> None:
+    connect(campaign_url="https://app.example.com/{mail_name}")
+    done = run(lambda: seed_test() >> campaign(task_id="everybody", reply_to=None))
+    assert done.result.state == "success", done.log
+    test, everybody = sends(emulator)
+    assert test == everybody | {"mailName": "spring (test)", "sendListNames": ["staff"]}
+    assert emulator.campaign_recipients("spring (test)") == ["staff@example.com"]
+    assert done.returned["mail_stats"]["sent_count"] == 1
+    assert done.result.xcom(TASK, "mail_campaign_url") == "https://app.example.com/spring%20%28test%29"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"seed_list_names": ["many", "staff"]}, "51 contacts, max_seeds is 50"),
+        ({"seed_list_names": "nobody"}, "seed_list_names: nobody: "),
+        ({"mail_name": "a" * 195}, "mail_name: "),
+    ],
+)
+def test_seed_tests_that_are_not_sent(emulator: Emulator, arguments: dict[str, Any], problem: str) -> None:
+    emulator.add_list("many", count=50)
+    tries = Tries()
+    assert tries.run_all(lambda: seed_test(**arguments), most=1) == "failed"
+    assert problem in str(tries.error)
+    assert sends(emulator) == []
+
+
+def test_a_retry_sends_no_second_seed_test(emulator: Emulator) -> None:
+    emulator.faults.add("close_after", SENDS)
+    assert Tries().run_all(lambda: seed_test(mail_name=None)) == "success"
+    assert len(emulator.campaigns()) == 1
+
+
+# --- at most so many of a day, counted at the service, whoever created the others ---
+
+TOMORROW = "2026-11-27T09:00:00Z"
+
+
+@pytest.fixture
+def _campaigns(emulator: Emulator, clock: Clock) -> None:
+    noon = datetime.datetime(2026, 11, 26, 12, tzinfo=datetime.UTC)
+    clock.set_wall_clock((noon - datetime.datetime.now(datetime.UTC)).total_seconds())
+    emulator.add_campaign("yesterday", send_date="2026-11-25T23:59:00Z", sent=900)
+    emulator.add_campaign("today", send_date="2026-11-26T00:00:00Z", sent=100)
+    emulator.add_campaign("sending", send_date="2026-11-26T11:59:00Z", state="sending", sent=0)
+    emulator.add_campaign("draft", state="draft")
+    emulator.add_campaign("tomorrow", send_date=TOMORROW, state="scheduled")
+
+
+@pytest.mark.usefixtures("_campaigns")
+@pytest.mark.parametrize(
+    ("caps", "arguments", "problem"),
+    [
+        ({"max_campaigns_per_day": 3}, {}, None),
+        ({"max_campaigns_per_day": 2}, {}, "2 campaigns of 2026-11-26 exist, 2 may be sent"),
+        # The day is that of the send time in UTC.
+        ({"max_campaigns_per_day": 2}, {"send_date": "2026-11-27T01:00:00+02:00"}, "2 campaigns of 2026-11-26 exist"),
+        ({"max_campaigns_per_day": 2}, {"send_date": TOMORROW}, None),
+        ({"max_campaigns_per_day": 1}, {"send_date": TOMORROW}, "1 campaigns of 2026-11-27 exist, 1 may be sent"),
+        ({"max_campaigns_per_day": 0}, {"only_save": True}, None),
+        ({"max_campaigns_per_day": 0}, {"sandbox_mode": True}, None),
+        ({"max_recipients_per_day": 130}, {}, None),
+        ({"max_recipients_per_day": "129"}, {}, "2026-11-26 would have 130 recipients, 129 may be"),
+        ({"max_recipients_per_day": 10}, {"send_date": TOMORROW}, "2026-11-27 would have 30 recipients, 10 may be"),
+        ({"max_recipients_per_day": "many"}, {}, "max_recipients_per_day: must be a whole number"),
+    ],
+)
+def test_what_may_be_created_with_a_cap(
+    emulator: Emulator, connect: Connect, caps: dict[str, Any], arguments: dict[str, Any], problem: str | None
 ) -> None:
-    store = MortalStore(None)
-    store.unavailable = range(100)
+    connect(**caps)
+    tries = Tries()
+    assert tries.run_all(lambda: campaign(**arguments), most=1) == ("failed" if problem else "success")
+    assert (problem or "") in str(tries.error)
+    assert len(sends(emulator)) == (not problem)
 
-    def break_store(context: Any) -> None:
-        context["task_state_store"] = store
 
-    done = run(
-        lambda: create_with_attachment(on_incomplete=choice, pre_execute=break_store, send_date="2030-01-01T00:00:00Z")
-    )
-
-    assert (done.state, done.tries, done.returned) == ("failed", 1, None)
-    assert "the next try will take campaign 'spring' for complete" in caplog.text
-    assert "the service kept the campaign 'spring'" in done.log
-    assert emulator.campaigns()[0]["cancelled"] == (choice == "cancel")
+@pytest.mark.usefixtures("_campaigns")
+def test_preflight_and_adoption_with_a_cap(emulator: Emulator, connect: Connect) -> None:
+    connect(max_campaigns_per_day=3)
+    for adopted in (False, True):
+        assert Tries().run(campaign(adopt_older=True))["adopted"] is adopted
+    emulator.set_campaign_state("spring", "removed")
+    connect(max_campaigns_per_day=2, max_recipients_per_day=100)
+    look = MailPreflightOperator(task_id=TASK, unsubscribe_pattern=None, fail_on="never", **CAMPAIGN)
+    assert [finding["text"] for finding in Tries().run(look)["findings"] if finding["check"] == "caps"] == [
+        "max_campaigns_per_day: 2 campaigns of 2026-11-26 exist, 2 may be sent",
+        "max_recipients_per_day: 2026-11-26 would have 130 recipients, 100 may be",
+    ]

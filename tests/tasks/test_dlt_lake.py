@@ -24,7 +24,7 @@ from airflow_provider_mail.dlt_source import mail_source
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.resources import TEMPLATES
 from mail_emulator import Emulator
-from tests.tasks.conftest import Run, SqlDatabase
+from tests.tasks.conftest import SqlDatabase
 from tests.tasks.dlt_loads import (  # noqa: F401 - some are fixtures
     IGNORED,
     LISTS,
@@ -132,9 +132,7 @@ class Lake:
         return f"{name}_files"
 
 
-def test_changes_of_the_account(
-    run: Run, emulator: Emulator, client: MailClient, warehouse: SqlDatabase, tmp_path: Path
-) -> None:
+def test_changes_of_the_account(emulator: Emulator, client: MailClient, warehouse: SqlDatabase, tmp_path: Path) -> None:
     """Two loads of each kind, each on a new worker: the service's truth, and the rows of the operators."""
     fill(emulator, contacts=40)
     client.send(AddTemplate(template_name="welcome", template_content="<p>x</p>", template_subject="x"))
@@ -143,7 +141,7 @@ def test_changes_of_the_account(
     def load_all(**window: datetime.date) -> None:
         for lake in lakes:
             lake.load(client, keep_gone=lake.kind != "delta")
-        by_operators(run, **window)
+        by_operators(**window)
         for lake in lakes:
             for name, table in TABLES.items():
                 assert rows_of(lake.query, name, table) == rows_of(warehouse.query, name, table) != [], (

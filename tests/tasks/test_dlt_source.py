@@ -50,80 +50,95 @@ from tests.tasks.test_example_dags import example
 
 pytestmark = pytest.mark.filterwarnings(*IGNORED)
 DAY = datetime.timedelta(days=1)
+TEMPLATES = "campaign/mail/template/get"
+COUNTS, SNAPSHOTS, DAYS = "mail_campaign_stats", "mail_campaign_stats_snapshots", "mail_transactional_stats"
 
 
-def load(duck: Duck, client: MailClient, **options: Any) -> None:
-    duck.pipeline.run(mail_source(client, **{"start_day": START, **options}))
+class Account:
+    """An account of the service, and the client that reads it into the same warehouse as the others."""
+
+    def __init__(self, name: str, duck: Duck, stack: ExitStack) -> None:
+        self.name, self._duck = name, duck
+        self.service = stack.enter_context(Emulator())
+        config = ClientConfig(base_url=self.service.base_url, api_key=self.service.api_key)
+        self.client = stack.enter_context(MailClient(config))
+
+    def source(self, *resources: str, **options: Any) -> Any:
+        source = mail_source(self.client, **{"start_day": START, "mail_conn_id": self.name, **options})
+        return source.with_resources(*resources)
+
+    def load(self, *resources: str, **options: Any) -> None:
+        self._duck.pipeline.run(self.source(*resources, **options))
+
+    def asked(self, operation: str = STATS) -> list[tuple[str, str]]:
+        """The windows that were requested since the last call."""
+        found = windows(self.service, operation)
+        self.service.journal.clear()
+        return found
+
+
+@pytest.fixture
+def accounts(duck: Duck) -> Iterator[tuple[Account, Account]]:
+    with ExitStack() as stack:
+        yield Account("first", duck, stack), Account("second", duck, stack)
+
+
+@pytest.fixture
+def account(accounts: tuple[Account, Account]) -> Account:
+    return accounts[0]
+
+
+def campaigns(duck: Duck, table: str = COUNTS) -> dict[str, int]:
+    """The number of campaigns of each account."""
+    return dict(duck.query(f"SELECT mail_conn_id, count(DISTINCT mail_name) FROM {table} GROUP BY ALL"))
 
 
 @pytest.mark.parametrize("arrow", [False, True])
 def test_the_tables_equal_those_of_the_operators(
-    run: Run, emulator: Emulator, client: MailClient, make_database: Callable[[str, str], SqlDatabase],
-    tmp_path: Path, arrow: bool,
+    emulator: Emulator, client: MailClient, make_database: Callable[[str, str], SqlDatabase], tmp_path: Path,
+    arrow: bool,
 ) -> None:  # fmt: skip
     fill(emulator)
     warehouse = make_database("postgres", "warehouse")
     connection = warehouse.hook.get_connection("warehouse")
     host = quote(connection.host, safe="")
     to: Any = dlt.destinations.postgres(f"postgresql://{connection.login}:unused@{host}/{connection.schema}")
-    by_operators(run)
+    by_operators()
     pipeline = dlt.pipeline("mail", pipelines_dir=str(tmp_path), destination=to, dataset_name="by_dlt")
     options: dict[str, Any] = {"contact_lists": "all", "snapshots": True, "arrow": arrow}
-    pipeline.run(mail_source(client, start_day=START, end_day=TODAY, **options))
+    pipeline.run(mail_source(client, start_day=START, end_day=TODAY, **options).with_resources(*TABLES))
     for name, table in TABLES.items():
         assert rows_of(warehouse.query, f"by_dlt.{name}", table) == rows_of(warehouse.query, name, table) != []
 
 
-def test_templates_that_are_gone_are_deleted(emulator: Emulator, client: MailClient, duck: Duck) -> None:
-    emulator.add_template("welcome", subject="Hello", content="<p>Hello</p>")
-    load(duck, client)
-    client.send(DeleteTemplate(template_name="welcome"))
-    load(duck, client)
-    assert duck.query("SELECT * FROM mail_templates") == []
-    client.send(AddTemplate(template_name="new", template_content="<p>x</p>", template_subject="x"))
-    load(duck, client)
-    assert duck.query("SELECT template_name FROM mail_templates") == [("new",)]
+def test_the_example(run: Run, emulator: Emulator, duck: Duck, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(emulator, contacts=10)
+    monkeypatch.setenv("DESTINATION__DUCKDB__CREDENTIALS", duck.file)
+    assert run(example("mail_dlt")).result.state == "success"
+    # Of the last 30 days.
+    assert duck.query(f"SELECT count(*) FROM {DAYS}") == [(31,)]
+    assert duck.query(f"SELECT count(*) FROM {COUNTS}") == [(40,)]
 
 
-def test_a_later_run_begins_before_the_last_day(emulator: Emulator, client: MailClient, duck: Duck) -> None:
-    emulator.add_campaigns(41, first_day=START)
-    emulator.clock.freeze()  # opens arrive with time
-    load(duck, client, lookback_days=3)
-    stats = "SELECT mail_name, open_count FROM mail_campaign_stats ORDER BY 1"
-    before, state = duck.query(stats), duck.pipeline.state["sources"]
-    emulator.journal.clear()
-    emulator.add_campaign("spring", state="done")
-    emulator.set_campaign_stats("spring", openCount=7)
-    load(duck, client, lookback_days=3)
-    assert set(windows(emulator)) == {(f"{TODAY - 3 * DAY}", f"{TODAY}")}
-    assert duck.query(stats) == [*before, ("spring", 7)]
-    # A backfill neither uses nor changes the state.
-    load(duck, client, end_day=START + DAY)
-    assert windows(emulator)[-1] == (f"{START}", f"{START + DAY}")
-    assert duck.pipeline.state["sources"] == state
-
-
-def test_an_incomplete_response_loads_nothing(emulator: Emulator, client: MailClient, duck: Duck) -> None:
-    emulator.add_campaigns(30, first_day=START)
-    emulator.faults.add("short_stats", "campaign/mail/stats/get", count=None)
+def test_an_incomplete_response_loads_nothing(duck: Duck, account: Account) -> None:
+    account.service.add_campaigns(30, first_day=START)
+    account.service.faults.add("short_stats", STATS, count=None)
     with pytest.raises(PipelineStepFailed) as failure:
-        load(duck, client)
+        account.load(COUNTS)
     cause: Any = failure.value.__cause__
     assert isinstance(cause.__cause__, MailError)
     assert "sources" not in duck.pipeline.state
-    emulator.faults.clear()
     with pytest.raises(PipelineStepFailed, match="there is no list 'unknown'"):
-        load(duck, client, contact_lists=["unknown"])
+        account.load("mail_contacts", contact_lists=["unknown"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        *(({"end_day": START - DAY}, "end_day"), ({"lookback_days": -1}, "lookback_days")),
-        *(
-            ({"contact_lists": "newsletter"}, "contact_lists"),
-            ({"arrow": True}, r"arrow: needs pyarrow: pip .*\[parquet\]"),
-        ),
+        ({"end_day": START - DAY}, "end_day"),
+        ({"lookback_days": -1}, "lookback_days"),
+        ({"contact_lists": "newsletter"}, "contact_lists"),
+        ({"arrow": True}, r"arrow: needs pyarrow: pip .*\[parquet\]"),
     ],
 )
 def test_wrong_arguments(
@@ -134,114 +149,84 @@ def test_wrong_arguments(
         mail_source(client, **{"start_day": START, **arguments})
 
 
-def test_the_example(run: Run, emulator: Emulator, duck: Duck, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(emulator, contacts=10)
-    monkeypatch.setenv("DESTINATION__DUCKDB__CREDENTIALS", duck.file)
-    assert run(example("mail_dlt")).result.state == "success"
-    # Of the last 30 days.
-    assert duck.query("SELECT count(*) FROM mail_transactional_stats") == [(31,)]
-    assert duck.query("SELECT count(*) FROM mail_campaign_stats") == [(40,)]
+# --- which days are read ---
 
 
-TEMPLATES = "campaign/mail/template/get"
+def test_a_later_run_begins_before_the_last_day(duck: Duck, account: Account) -> None:
+    account.service.add_campaigns(41, first_day=START)
+    account.service.clock.freeze()  # opens arrive with time
+    account.load(COUNTS, lookback_days=3)
+    stats = f"SELECT mail_name, open_count FROM {COUNTS} ORDER BY 1"
+    before, state = duck.query(stats), duck.pipeline.state["sources"]
+    account.asked()
+    account.service.add_campaign("spring", state="done")
+    account.service.set_campaign_stats("spring", openCount=7)
+    account.load(COUNTS, lookback_days=3)
+    assert set(account.asked()) == {(f"{TODAY - 3 * DAY}", f"{TODAY}")}
+    assert duck.query(stats) == [*before, ("spring", 7)]
+    # A backfill neither uses nor changes the state.
+    account.load(COUNTS, end_day=START + DAY)
+    assert account.asked() == [(f"{START}", f"{START + DAY}")]
+    assert duck.pipeline.state["sources"] == state
 
 
-class Account:
-    """An account of the service, and the client that reads it."""
-
-    def __init__(self, name: str, stack: ExitStack) -> None:
-        self.name = name
-        self.service = stack.enter_context(Emulator())
-        config = ClientConfig(base_url=self.service.base_url, api_key=self.service.api_key)
-        self.client = stack.enter_context(MailClient(config))
-
-    def source(self, *resources: str, **options: Any) -> Any:
-        source = mail_source(self.client, **{"start_day": START, "mail_conn_id": self.name, **options})
-        return source.with_resources(*resources) if resources else source
-
-    def asked(self, operation: str = STATS) -> list[tuple[str, str]]:
-        """The windows that were requested since the last call."""
-        found = windows(self.service, operation)
-        self.service.journal.clear()
-        return found
-
-
-@pytest.fixture
-def accounts() -> Iterator[tuple[Account, Account]]:
-    with ExitStack() as stack:
-        yield Account("first", stack), Account("second", stack)
-
-
-def campaigns(duck: Duck, table: str = "mail_campaign_stats") -> dict[str, int]:
-    return dict(duck.query(f"SELECT mail_conn_id, count(DISTINCT mail_name) FROM {table} GROUP BY ALL"))
-
-
-def test_each_account_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
+def test_each_account_and_each_table_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
     first, second = accounts
     first.service.add_campaigns(41, first_day=START)
     second.service.add_campaigns(9, first_day=START)
-    duck.pipeline.run(first.source())
+    first.load(SNAPSHOTS, snapshots=True)
+    first.load(COUNTS)
+    assert campaigns(duck) == campaigns(duck, SNAPSHOTS) == {"first": 41}
+    duck.pipeline.run(first.source(COUNTS), write_disposition="replace")
+    assert campaigns(duck) == {"first": 41}
 
-    # It fails while the other one is loaded, and then has all of its days.
+    # The second one fails, and then has all of its days.
     second.service.faults.add("code_before", STATS, count=None)
     with pytest.raises(PipelineStepFailed):
-        duck.pipeline.run([first.source(), second.source()])
+        duck.pipeline.run([first.source(COUNTS), second.source(COUNTS)])
     second.service.faults.clear()
-    duck.pipeline.run([first.source(), second.source()])
-
+    duck.pipeline.run([first.source(COUNTS), second.source(COUNTS)])
     assert campaigns(duck) == {"first": 41, "second": 9}
     assert second.asked()[0][0] == f"{START}"
     assert first.asked()[-1][0] == f"{TODAY - 7 * DAY}"
 
 
 @pytest.mark.parametrize(
-    ("operation", "fault", "params", "days"),
+    ("table", "operation", "fault", "params", "days"),
     [
-        (STATS, "empty_page", {"keep": 0, "total": 0}, 31),
-        (TRANSACTIONAL_STATS, "short_stats", {"missing": 10}, 10),
+        (COUNTS, STATS, "empty_page", {"keep": 0, "total": 0}, 31),
+        (DAYS, TRANSACTIONAL_STATS, "short_stats", {"missing": 10}, 10),
     ],
 )
 def test_an_empty_window_is_read_again(
-    duck: Duck, accounts: tuple[Account, Account], operation: str, fault: str, params: dict[str, Any], days: int
+    duck: Duck, account: Account, table: str, operation: str, fault: str, params: dict[str, Any], days: int
 ) -> None:
-    account, _ = accounts
     account.service.add_campaigns(41, first_day=START)
     # In the first window, however often it or its end is requested.
     account.service.faults.add(fault, operation, count=None, where={"endDate": f"{START + 30 * DAY}"}, **params)
-    count = f"SELECT count(*) FROM mail_{'campaign' if operation == STATS else 'transactional'}_stats"
-    every = (TODAY - START).days + 1
-
-    duck.pipeline.run(account.source())
-    before = duck.query(count)
-    account.service.faults.clear()
-    duck.pipeline.run(account.source())
-
-    assert before == [(every - days,)]
-    assert duck.query(count) == [(every,)]
+    for missing in (days, 0):
+        account.load(table)
+        assert duck.query(f"SELECT count(*) FROM {table}") == [((TODAY - START).days + 1 - missing,)]
+        account.service.faults.clear()
     account.asked(operation)
-    duck.pipeline.run(account.source())
+    account.load(table)
     assert account.asked(operation) == [(f"{TODAY - 7 * DAY}", f"{TODAY}")]
 
 
-def test_a_table_that_was_not_loaded_has_its_own_days(duck: Duck, accounts: tuple[Account, Account]) -> None:
-    account, _ = accounts
-    account.service.add_campaigns(41, first_day=START)
-    duck.pipeline.run(account.source("mail_campaign_stats_snapshots", snapshots=True))
-    duck.pipeline.run(account.source("mail_campaign_stats"))
-    assert campaigns(duck) == campaigns(duck, "mail_campaign_stats_snapshots") == {"first": 41}
-    duck.pipeline.run(account.source("mail_campaign_stats"), write_disposition="replace")
-    assert campaigns(duck) == {"first": 41}
+# --- what is gone ---
 
 
-@pytest.mark.parametrize(("fault", "params"), [("empty_page", {"keep": 0, "total": 0}), ("wrong_total", {"by": None})])
-@pytest.mark.parametrize("arrow", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "params", "arrow"),
+    [("empty_page", {"keep": 0, "total": 0}, True), ("wrong_total", {"by": None}, False)],
+)
 def test_one_short_response_deletes_nothing(
     duck: Duck, accounts: tuple[Account, Account], fault: str, params: dict[str, Any], arrow: bool
 ) -> None:
     account, _ = accounts
 
     def load(one: Account) -> None:
-        duck.pipeline.run(one.source("mail_contacts", "mail_lists", "mail_templates", contact_lists="all", arrow=arrow))
+        one.load("mail_contacts", "mail_lists", "mail_templates", contact_lists="all", arrow=arrow)
 
     for one in accounts:
         one.service.add_list("newsletter", count=12)
@@ -271,16 +256,21 @@ def test_one_short_response_deletes_nothing(
     assert duck.query("SELECT count(*) FROM mail_contacts WHERE mail_conn_id = 'second'") == [(23,)]
 
 
-def test_fewer_senders_are_read_twice(duck: Duck, accounts: tuple[Account, Account]) -> None:
-    """The service reports no total of them."""
-    account, _ = accounts
-    for address in ("news@example.com", "shop@example.com"):
-        account.service.add_sender(address)
-    duck.pipeline.run(account.source("mail_senders"))
+def test_senders_and_all_templates_that_are_gone_are_deleted(duck: Duck, account: Account) -> None:
+    """The service reports no total of senders, so fewer of them are read twice."""
+    account.service.add_sender("news@example.com")
+    account.service.add_sender("shop@example.com")
+    account.service.add_template("welcome", subject="Hello", content="<p>Hello</p>")
+    account.load("mail_senders", "mail_templates")
     account.client.send(DeleteSender(sender_email="shop@example.com"))
-    duck.pipeline.run(account.source("mail_senders"))
+    account.client.send(DeleteTemplate(template_name="welcome"))
+    account.load("mail_senders", "mail_templates")
     assert len(account.service.journal.entries("verified_senders/get")) == 1 + 2
     assert duck.query("SELECT DISTINCT from_domain FROM mail_senders") == [("news@example.com",)]
+    assert duck.query("SELECT * FROM mail_templates") == []
+    account.client.send(AddTemplate(template_name="new", template_content="<p>x</p>", template_subject="x"))
+    account.load("mail_templates")
+    assert duck.query("SELECT template_name FROM mail_templates") == [("new",)]
 
 
 @pytest.mark.parametrize("keep_gone", [False, True])
@@ -297,8 +287,7 @@ def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Acco
     )
 
     def load(one: Account, contact_lists: Any = "all") -> dict[str, int]:
-        options = {"contact_lists": contact_lists, "keep_gone": keep_gone}
-        duck.pipeline.run(one.source("mail_contacts", **options))
+        one.load("mail_contacts", contact_lists=contact_lists, keep_gone=keep_gone)
         return dict(duck.query(lists.format(one.name)))
 
     load(account)
@@ -308,7 +297,6 @@ def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Acco
     assert load(account) == every
     account.client.send(DeleteList(list_name="news 'n' more"))
     assert load(account, ["partners"]) == every
-    assert load(account) == {"customers": 3, "partners": 3}
     delete(account.service, *account.service.contacts("partners"))
     assert load(account) == {"customers": 3}
     for name in ("customers", "partners"):

@@ -1,4 +1,4 @@
-"""The stored checkpoint of an import: when it is not believed, how often it is written, and how large it gets.
+"""What an import has in the task state store: progress, and a checkpoint: when it is not believed, how large it gets.
 
 That no row is lost, whatever happens to it, is shown by `tests/machines/test_importing.py`.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,38 +17,34 @@ import pytest
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from mail_emulator import Emulator
+from tests.support.changes import at_every_request
 from tests.support.clock import Clock
-from tests.support.task_parts import CHECKPOINT_KEY, StoredImportCheckpoint
+from tests.support.task_parts import CHECKPOINT_KEY, PROGRESS_KEY, ProgressLog, StoredImportCheckpoint, TaskProgress
+from tests.support.tries import StateStore, Tries
 
 PLAN = ImportPlan(properties=("email", "name"), list_name="vip", list_description="V", chunk_size=10)
 SETTINGS: dict[str, Any] = {"base_url": "https://api.example.com", "api_key": "key"}
 CONFIG = ClientConfig(**SETTINGS)
 DAY = 24 * 3600
-AIRFLOWS_LIMIT = 65_535
 
 
-class Store:
-    """Keeps the record as JSON; each access takes some seconds."""
+class Store(StateStore):
+    """Each access takes some seconds."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.kept: dict[str, str] = {}
-        self.retention: Any = None
-        self.writes = 0
-        self.seconds = 0.0
+        super().__init__()
+        self.clock, self.seconds, self.writes = clock, 0.0, 0
 
-    def get(self, key: str, default: Any) -> Any:
+    def get(self, key: str, default: Any = None) -> Any:
         self.clock.sleep(self.seconds)
-        return json.loads(self.kept[key]) if key in self.kept else default
+        return super().get(key, default)
 
-    def set(self, key: str, record: Any, *, retention: Any) -> None:
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
         self.writes += 1
         self.clock.sleep(self.seconds)
-        self.kept[key], self.retention = json.dumps(record), retention
-
-    def delete(self, key: str) -> None:
-        self.clock.sleep(self.seconds)
-        self.kept.pop(key, None)
+        super().set(key, value)
 
 
 @pytest.fixture
@@ -81,15 +78,11 @@ def first_try(store: Store, *rejected: int) -> None:
     checkpoint.save()
 
 
-@pytest.mark.parametrize(
-    ("plan", "config"),
-    [
-        *(({"list_name": "other"}, {}), ({"list_description": "other"}, {}), ({"properties": ("email", "city")}, {})),
-        *(({"chunk_size": 11}, {}), ({"sandbox_mode": True}, {}), ({}, {"sandbox": True})),
-        *(({}, {"api_key": "another"}), ({}, {"base_url": "https://other.example.com"})),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("plan", "config"), [
+    *(({"list_name": "other"}, {}), ({"list_description": "other"}, {}), ({"properties": ("email", "city")}, {})),
+    *(({"chunk_size": 11}, {}), ({"sandbox_mode": True}, {}), ({}, {"sandbox": True})),
+    *(({}, {"api_key": "another"}), ({}, {"base_url": "https://other.example.com"})),
+], ids=str)  # fmt: skip
 def test_other_settings_import_everything(
     store: Store, plan: dict[str, Any], config: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,7 +90,7 @@ def test_other_settings_import_everything(
     assert look_up(begin(store, replace(PLAN, max_in_flight=1))) == [[], [], []], "that makes no difference"
     assert look_up(begin(store, replace(PLAN, **plan), ClientConfig(**SETTINGS | config))) == [None] * 3
     assert "with other settings or to another account" in caplog.text
-    assert store.kept == {}, "the first settings may return, and this try has sent newer rows"
+    assert store.values == {}, "the first settings may return, and this try has sent newer rows"
 
 
 @pytest.mark.parametrize("record", [
@@ -106,25 +99,21 @@ def test_other_settings_import_everything(
 ], ids=lambda record: str(record)[:30])  # fmt: skip
 def test_a_record_of_another_version_is_not_used(store: Store, record: Any, caplog: pytest.LogCaptureFixture) -> None:
     first_try(store)
-    whole = {**json.loads(store.kept[CHECKPOINT_KEY]), **record} if isinstance(record, dict) and record else record
-    store.kept[CHECKPOINT_KEY] = json.dumps(whole)
+    whole = {**json.loads(store.values[CHECKPOINT_KEY]), **record} if isinstance(record, dict) and record else record
+    store.values[CHECKPOINT_KEY] = json.dumps(whole)
     assert look_up(begin(store)) == [None] * 3
     assert "Everything is imported again: the record of an earlier try was not written by this version" in caplog.text
-    assert store.kept == {}
+    assert store.values == {}
 
 
 def test_a_record_that_cannot_be_read_is_deleted(
     store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_try(store)
-
-    def away(key: str, default: Any) -> Any:
-        raise RuntimeError("away")
-
-    monkeypatch.setattr(store, "get", away)
+    monkeypatch.setattr(store, "get", lambda key, default: 1 / 0)
     assert look_up(begin(store)) == [None] * 3
-    assert "Everything is imported again: the task state could not be read: away" in caplog.text
-    assert store.kept == {}
+    assert "Everything is imported again: the task state could not be read: division by zero" in caplog.text
+    assert store.values == {}
 
 
 def test_from_the_first_changed_row_on_everything_is_sent(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +153,7 @@ def test_the_record_has_a_largest_size(store: Store, caplog: pytest.LogCaptureFi
         assert checkpoint.lookup(chunk, first, checked(chunk)) is None
         checkpoint.accepted(chunk, [first] if chunk % 2 else [])
     checkpoint.save()
-    assert 30_000 < len(store.kept[CHECKPOINT_KEY]) < 45_000 < AIRFLOWS_LIMIT
+    assert 30_000 < len(store.values[CHECKPOINT_KEY]) < 45_000
     assert "The checkpoint holds at most 4000 chunks" in caplog.text
 
     again = begin(store)
@@ -183,8 +172,8 @@ def test_the_record_shows_no_row_and_its_digests_need_the_key(clock: Clock) -> N
         look_up(checkpoint)
         checkpoint.accepted(0, [3])
         checkpoint.save()
-        assert "example" not in store.kept[CHECKPOINT_KEY]
-        record = json.loads(store.kept[CHECKPOINT_KEY])
+        assert "example" not in store.values[CHECKPOINT_KEY]
+        record = json.loads(store.values[CHECKPOINT_KEY])
         records.append((record["digests"], record["settings"]))
     assert records[0] == records[1]
     assert not set(records[0]) & set(records[2])
@@ -200,4 +189,64 @@ def test_a_short_complete_import_needs_no_record(store: Store, clock: Clock, sec
     checkpoint.save(complete=True)
     assert store.writes == writes
     checkpoint.clear()
-    assert store.kept == {}
+    assert store.values == {}
+
+
+# --- progress ---
+
+
+@pytest.mark.parametrize(("progress", "line"), [
+    (TaskProgress(0, 0.0, 100, rejected=0), "0 rows done, 0 of them rejected, 0 rows/s"),
+    (TaskProgress(1500, 10.0), "1,500 rows done, 150 rows/s"),
+    (TaskProgress(60, 10.0, 100, earlier=50, rejected=4),
+     "60 rows done, 50 of them in earlier tries, 4 of them rejected, 1 rows/s, 60% of 100, about 40 s left"),
+    (TaskProgress(120, 10.0, 100), "120 rows done, 12 rows/s, 100% of 100, about 0 s left"),
+    (TaskProgress(5, 10.0, beside="2 pushes"), "2 pushes, 5 rows done, 0 rows/s"),
+], ids=str)  # fmt: skip
+def test_a_line_shows_what_is_known(progress: TaskProgress, line: str) -> None:
+    assert progress.line("rows") == line
+
+
+def task_context(store: Any, try_number: int = 1) -> Any:
+    return {"task_state_store": store, "ti": SimpleNamespace(try_number=try_number)}
+
+
+def test_the_next_try_deletes_what_a_killed_one_has_stored() -> None:
+    store = StateStore()
+    store.set(PROGRESS_KEY, {"done": 5})
+    ProgressLog(logging.getLogger(), task_context(store, try_number=1)).close()
+    assert PROGRESS_KEY in store.values
+    ProgressLog(logging.getLogger(), task_context(store, try_number=2)).close()
+    assert store.values == {}
+
+
+def test_progress_is_shown_when_it_is_due(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    """A line every ten seconds, a record every thirty; a store that fails ends nothing."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ConnectionError("no API server")
+
+    caplog.set_level(logging.DEBUG)
+    shown = ProgressLog(logging.getLogger(), task_context(SimpleNamespace(set=fail, delete=fail)))
+    due = []
+    for _ in range(9):
+        clock.sleep(6)
+        due.append(shown.update(5))
+    assert due == [False, True, False, True, False, True, False, True, False]
+    assert caplog.text.count("The progress could not be stored: no API server") == 1
+    shown.close()
+    assert caplog.text.count("The progress could not be stored: no API server") == 2
+
+
+def test_a_running_import_has_its_progress_in_the_store(emulator: Emulator, clock: Clock) -> None:
+    tries, stored = Tries(emulator, has_store=True), dict[str, Any]()
+
+    def rows() -> Iterator[dict[str, str]]:
+        yield from ({"email": f"{number}@example.com"} for number in range(40))
+        stored.update(tries.store.get(PROGRESS_KEY))
+
+    with at_every_request(emulator, "contacts/imports", lambda _: clock.sleep(40)):
+        tries.run(MailImportContactsOperator(task_id="task", contacts=rows, chunk_size=1, max_in_flight=1))
+    assert stored["rejected"] == 0
+    assert 0 < stored["done"] < 40
+    assert PROGRESS_KEY not in tries.store.values

@@ -142,7 +142,7 @@ def test_every_failure(
     run: Run, crm: SqlDatabase, parrot: Parrot, errors: list[BaseException], shape: str, connect: Connect,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """Of a service that quotes what it was sent; of connections that cannot work see `tests/hooks/test_masking.py`."""
+    """Of a service that quotes what it was sent; for connections that cannot work see `hooks/test_connection.py`."""
     change_retries(monkeypatch, attempts=1)
     with_people(crm)
     connect(host=parrot.wire.base_url, password=KEY, timeout=0.2 if shape == "silence" else 60)

@@ -70,13 +70,16 @@ HOOKS: dict[str, Callable[..., DbApiHook]] = {
 default_adapter = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
 """For tests of the portable path on SQLite: it leaves times to the driver, whose adapter is deprecated from 3.12 on."""
 NOT_UNIT = {
-    *("mysql", "portable_postgres", "psycopg2", "psycopg3", "redshift"),
-    *("databricks", "duckdb", "gcpbigquery", "snowflake", "trino"),
+    *("mysql", "portable_postgres", "postgres", "psycopg2", "psycopg3", "redshift"),
+    *("databricks", "duck", "duckdb", "gcpbigquery", "snowflake", "trino"),
 }
 """Databases with a server, and DuckDB and what runs on it, which take their time."""
 NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
 PORTABLE = (pytest.param("portable_sqlite", marks=default_adapter), "portable_postgres")
 ALL = (*NATIVE, *PORTABLE)
+DIALECTS = ("sqlite", "psycopg3", "duckdb", "mysql", PORTABLE[0])
+in_each_dialect = pytest.mark.parametrize("warehouse", DIALECTS, indirect=True)
+"""For tests to which the driver makes no difference."""
 WAYS = ("sqlite", PORTABLE[0], "snowflake", "redshift")
 """One for each way of loading: by a temporary table, by standard SQL, by MERGE, and by DELETE and INSERT."""
 
@@ -91,7 +94,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent == Path(__file__).parent:
             params = item.callspec.params.values() if hasattr(item, "callspec") else ()
             names = {word for param in params for word in str(param).split()}
-            if not NOT_UNIT.isdisjoint(names) or "postgres" in getattr(item, "fixturenames", ()):
+            names |= {"postgres", "mysql", "duck"}.intersection(getattr(item, "fixturenames", ()))
+            if not NOT_UNIT.isdisjoint(names):
                 item.add_marker("not_unit")
 
 

@@ -1,24 +1,60 @@
-"""Inboxes in the databases that can hold one."""
+"""Inboxes in the databases that can hold one, and warehouses that their pushes are drained into."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.webhook.drain import Drained, EventTables, Replayed, drain, replay
+from airflow_provider_mail.webhook.erasure import Erased, erase
+from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.tokens import Tokens
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
-    ALL,
+    DIALECTS,
     Warehouse,
     make_warehouse,
     warehouse_database,
     warehouse_maria,
 )
-from tests.webhook.draining import Drains
-from tests.webhook.pushes import sqlite_inbox
+from tests.webhook.pushes import receive, sqlite_inbox
 from tests.webhook.receiving import TOKEN
+
+NAMES = ("mail_events", "mail_dead_letters")
+
+
+class Drains:
+    """All that is done with an inbox and its warehouse, whose tables are made."""
+
+    def __init__(self, inbox: Inbox, warehouse: Warehouse) -> None:
+        self.inbox = inbox
+        self.warehouse = warehouse
+        self.tables = EventTables(warehouse.hook, *NAMES)
+        self.tables.create()
+
+    def receive(self, *pushes: Push) -> None:
+        receive(self.inbox, pushes)
+
+    def drain(self, **options: Any) -> Drained:
+        return drain(self.inbox, self.tables, **{"batch_size": 100, **options})
+
+    def replay(self) -> Replayed:
+        return replay(self.warehouse.hook, *NAMES)
+
+    def erase(self, email: str, *, without_inbox: bool = False) -> Erased:
+        return erase(email, None if without_inbox else self.inbox, self.warehouse.hook, *NAMES)
+
+    def events(self) -> list[dict[str, Any]]:
+        rows = self.warehouse.rows(EVENTS, NAMES[0])
+        events = [dict(zip(EVENTS.names, row, strict=True)) for row in rows]
+        return sorted(events, key=lambda row: (row["push_id"], row["push_index"]))
+
+    def letters(self) -> list[dict[str, Any]]:
+        rows = self.warehouse.rows(DEAD_LETTERS, NAMES[1])
+        return [dict(zip(DEAD_LETTERS.names, row, strict=True)) for row in rows]
 
 
 @pytest.fixture(params=["sqlite", "psycopg3", "psycopg2"])
@@ -37,9 +73,9 @@ def ready(inbox: Inbox) -> Inbox:
     return inbox
 
 
-@pytest.fixture(params=ALL)
+@pytest.fixture(params=DIALECTS)
 def drained(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse], tmp_path: Path) -> Drains:  # noqa: F811
-    """An inbox in SQLite, and every warehouse."""
+    """An inbox in SQLite, and a warehouse of each dialect."""
     return Drains(sqlite_inbox(tmp_path / "inbox.db"), make_warehouse(request.param))
 
 

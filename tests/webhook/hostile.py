@@ -52,6 +52,7 @@ BODIES = st.one_of(
     PUSHES.map(lambda events: json.dumps(events).encode()),
     VALUES.map(lambda value: json.dumps(value).encode()),
     damaged(),
+    st.sampled_from(ODD_EVENTS).flatmap(lambda odd: st.sampled_from([b"\xef\xbb\xbf[%b, {}]" % odd, b" [" + odd])),
     st.binary(max_size=200),
     st.integers(1, 50_000).map(lambda depth: b"[" * depth),
     DEPTHS.map(lambda depth: b'[{"a":' + b"[" * depth + b"]" * depth + b"}]"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
@@ -25,30 +26,33 @@ class Sender:
     :param app: the receiver.
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, runner: asyncio.Runner) -> None:
         self.app = app
+        self.runner = runner
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://receiver")
 
-    async def request(self, method: str, path: str, body: Any = b"", **headers: str) -> httpx.Response:
-        return await self.http.request(method, path, content=body, headers={**HEADERS, **headers})
+    def request(self, method: str, path: str, body: Any = b"", **headers: str) -> httpx.Response:
+        return self.runner.run(self.http.request(method, path, content=body, headers={**HEADERS, **headers}))
 
-    async def push(self, body: Any = b"[{}]") -> int:
-        return (await self.request("POST", f"/{TOKEN}", body)).status_code
+    def push(self, body: Any = b"[{}]") -> int:
+        return self.request("POST", f"/{TOKEN}", body).status_code
 
-    async def get(self, *paths: str) -> list[int]:
-        return [(await self.http.get(path)).status_code for path in paths]
+    def get(self, *paths: str) -> list[int]:
+        return [self.runner.run(self.http.get(path)).status_code for path in paths]
 
 
-@asynccontextmanager
-async def receiver(
+@contextmanager
+def receiver(
     inbox: Inbox, *, max_inbox: int = 10**9, max_body: int = 8 * 2**20, max_pending: int = 2**26
-) -> AsyncIterator[Sender]:
+) -> Iterator[Sender]:
     """Receive with Airflow's default settings; the inbox has to be there, and its table of tokens."""
-    tokens: Cached[Any] = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "tokens")
-    group = GroupCommit(inbox, max_pending=max_pending)
-    health = Health(inbox, tokens, group.failed_lately, max_bytes=max_inbox)
-    yield Sender(Receiver(group, tokens, health, max_body=max_body, user_agent=HEADERS["User-Agent"]))
-    group.close()
+    with asyncio.Runner() as runner:
+        tokens: Cached[Any] = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "tokens")
+        group = GroupCommit(inbox, max_pending=max_pending)
+        health = Health(inbox, tokens, group.failed_lately, max_bytes=max_inbox)
+        app = Receiver(group, tokens, health, max_body=max_body, user_agent=HEADERS["User-Agent"])
+        yield Sender(app, runner)
+        group.close()
 
 
 def stored(inbox: Inbox) -> list[Push]:

@@ -150,15 +150,6 @@ def test_a_push_is_split_as_parsers_split_it(push: bytes) -> None:
         assert split_push(push, 2) == parts[:2] or len(parts) < 2
 
 
-def test_a_dead_letter_can_be_read_again_as_it_was() -> None:
-    letters: list[DeadLetter] = []
-    (row,) = read_letter(json.dumps(event(5)), 3, ORIGIN, letters.append)
-    assert (row[-2:], letters) == ((7, 3), [])
-    assert not list(read_letter(json.dumps({}), 3, ORIGIN, letters.append))
-    assert [letter.index for letter in letters] == [3]
-    assert len(list(read_letter(body(event(1), event(2)).decode(), None, ORIGIN, letters.append))) == 2
-
-
 @given(st.binary() | VALUES.map(lambda value: json.dumps(value).encode()) | PUSHES.map(lambda events: body(*events)))
 def test_whatever_is_pushed_is_kept_as_a_row_or_a_letter(push: bytes) -> None:
     rows, letters = read(push)

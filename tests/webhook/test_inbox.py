@@ -58,18 +58,6 @@ def test_a_push_is_taken_until_it_is_finished(inbox: Inbox) -> None:
     assert [[*map(len, drain(inbox))] for _ in range(4)] == [[600], [600], [600, 400], [5000]]
 
 
-def test_two_drains_of_postgres_take_different_pushes(inbox: Inbox) -> None:
-    if inbox.hook.conn_type == "sqlite":
-        pytest.skip("SQLite has no locks of rows")
-    insert(inbox, push(b"a"), push(b"b"), push(b"c"))
-    with closing(inbox.open()) as one, closing(inbox.open()) as other:
-        first = inbox.take(one, max_pushes=2, max_bytes=1000)
-        second = inbox.take(other, max_pushes=2, max_bytes=1000)
-        assert [[each.body for each in taken] for taken in (first, second)] == [[b"a", b"b"], [b"c"]]
-        one.rollback()
-        assert [each.body for each in take(inbox)] == [b"a", b"b"]
-
-
 def test_the_inbox_knows_what_waits_and_what_is_newest(inbox: Inbox) -> None:
     assert not inbox.waiting()
     assert inbox.newest() == {}
@@ -156,7 +144,7 @@ def test_tables_of_earlier_versions_get_later_columns(inbox: Inbox, monkeypatch:
         cursor.execute("ALTER TABLE mail_inbox DROP COLUMN drained_at")
         cursor.execute("ALTER TABLE mail_inbox_tokens DROP COLUMN deployment")
         cursor.connection.commit()
-    columns, others = Inbox.columns, list[Callable[[], None]]()
+    columns, others = type(inbox.sql).columns, list[Callable[[], None]]()
 
     def columns_before_others(*arguments: Any) -> set[str]:
         found = columns(*arguments)
@@ -164,7 +152,7 @@ def test_tables_of_earlier_versions_get_later_columns(inbox: Inbox, monkeypatch:
             others.pop()()
         return found
 
-    monkeypatch.setattr(Inbox, "columns", columns_before_others)
+    monkeypatch.setattr(type(inbox.sql), "columns", columns_before_others)
     for create in (inbox.create, tokens.create):
         others.append(create)
         create()

@@ -1,40 +1,37 @@
-"""How the receiver responds to a push, and that what was accepted is in the inbox (document, "Events")."""
+"""How the receiver responds to a push, that what was accepted is in the inbox (document, "Events"), and its health."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from starlette.testclient import TestClient
 
+from airflow_provider_mail.webhook import commits, health
 from airflow_provider_mail.webhook.app import BODY_SECONDS, ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.tokens import new_token
+from airflow_provider_mail.webhook.tokens import Tokens, new_token
 from tests.support.clock import StillClock
 from tests.support.receiver import HEADERS
-from tests.webhook.hostile import BODIES, ODD_EVENTS, is_push
+from tests.support.statsd import StatsdServer
+from tests.tasks.test_metrics import statsd  # noqa: F401 - a fixture
+from tests.webhook.hostile import BODIES, is_push
 from tests.webhook.pushes import body, event
-from tests.webhook.receiving import TOKEN, Sender, receiver, stored
-from tests.webhook.test_events import read
+from tests.webhook.receiving import TOKEN, execute, receiver, stored
 
 pytestmark = [pytest.mark.not_unit, pytest.mark.usefixtures("still_clock")]  # whatever time the database takes
 whatever_the_database = pytest.mark.parametrize("inbox", ["sqlite"], indirect=True)
 
 
 def test_a_push_is_in_the_inbox_when_it_is_accepted(ready: Inbox) -> None:
-    async def run() -> None:
-        async with receiver(ready) as sender:
-            for number, push in enumerate(bodies, 1):
-                response = await sender.request("POST", f"/{TOKEN}", push)
-                assert (response.status_code, response.text) == (200, "OK")
-                assert len(stored(ready)) == number
-
     bodies = [
         body(event(1), event(2, "Opened")),
         body(event(3, "TaskStatus")),
@@ -42,7 +39,11 @@ def test_a_push_is_in_the_inbox_when_it_is_accepted(ready: Inbox) -> None:
         json.dumps([{"EventCode": "Ünknown", "Anything": [1, None, {}]}], ensure_ascii=False).encode(),
         body(*(event(number) for number in range(1000))),
     ]
-    asyncio.run(run())
+    with receiver(ready) as sender:
+        for number, push in enumerate(bodies, 1):
+            response = sender.request("POST", f"/{TOKEN}", push)
+            assert (response.status_code, response.text) == (200, "OK")
+            assert len(stored(ready)) == number
     expected = [(push, "mail_default", b"TaskStatus" in push) for push in bodies]
     assert [(push.body, push.mail_conn_id, push.task_status) for push in stored(ready)] == expected
 
@@ -51,34 +52,22 @@ def test_a_push_is_in_the_inbox_when_it_is_accepted(ready: Inbox) -> None:
 def test_who_does_not_know_the_token_learns_nothing(ready: Inbox) -> None:
     """Wrong, missing and unknown tokens get the same response, whatever else is right or wrong with the request."""
 
-    async def run() -> None:
-        async with receiver(ready) as sender:
-            responses = [await sender.request("POST", path, b"[]") for path in wrong]
-            responses += [await sender.request(method, "/x") for method in ("GET", "PUT", "DELETE", "OPTIONS", "PATCH")]
-            responses += [await sender.request("POST", "/x", b"{", **{name: "x"}) for name in HEADERS]
-            found = {(each.status_code, each.content, tuple(each.headers.items())) for each in responses}
-            assert [each[:2] for each in found] == [(404, b"Not Found")]
-            assert stored(ready) == []
-            for path in (f"/mail-events/{TOKEN}", f"/a/b/{TOKEN}/", f"/{TOKEN}?x=1"):
-                assert (await sender.request("POST", path, b"[]")).status_code == 200
-
     wrong = ("/", f"/{new_token()}", "/docs", "/openapi.json", f"/{TOKEN}/x", f"/{TOKEN[:-1]}", f"/x?{TOKEN}",
              f"/{TOKEN}%00", "/%ff", "/" + "a" * 20_000)  # fmt: skip
-    asyncio.run(run())
+    with receiver(ready) as sender:
+        responses = [sender.request("POST", path, b"[]") for path in wrong]
+        responses += [sender.request(method, "/x") for method in ("GET", "PUT", "DELETE", "OPTIONS", "PATCH")]
+        responses += [sender.request("POST", "/x", b"{", **{name: "x"}) for name in HEADERS]
+        found = {(each.status_code, each.content, tuple(each.headers.items())) for each in responses}
+        assert [each[:2] for each in found] == [(404, b"Not Found")]
+        assert stored(ready) == []
+        for path in (f"/mail-events/{TOKEN}", f"/a/b/{TOKEN}/", f"/{TOKEN}?x=1"):
+            assert sender.request("POST", path, b"[]").status_code == 200
 
 
 @whatever_the_database
 def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
     """Each with its status."""
-
-    async def run() -> None:
-        async with receiver(ready) as sender:
-            for method, push, headers, status in table:
-                before = len(stored(ready))
-                response = await sender.request(method, f"/{TOKEN}", push, **headers)
-                assert response.status_code == status, (method, push[:40], headers)
-                assert len(stored(ready)) == before + (status == 200)
-                assert response.headers.get("Allow") == ("POST" if status == 405 else None)
 
     table: list[tuple[str, bytes, dict[str, str], int]] = [
         ("GET", b"", {}, 405),
@@ -100,92 +89,67 @@ def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
         ("POST", b"[" + b" " * (8 * 2**20 - 2) + b"]", {}, 200),
         ("POST", b"[" + b" " * (8 * 2**20 - 1) + b"]", {}, 413),
     ]
-    asyncio.run(run())
-
-
-@whatever_the_database
-def test_one_event_never_rejects_the_others(ready: Inbox) -> None:
-    """The drain judges what is in an array."""
-
-    async def run() -> None:
-        async with receiver(ready) as sender:
-            assert {await sender.push(push) for push in pushes} == {200}
-
-    others = b",".join(body(event(number))[1:-1] for number in range(999))
-    pushes = [
-        push for odd in ODD_EVENTS for push in (b"[%b,%b]" % (odd, others), b"\xef\xbb\xbf[%b]" % odd, b" [" + odd)
-    ]
-    asyncio.run(run())
-    assert [push.body for push in stored(ready)] == pushes
-    for push in pushes:
-        rows, letters = read(push)
-        assert (len(rows), len(letters)) == (999 if others in push else 0, 1)
-
-
-async def status_of(sender: Sender, *chunks: bytes, then: Any) -> int:
-    """Push a body in chunks, after which the server receives something else."""
-    scope = {
-        "type": "http", "method": "POST", "path": f"/{TOKEN}", "raw_path": b"", "query_string": b"",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()],
-    }  # fmt: skip
-    sent, left = [], iter(chunks)
-
-    async def receive() -> Any:
-        chunk = next(left, None)
-        return await then() if chunk is None else {"type": "http.request", "body": chunk, "more_body": True}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await sender.app(scope, receive, send)
-    return int(sent[0]["status"])
+    with receiver(ready) as sender:
+        for method, push, headers, status in table:
+            before = len(stored(ready))
+            response = sender.request(method, f"/{TOKEN}", push, **headers)
+            assert response.status_code == status, (method, push[:40], headers)
+            assert len(stored(ready)) == before + (status == 200)
+            assert response.headers.get("Allow") == ("POST" if status == 405 else None)
 
 
 @whatever_the_database
 def test_a_body_that_does_not_end_is_not_stored(ready: Inbox, still_clock: StillClock) -> None:
-    async def run() -> None:
-        async def chunks(count: int) -> AsyncIterator[bytes]:
-            yield b"["
-            for _ in range(count):
-                yield b" " * 2**20
-            yield b"]"
+    async def chunks(count: int) -> AsyncIterator[bytes]:
+        yield b"["
+        for _ in range(count):
+            yield b" " * 2**20
+        yield b"]"
 
-        async def cut_off() -> Any:
-            return {"type": "http.disconnect"}
+    async def cut_off() -> Any:
+        return {"type": "http.disconnect"}
 
-        async def hang() -> Any:
-            hangs.set()
-            await asyncio.Event().wait()
+    async def hang() -> Any:
+        asyncio.get_running_loop().call_soon(still_clock.move, BODY_SECONDS)
+        await asyncio.Event().wait()
 
-        hangs = asyncio.Event()
-        async with receiver(ready) as sender:
-            assert [await sender.push(chunks(count)) for count in (9, 1)] == [413, 200]
-            assert await status_of(sender, b"[", then=cut_off) == 400
-            waits = asyncio.create_task(status_of(sender, b"[", then=hang))
-            await hangs.wait()
-            still_clock.move(BODY_SECONDS)
-            assert await waits == 400
+    async def status_of(app: Any, then: Any) -> int:
+        """The status of a push after whose first byte the receiver receives something else."""
+        scope = {
+            "type": "http", "method": "POST", "path": f"/{TOKEN}", "raw_path": b"", "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()],
+        }  # fmt: skip
+        sent: list[Any] = []
+        begin = [{"type": "http.request", "body": b"[", "more_body": True}]
 
-    asyncio.run(run())
+        async def receive() -> Any:
+            return begin.pop() if begin else await then()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+        return int(sent[0]["status"])
+
+    with receiver(ready) as sender:
+        assert [sender.push(chunks(count)) for count in (9, 1)] == [413, 200]
+        assert [sender.runner.run(status_of(sender.app, then)) for then in (cut_off, hang)] == [400, 400]
     assert len(stored(ready)) == 1
 
 
 @whatever_the_database
 def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     counts = {200: 0, 400: 0}
-    with asyncio.Runner() as runner:
-        context = receiver(ready)
-        sender = runner.run(context.__aenter__())
+    with receiver(ready) as sender:
 
         @settings(suppress_health_check=list(HealthCheck), deadline=None)
         @given(body=BODIES)
         def each(body: bytes) -> None:
-            status = runner.run(sender.push(body))
+            status = sender.push(body)
             assert status == (200 if is_push(body) else 400)
             counts[status] += 1
 
         each()
-        runner.run(context.__aexit__(None, None, None))
     assert min(counts.values()) > 0
     assert len(stored(ready)) == counts[200]
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -211,3 +175,106 @@ def test_the_receiver_works_below_a_base_path(ready: Inbox, monkeypatch: pytest.
             assert client.get(f"{base}/mail-events/health").status_code == 200
     assert len(stored(ready)) == 2
     assert TOKEN not in str(scopes)
+
+
+# What it says of itself when nothing can be stored: 503 for pushes and health, and that it is alive
+
+both_databases = pytest.mark.parametrize("inbox", ["sqlite", "psycopg3"], indirect=True)
+
+
+READ_ONLY = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {}', current_database()); END $$"
+BROKEN = {
+    "no inbox": ("ALTER TABLE mail_inbox RENAME TO hidden", "ALTER TABLE hidden RENAME TO mail_inbox"),
+    "no tokens": ("ALTER TABLE mail_inbox_tokens RENAME TO hidden", "ALTER TABLE hidden RENAME TO mail_inbox_tokens"),
+    "full in Postgres": (
+        "ALTER TABLE mail_inbox ADD CONSTRAINT disk_full CHECK (body_bytes <= 2) NOT VALID",
+        "ALTER TABLE mail_inbox DROP CONSTRAINT disk_full",
+    ),
+    "full in SQLite": (
+        "CREATE TRIGGER full BEFORE INSERT ON mail_inbox WHEN NEW.body_bytes > 2 "
+        "BEGIN SELECT RAISE(ABORT, 'disk full'); END",
+        "DROP TRIGGER full",
+    ),
+    "read-only in Postgres": (
+        READ_ONLY.format("SET default_transaction_read_only = on"),
+        f"SET transaction_read_only = off; {READ_ONLY.format('RESET default_transaction_read_only')}",
+    ),
+}
+"""By what is wrong: how it begins and ends. Of a full disk a probe notices nothing."""
+
+
+@contextmanager
+def broken(inbox: Inbox, problem: str) -> Iterator[None]:
+    if problem == "away":
+        with mock.patch.object(inbox.hook, "get_conn", side_effect=OSError("away")):
+            yield
+        return
+    begin, end = BROKEN[problem]
+    execute(inbox, begin)
+    yield
+    execute(inbox, end)
+
+
+@both_databases
+@pytest.mark.parametrize("problem", ["away", *BROKEN])
+def test_while_nothing_can_be_stored_the_service_tries_again(
+    ready: Inbox, still_clock: StillClock, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if problem.endswith("Postgres" if ready.hook.conn_type == "sqlite" else "SQLite"):
+        pytest.skip("of the other database")
+    with receiver(ready) as sender:
+        with broken(ready, problem):
+            response = sender.request("POST", f"/{TOKEN}", b"[{}]")
+            assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
+            assert sender.get("/health", "/alive") == [503, 200]
+        assert caplog.records
+        still_clock.move(commits.FAILED_SECONDS)
+        assert sender.get("/health", "/a/alive") == [200, 200]
+        assert sender.push() == 200
+    assert len(stored(ready)) == 1
+
+
+@both_databases
+def test_without_a_token_no_push_can_be_stored(inbox: Inbox) -> None:
+    Tokens(inbox).create()
+    with receiver(inbox) as sender:
+        assert [*sender.get("/health"), sender.push()] == [503, 404]
+        assert sender.request("POST", "/health").status_code == 404
+
+
+@both_databases
+def test_what_waits_in_the_inbox_is_bounded(ready: Inbox, still_clock: StillClock) -> None:
+    with receiver(ready, max_inbox=10) as sender:
+        assert sender.get("/health") == [200]
+        assert [sender.push(b"[{},{}]") for _ in range(3)] == [200, 200, 503]
+        still_clock.move(health.STATE_SECONDS)
+        assert [*sender.get("/health"), sender.push()] == [503, 503]
+        execute(ready, "UPDATE mail_inbox SET drained_at = received_at")
+        still_clock.move(health.STATE_SECONDS)
+        assert [*sender.get("/health"), sender.push()] == [200, 200]
+    assert ready.state().waiting_pushes == 1
+
+
+@both_databases
+def test_pushes_and_the_inbox_are_counted(
+    ready: Inbox,
+    still_clock: StillClock,
+    statsd: StatsdServer,  # noqa: F811
+) -> None:
+    with receiver(ready) as sender:
+        assert sender.get("/health") == [200]  # the state is known
+        assert [sender.push(body) for body in (b"[{},{}]", b"[{}]", b"{}")] == [200, 200, 400]
+        assert sender.request("POST", "/x").status_code == 404
+        with broken(ready, "no inbox"):
+            assert sender.push() == 503
+        statsd.received()
+        still_clock.move(health.STATE_SECONDS)
+        assert [*sender.get("/health"), sender.push(b"[{},{}]")] == [503, 200]
+    found = statsd.received()
+    assert found.pop(("mail.inbox.oldest_seconds",)) >= 0
+    assert found == {
+        ("mail.receive.pushes", "200"): 1,
+        ("mail.receive.events", "200"): 2,
+        ("mail.inbox.pushes",): 2,
+        ("mail.inbox.bytes",): 11,
+    }

@@ -79,7 +79,6 @@ def connect_error_message(reason: str, config: ClientConfig) -> str:
 
 
 def explain(error: MailError, config: ClientConfig) -> str:
-    """Explain an error and what to fix, without naming the operation."""
     service, credential = config.base_url, credential_of(config)
     text = str(error).removeprefix(f"{error.operation}: ")
     if isinstance(error, MailConnectError):
@@ -119,7 +118,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def credential_of(config: ClientConfig) -> str:
-    """Return the name of the connection field that authenticates."""
     return "access_token (OAuth access token)" if config.auth_type == "oauth" else "password (API key)"
 
 

@@ -44,7 +44,6 @@ class ServiceClock:
         """When that request was sent, by the local clock, as Unix time."""
 
     def restart(self) -> None:
-        """Reset `asked_at`."""
         self.asked_at = None
 
     def observe(self, headers: Mapping[str, str], sent: float, received: float) -> None:
@@ -71,11 +70,9 @@ class ServiceClock:
         self.asked_at = min(asked_at, self.asked_at or asked_at)
 
     def time(self) -> float:
-        """Return the service's time as Unix time."""
         return time.time() + self.offset
 
     def now(self) -> datetime:
-        """Return the service's time as a datetime in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     def latest(self) -> datetime:
@@ -133,7 +130,6 @@ class Throttle:
         return start - now
 
     def pause(self, seconds: float) -> None:
-        """Pause all requests of this client."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
 

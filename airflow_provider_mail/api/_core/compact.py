@@ -101,8 +101,6 @@ class _CompactRecord(msgspec.Struct, gc=False):
 
 
 class _RecordDecoder:
-    """Decodes records of one model."""
-
     def __init__(self, model: type[OpenResource]) -> None:
         name, declared = f"Compact{model.__name__}", {"model_fields": model.model_fields}
         compact_record = msgspec.defstruct(
@@ -157,12 +155,10 @@ def _parser(field: FieldInfo) -> Any:
 
 
 def _python_names(model: type[BaseModel]) -> set[str]:
-    """Return the names of fields that the service spells differently."""
     return {name for name, field in model.model_fields.items() if name != field.alias}
 
 
 def _record_model(annotation: Any) -> type[OpenResource] | None:
-    """Return the model in the annotation of a list of records."""
     if isinstance(annotation, type) and issubclass(annotation, OpenResource):
         return annotation
     return next(filter(None, map(_record_model, get_args(annotation))), None)

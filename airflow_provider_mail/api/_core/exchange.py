@@ -101,8 +101,6 @@ Steps: TypeAlias = Generator[Call | Pause | Reserve | PauseAll | Concurrent | Ma
 
 
 class FlowRunner:
-    """Runs a generator of steps: execute ``step`` until it is ``None``; then ``result`` is set."""
-
     def __init__(self, steps: Generator[Any, Any, Any]) -> None:
         self._steps = steps
         self.step: Any = None
@@ -110,11 +108,9 @@ class FlowRunner:
         self.send(None)
 
     def send(self, value: Any) -> None:
-        """Send the step's result in and advance to the next step."""
         self._advance(self._steps.send, value)
 
     def fail(self, error: MailError) -> None:
-        """Throw the step's error in and advance to the next step; raises it when the generator does not catch it."""
         self._advance(self._steps.throw, error)
 
     def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:

@@ -39,7 +39,6 @@ class Interrupt:
 
     @property
     def stopped(self) -> bool:
-        """Whether no further attempt may start."""
         return self._stopped.is_set()
 
     def stop(self) -> None:
@@ -47,7 +46,6 @@ class Interrupt:
         self._stopped.set()
 
     def abort(self) -> None:
-        """Stop, and shut down the connections of running attempts."""
         self.stop()
         with self._lock:
             self._aborted = True
@@ -126,7 +124,6 @@ class Workers(Generic[T]):
         self._running: set[Future[T]] = set()
 
     def submit(self, action: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Call a function in one of the threads."""
         future = self._pool.submit(self.interrupt.run, action, *arguments)
         self._running.add(future)
         future.add_done_callback(self._running.discard)

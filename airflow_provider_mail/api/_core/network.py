@@ -56,11 +56,9 @@ class Transmission:
 
     @property
     def late(self) -> bool:
-        """Whether the time limit has passed."""
         return self._deadline is not None and time.monotonic() > self._deadline - 0.001
 
     def remaining(self, timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
-        """Return the seconds for the next step."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self.seconds
@@ -94,7 +92,7 @@ class Transmission:
         )
 
     def write_failed(self) -> None:
-        """Record that the request was not sent completely. httpcore still reads the response."""
+        """httpcore still reads the response."""
         self._truncated = True
 
     def data_read(self, data: bytes) -> None:
@@ -244,8 +242,6 @@ class _Stream(_ConnectionUse, httpcore.NetworkStream):
 
 
 class Backend(httpcore.SyncBackend):
-    """Create connections for threads."""
-
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
 
@@ -257,7 +253,6 @@ class Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect within the time limit of the request."""
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
 
@@ -285,8 +280,6 @@ class _AsyncStream(_ConnectionUse, httpcore.AsyncNetworkStream):
 
 
 class AsyncBackend(httpcore.AnyIOBackend):
-    """Create connections for an event loop."""
-
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
 
@@ -298,7 +291,6 @@ class AsyncBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect within the time limit of the request."""
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         stream = await super().connect_tcp(host, port, seconds, local_address, socket_options)
         return _AsyncStream(stream, self._trust)

@@ -75,7 +75,6 @@ class _SeenRecords:
         return len(self._hashes) + self._digest_count
 
     def add(self, identities: Iterable[object]) -> list[bool]:
-        """Add records; return for each whether it is new."""
         hashes = [*map(hash, identities)]
         if len(self._hashes) < _MAX_HASHES and len(page := {*hashes}) == len(hashes) and page.isdisjoint(self._hashes):
             self._hashes |= page

@@ -290,7 +290,6 @@ with ``client.run(flow)`` or ``await client.run(flow)``.
 
 
 def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:
-    """Yield the texts in fields with personal data."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _pii_values(item, personal=personal or name in PII_FIELDS)

@@ -32,8 +32,6 @@ R = TypeVar("R", bound=MailResponse)
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A complete HTTP response."""
-
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | bytearray = field(repr=False)
@@ -140,7 +138,6 @@ _FRACTION = re.compile(rb"\.[0-9]+")
 
 
 def exact_number(text: str) -> float | Decimal:
-    """Parse a JSON number: as a float, unless a float has other digits."""
     number, exact = float(text), Decimal(text)
     return number if number - number != 0 or Decimal(repr(number)) == exact else exact
 
@@ -269,5 +266,4 @@ class BodyReader:
             return chunk
 
     def response(self) -> HttpResponse:
-        """Return the complete response."""
         return HttpResponse(self._status, self._headers, self._body)

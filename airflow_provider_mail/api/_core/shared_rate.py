@@ -124,8 +124,6 @@ class _SharedRate:
 
 
 class SharedRate(_SharedRate):
-    """For threads."""
-
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, _client(config, "redis").from_url(**_options(config)))
 
@@ -141,20 +139,16 @@ class SharedRate(_SharedRate):
         return self._away(reason)
 
     def pause_all(self, seconds: float) -> None:
-        """Pause the clients of all processes."""
         try:
             self._take_pause(seconds)
         except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
     def close(self) -> None:
-        """Close the connections to Redis."""
         self._redis.close()
 
 
 class AsyncSharedRate(_SharedRate):
-    """For one event loop."""
-
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(config, _client(config, "redis.asyncio").from_url(**_options(config)))
 
@@ -170,14 +164,12 @@ class AsyncSharedRate(_SharedRate):
         return self._away(reason)
 
     async def pause_all(self, seconds: float) -> None:
-        """Pause the clients of all processes."""
         try:
             await self._take_pause(seconds)
         except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
     async def close(self) -> None:
-        """Close the connections to Redis."""
         await self._redis.aclose()
 
 
@@ -196,7 +188,6 @@ def _client(config: ClientConfig, module: str) -> Any:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return the errors of Redis and of the network."""
     return import_module("redis").RedisError, OSError
 
 

@@ -32,7 +32,6 @@ class Chunk:
 
     @classmethod
     def of(cls, index: int, request: Delivery, recipients: int) -> Chunk:
-        """Create the chunk of a request."""
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
 

@@ -66,7 +66,7 @@ def excess(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> 
 
 
 def list_sizes(names: Sequence[str]) -> Flow[int | None]:
-    """Return the sum of the contacts in lists; ``None`` if the service does not show the size of one."""
+    """Return the contacts in some lists; ``None`` if the service does not show the size of one."""
     total = 0
     for name in names:
         try:

@@ -225,8 +225,6 @@ def pauses(patience: float, *, brief: bool = False) -> list[float]:
 
 
 class Creatable(Protocol):
-    """A request that creates a named resource."""
-
     path: ClassVar[str]
 
     def find(self) -> Flow[Any]:
@@ -237,8 +235,6 @@ class Creatable(Protocol):
 
 
 class Deletable(Protocol):
-    """A request that deletes a named resource."""
-
     path: ClassVar[str]
     lookup_is_authoritative: ClassVar[bool]
     """Whether a lookup that does not find the resource proves that it does not exist."""

@@ -130,7 +130,6 @@ class Streak:
 
     @property
     def state(self) -> list[float] | None:
-        """The streak as plain JSON; ``None`` without one."""
         return [self.since, self.polls] if self.polls else None
 
     def extend(self, at: float) -> None:
@@ -141,7 +140,6 @@ class Streak:
         self.since, self.polls = at if not self.polls else self.since, self.polls + 1
 
     def end(self) -> None:
-        """Reset the streak: a poll showed another state."""
         self.polls = 0
 
     def is_confirmed(self, at: float) -> bool:
@@ -173,7 +171,6 @@ class PollErrorBudget:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that another process needs to continue, as plain JSON."""
         return {"looked": self.polled_before, "failed": self._failed.state}
 
     def restore(self, state: dict[str, Any] | None) -> None:
@@ -186,7 +183,6 @@ class PollErrorBudget:
             self._failed = Streak(state.get("failed"))
 
     def succeeded(self) -> None:
-        """Count a poll that succeeded."""
         self._failed.end()
         self.polled_before = True
 
@@ -216,8 +212,6 @@ class PollErrorBudget:
 
 
 class Wait(Protocol):
-    """Decides after each poll whether a wait is over."""
-
     @property
     def state(self) -> dict[str, Any]:
         """The state that another process needs to continue the wait, as plain JSON."""

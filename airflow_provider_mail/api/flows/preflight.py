@@ -128,11 +128,9 @@ class Report:
     recipients: int | None = 0
 
     def note(self, check: str, level: Level, text: str) -> None:
-        """Add a finding."""
         self.findings.append(Finding(check, level, text))
 
     def count(self, level: Level) -> int:
-        """Return the number of findings of a level."""
         return sum(finding.level == level for finding in self.findings)
 
     def table(self) -> str:
@@ -367,7 +365,6 @@ def _existing(
     report: Report,
     not_older_than: datetime | None,
 ) -> None:
-    """Check whether an existing campaign would be adopted, since the service would reject its name."""
     exists = f"{request.mail_name!r} exists (mailStatus {existing.mail_status})"
     different = [name for name in differences(request, existing, clock.latest()) if name not in ignore]
     if existing.mail_status == MailStatus.FAILED:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.mailboxes import mailbox, split_mailboxes
+from airflow_provider_mail.api._core.addresses import address_key, mailbox, split_mailboxes
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.transactional import MAX_RECIPIENTS
 

@@ -202,5 +202,4 @@ def _gaps(request: GetTransactionalStats, records: Mapping[date, Any]) -> list[d
 
 
 def calendar(first: date, last: date) -> Iterator[date]:
-    """Return the days from the first to the last one, both included."""
     return (first + timedelta(days=number) for number in range((last - first).days + 1))

@@ -63,7 +63,6 @@ class ImportPlan:
         self.template()
 
     def template(self) -> ImportContacts:
-        """Return the request of every chunk, without its rows."""
         return ImportContacts(
             contact_data=[[""] * len(self.properties)],
             contact_data_mapping=[
@@ -95,7 +94,6 @@ class ChunkResult:
 
     @property
     def complete(self) -> bool:
-        """Whether the service has accepted or rejected every row."""
         return self.accepted + len(self.rejects) == self.rows
 
     @property
@@ -113,8 +111,6 @@ class _RejectedRows(NamedTuple):
 
 
 class _EncodedImport(MailRequest[MailResponse], Sandboxed):
-    """An import whose body was encoded by the reading thread, so that memory holds it only once."""
-
     path = ImportContacts.path
     effect = ImportContacts.effect
 
@@ -142,7 +138,6 @@ class ChunkUploader:
         self._interrupt = interrupt
 
     def body(self, encoded: bytes) -> bytes:
-        """Return the body of a request."""
         return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
 
     def upload(self, body: bytes, numbers: Sequence[int], earlier: int) -> ChunkResult:
@@ -251,7 +246,6 @@ def probe_row(plan: ImportPlan, accepted_row: Row | None) -> Row | None:
 
 
 def _account_error(rejection: MailRejectedError, accepted: int) -> MailRejectedError:
-    """Return the error for a rejection that would affect any contact."""
     return MailRejectedError(
         f"{rejection}. The service would reject any contact now, a valid one as well, so the rows are not the cause: "
         f"is the account at a limit? No row is set aside for it; {accepted} rows of this chunk were accepted before",

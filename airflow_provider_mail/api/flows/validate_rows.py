@@ -98,7 +98,6 @@ class RowChecker:
         return TypeAdapter(self._row_type(min_length=0), config=_CONFIG)
 
     def check(self, rows: Sequence[Row], first_number: int) -> CheckedRows:
-        """Validate rows."""
         try:
             return self._check(self._quick, rows, first_number)
         except UnicodeEncodeError:
@@ -186,7 +185,6 @@ class RowChecker:
 
 
 def _values(row: Any) -> Row:
-    """Return the values of a row; anything but a list of values is one value."""
     if isinstance(row, list | tuple):
         return row
     if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):

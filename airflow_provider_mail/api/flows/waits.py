@@ -62,7 +62,6 @@ class CampaignState(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     @property
     def send_by_date_time(self) -> datetime | None:
-        """The send time."""
         return datetime.fromtimestamp(self.send_millis / 1000, UTC) if self.send_millis else None
 
 
@@ -127,7 +126,6 @@ class CampaignWait:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that another process needs to continue the wait, as plain JSON."""
         return {
             "mail_name": self.mail_name,
             "seen": self.seen,
@@ -221,7 +219,6 @@ class SenderWait:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that another process needs to continue the wait, as plain JSON."""
         return {"sender_email": self._sender_email, "errors": self._errors.state}
 
     def decide(self, result: Checks | MailError | None, at: float, offset: float = 0.0) -> PollDecision:
@@ -259,7 +256,6 @@ def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
 
 
 def by_name(records: list[CampaignStats]) -> dict[str, CampaignStats]:
-    """Index records by campaign name, which is unique within a team."""
     return {record.mail_name: record for record in records}
 
 
@@ -302,7 +298,6 @@ class StatsStabilityTracker:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that another process needs to continue the wait, as plain JSON."""
         return {
             "mail_name": self.mail_name,
             "min_interval": self._min_interval,

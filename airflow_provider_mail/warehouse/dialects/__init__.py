@@ -38,7 +38,6 @@ def database(hook: DbApiHook) -> str:
 
 
 def dialect_of(hook: DbApiHook) -> type[Dialect]:
-    """Return the dialect of a database."""
     module, class_name = DIALECTS.get(database(hook), "portable.Portable").split(".")
     dialect: type[Dialect] = getattr(import_module(f"{__name__}.{module}"), class_name)
     return dialect

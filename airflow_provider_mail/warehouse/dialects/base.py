@@ -71,7 +71,6 @@ class Dialect(ABC):
 
     @classmethod
     def read_clock(cls, cursor: Any) -> datetime.datetime:
-        """Return the time by the database's clock."""
         cursor.execute(f"SELECT {cls.unix_time}")
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
@@ -108,7 +107,6 @@ class Dialect(ABC):
 
     @classmethod
     def limited(cls, sql: str, count: int, offset: int) -> str:
-        """Return a statement with a limit to its rows."""
         return f"{sql} LIMIT {count} OFFSET {offset}"
 
     @classmethod
@@ -123,7 +121,6 @@ class Dialect(ABC):
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
-        """Close a cursor whose rows may not all have been read."""
         cursor.close()
 
     @abstractmethod
@@ -131,18 +128,14 @@ class Dialect(ABC):
         """Load the rows in one transaction, which is committed on success."""
 
     def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
-        """Delete the rows of the table that fulfil one of the conditions, and commit; return their number."""
         return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
 
     def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
-        """Change the rows of the table that fulfil a condition, and commit; return their number."""
         assignments = ", ".join(f"{self._column(name)} = {self.hook.placeholder}" for name in values)
         parameters = [self._parameter(self.table[name], value) for name, value in values.items()]
         return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
 
     def _change(self, connection: Any, statements: Sequence[tuple[str, list[Any], Where]]) -> int:
-        """Run statements with their conditions in one transaction; return how many rows they changed."""
-
         def attempt() -> int:
             count = 0
             self._begin(connection)
@@ -176,46 +169,38 @@ class Dialect(ABC):
         return f"SELECT {names} FROM {self.target} WHERE {order} > {self.hook.placeholder} ORDER BY {order}"
 
     def select_where(self, columns: Iterable[str], where: Where) -> Condition:
-        """Return the statement that selects the rows with the given values, with its parameters."""
         condition, values = self._condition("where", where, spell=self._as_parameter)
         return f"SELECT {self._columns_list(columns)} FROM {self.target} WHERE {condition}", values
 
     def _begin(self, connection: Any) -> None:
-        """Configure the connection."""
         if self.hook.supports_autocommit:
             self.hook.set_autocommit(connection, False)
 
     def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
-        """Open a cursor of this connection; closed on exit."""
         return closing(connection.cursor())
 
     def _affected(self, cursor: Any) -> int:
-        """How many rows the last statement deleted or updated."""
         return int(cursor.rowcount)
 
     def _qualified(self, name: TableName) -> str:
-        """Spell the name of a table in a statement."""
         return ".".join(quoted(part.text) for part in name.parts)
 
     def _column(self, name: str) -> str:
-        """Spell a column in a statement; most databases need no quotes for our names."""
+        """Most databases need no quotes for our names."""
         return name
 
     def _columns_list(self, names: Iterable[str], alias: str = "") -> str:
-        """Spell columns, separated by commas."""
         return ", ".join(f"{alias}{self._column(name)}" for name in names)
 
     def _parameter(self, column: Column, value: Any) -> Any:
-        """Convert one value of ``column`` to what the driver takes."""
         convert = self.parameters.get(column.type.name)
         return convert(value) if convert else value
 
     def _as_parameter(self, column: Column, value: Any) -> Condition:
-        """Spell one value of ``column`` as a parameter."""
         return self.hook.placeholder, [self._parameter(column, value)]
 
     def _spelled(self, column: Column, value: Any) -> Condition:
-        """Spell one value of ``column`` in the statements of a load, with its parameters."""
+        """Spell a value in the statements of a load."""
         return self._as_parameter(column, value)
 
     def _execute(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> None:
@@ -223,12 +208,10 @@ class Dialect(ABC):
         cursor.execute(statement, values) if values else cursor.execute(statement)
 
     def _count(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement whose result is one number."""
         self._execute(cursor, statement, values)
         return int(cursor.fetchone()[0])
 
     def _load_values(self) -> list[Any]:
-        """The values of the table's ``load_columns``, as parameters."""
         values = self.request.load_values(self.loaded_at)
         return [
             None if value is None else self._parameter(column, value)
@@ -236,25 +219,20 @@ class Dialect(ABC):
         ]
 
     def _load_marks(self) -> str:
-        """The placeholders of these parameters, each after a comma."""
         return f", {self.hook.placeholder}" * len(self.table.load_columns)
 
     def _load_assignments(self, alias: str = "") -> str:
-        """Assignments of these parameters, each after a comma."""
         return "".join(f", {alias}{self._column(name)} = {self.hook.placeholder}" for name in self.table.load_names)
 
     # Table definition
 
     def _column_type(self, column: Column) -> str:
-        """The type with which the column is declared."""
         return self.types[column.type.name]
 
     def _definition(self, column: Column) -> str:
-        """One line of CREATE TABLE."""
         return f"{self._column(column.name)} {self._column_type(column)}{'' if column.nullable else ' NOT NULL'}"
 
     def _create_statement(self) -> str:
-        """CREATE TABLE with all columns and the key."""
         key = f"PRIMARY KEY ({self._columns_list(self.table.key)})"
         lines = [*map(self._definition, self.table.stored_columns), key]
         return f"CREATE TABLE {self.target} (\n  " + ",\n  ".join(lines) + "\n)"
@@ -327,7 +305,6 @@ class Dialect(ABC):
             self._condition("covers", where)
 
     def _window(self, alias: str = "") -> Condition:
-        """The condition of ``replace_where``."""
         return self._condition("replace_where", self.request.replace_where or {}, alias)
 
     def _last_observed(self, alias: str = "") -> str:
@@ -434,7 +411,6 @@ class Dialect(ABC):
         self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
 
     def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
-        """Fail when a column of rows lies in the future."""
         assert self.request.clock
         latest = self.request.clock.latest()
         condition_sql, values = condition
@@ -444,7 +420,6 @@ class Dialect(ABC):
             raise self._future_error(cursor, count, latest)
 
     def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
-        """The error about rows that were observed after ``latest``, with the statements that correct them."""
         # The corrected time is that of this load or a later one, so that the next load is newer.
         to = self._time_literal(self.request.observed_at or latest)
         statements = []
@@ -458,13 +433,12 @@ class Dialect(ABC):
         )
 
     def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
-        """Statements that correct times in the future: table, statement without condition, condition."""
+        """Table, statement without condition, and condition, for each correction of times in the future."""
         for name, value in ((self.table.observed, to), (self.table.gone, "NULL")):
             if name:
                 yield self.target, f"UPDATE {self.target} SET {name} = {value}", f"{name} > {latest}"
 
     def _time_literal(self, value: datetime.datetime) -> str:
-        """Spell a time in a statement, to the second."""
         return f"'{value.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
 
     def _conflicts(self, error: BaseException) -> bool:
@@ -493,14 +467,11 @@ class Dialect(ABC):
     # Errors
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows."""
         return safe_message(error)
 
     def error(self, message: str) -> WarehouseError:
-        """Build an error that names the table and the connection."""
         return WarehouseError(f"{self.prefix}{message}")
 
     @property
     def prefix(self) -> str:
-        """The beginning of error messages."""
         return f"table {self.request.name} on connection {self.hook.get_conn_id()!r}: "

@@ -123,11 +123,6 @@ def one_process(database: str, seconds: float) -> Iterator[None]:
             _locks.release(file)
 
 
-def merge_lock() -> threading.Lock:
-    """Return the lock that a thread of this process holds while it merges."""
-    return _locks.merging
-
-
 class DuckDb(Staged):
     """Stages rows as batches of JSON, since binding values one by one takes a millisecond per row.
 
@@ -180,7 +175,7 @@ class DuckDb(Staged):
 
     def _retry_conflicts(self, attempt: Callable[[], T], undo: Callable[[], object]) -> T:
         # DuckDB has no table locks: threads that keep conflicting could use up the attempts of one of them.
-        with merge_lock():
+        with _locks.merging:
             return super()._retry_conflicts(attempt, undo)
 
     def _begin(self, connection: Any) -> None:
@@ -277,7 +272,6 @@ class DuckDb(Staged):
         return "VARCHAR" if column.type.name == "json" else self._column_type(column)
 
     def _texts(self) -> Iterator[str]:
-        """The rows, column by column, some hundreds of kilobytes at a time."""
         encoder = Encoder(self.table, {**each(_CONVERTERS), "timestamp": utc_texts})
         encoded = self.request.source.encoded(encoder)
         for rows in chunks(encoded, _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS):

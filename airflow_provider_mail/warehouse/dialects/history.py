@@ -35,13 +35,11 @@ class HistoryMerge:
         condition, values = self._readings._condition("history", self._history.where)
         read_at = self._readings._column(READ_AT)
         source = f"FROM {self._readings.target} WHERE {condition} AND {read_at}"
-        cursor.execute(f"SELECT count(*) {source} = {self._mark}", [*values, self._now])
-        if int(cursor.fetchone()[0]):
+        if self._stage._count(cursor, f"SELECT count(*) {source} = {self._mark}", [*values, self._now]):
             return None
         cursor.execute(f"SELECT min({read_at}) {source} > {self._mark}", [*values, self._now])
         (following,) = cursor.fetchone()
-        cursor.execute(f"SELECT count(*) FROM {self._stage._staged} AS s")
-        count = int(cursor.fetchone()[0])
+        count = self._stage._count(cursor, f"SELECT count(*) FROM {self._stage._staged} AS s")
         before = self._check_removal(cursor, count)
         if not self._stage.request.is_complete:  # an empty reading that is not permitted is not recorded
             return (0, before) if before else None
@@ -74,8 +72,8 @@ class HistoryMerge:
     def _check_removal(self, cursor: Any, after: int) -> int:
         """Return the number of intervals that are open before this reading; fail if too many of them would end."""
         condition, values = self._valid_now()
-        cursor.execute(f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {condition}", values)
-        before = int(cursor.fetchone()[0])
+        counting = f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {condition}"
+        before = self._stage._count(cursor, counting, values)
         if (rule := self._stage.request.removal) and self._stage.is_confirmed:
             rule.check(before, after, self._intervals.prefix)
         return before

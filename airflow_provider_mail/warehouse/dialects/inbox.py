@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class InboxSql(ABC):
-    """The spelling of one database."""
-
     id_type: ClassVar[str]
     body_type: ClassVar[str]
     time_type: ClassVar[str]

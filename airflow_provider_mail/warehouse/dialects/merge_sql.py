@@ -124,19 +124,15 @@ class MergeSql(Dialect):
         return f"CREATE TABLE IF NOT EXISTS {name} (\n  {body}\n){self.clustering(table)}"
 
     def clustering(self, table: Table) -> str:
-        """Return the clause that stores the rows of a day together; empty without one."""
         return ""
 
     def addition(self, name: str, column: Column) -> str:
-        """Return ALTER TABLE for a column of a later version."""
         return f"ALTER TABLE {name} ADD COLUMN {self._column(column.name)} {self._column_type(column)}"
 
     def tables_of_loads(self) -> Iterable[str]:
-        """Return the names of the tables that record the parts of the load; none without parts."""
         return dict.fromkeys((self.begun, self.loads)) if self.request.covers else ()
 
     def empty_stage(self) -> list[str]:
-        """Create the table of staged rows, empty, with the columns of the files."""
         json = self.types["text" if self._has_json_text else "json"]
         columns = ", ".join(
             f"{self._column(column.name)} {json if column.type.name == 'json' else self._column_type(column)}"
@@ -145,7 +141,6 @@ class MergeSql(Dialect):
         return [self.drop_stage(), f"CREATE TABLE {self.stage} ({columns})"]
 
     def drop_stage(self) -> str:
-        """Remove the table of staged rows."""
         return f"DROP TABLE IF EXISTS {self.stage}"
 
     def insert_stage(self, rows: Sequence[Sequence[Any]]) -> str:
@@ -160,7 +155,6 @@ class MergeSql(Dialect):
         return f"INSERT INTO {self.stage} ({self._columns_list(self.table.names)}) VALUES {values}"
 
     def count_stage(self) -> str:
-        """Count the staged rows, and their keys."""
         keys = f"SELECT 1 AS one FROM {self.stage} GROUP BY {self._columns_list(self.table.key)}"
         return f"SELECT (SELECT COUNT(*) FROM {self.stage}), (SELECT COUNT(*) FROM ({keys}) AS k)"
 
@@ -192,11 +186,9 @@ class MergeSql(Dialect):
         return condition
 
     def _same_key(self, one: str, other: str) -> str:
-        """The condition that two rows have the same key."""
         return " AND ".join(f"{one}{name} = {other}{name}" for name in map(self._column, self.table.key))
 
     def _part(self, alias: str) -> str:
-        """The part of ``covers`` that a row belongs to."""
         covers = self.request.covers
         assert covers
         cases = " ".join(
@@ -252,7 +244,6 @@ class MergeSql(Dialect):
         )
 
     def count_new(self, by: str) -> str:
-        """Count the staged rows whose keys are new, by the values of a column."""
         return (
             f"SELECT s.{self._column(by)}, COUNT(*) FROM {self.stage} AS s WHERE NOT EXISTS "
             f"(SELECT 1 FROM {self.target} AS t WHERE {self._same_key('s.', 't.')}) GROUP BY s.{self._column(by)}"
@@ -316,7 +307,6 @@ class MergeSql(Dialect):
         return " AND ".join(f"{one}.{name} = {other}.{name}" for name in map(self._column, LOADS.key))
 
     def _merge(self) -> list[str]:
-        """Merge the staged rows."""
         names = self.table.names
         native = ", ".join(self._native(name, "g.") for name in names)
         inner = self._with_part(self._columns_list(names, "r."), self.stage, "r.")

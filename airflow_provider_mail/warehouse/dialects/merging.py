@@ -46,7 +46,6 @@ class Merging(MergeSql):
         self._current_batch: Sequence[Row] = ()
 
     def load(self, connection: Any) -> LoadResult:
-        """Stage the rows, then merge them."""
         key = [self.table.names.index(name) for name in self.table.key]
         encoder = Encoder(self.table, each({"json": json_text, "timestamp": aware}), nul=False)
         with closing(self.open(connection)) as cursor, closing(RowSpool(key, first=self.table.insert_only)) as spool:
@@ -64,13 +63,11 @@ class Merging(MergeSql):
                     cursor.execute(self.drop_stage())
 
     def open(self, connection: Any) -> Any:
-        """Open a cursor, whose transactions begin and end by statements."""
         if self.hook.supports_autocommit:
             self.hook.set_autocommit(connection, True)
         return connection.cursor()
 
     def prepare(self, cursor: Any) -> None:
-        """Create the tables where they are missing, and add columns of a later version."""
         for statement in self.create_statements():
             try:
                 cursor.execute(statement)
@@ -91,7 +88,6 @@ class Merging(MergeSql):
                     raise
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist."""
         with closing(self.open(connection)) as cursor:
             return self._existing_columns(cursor, self.target)
 
@@ -108,7 +104,6 @@ class Merging(MergeSql):
         return names
 
     def create_stage(self, cursor: Any) -> None:
-        """Create the table of staged rows, empty."""
         self._run(cursor, *self.empty_stage())
 
     def merge_files(self, cursor: Any, count: int, observed_at: datetime.datetime, account: Where) -> LoadResult:
@@ -200,7 +195,6 @@ class Merging(MergeSql):
         return self._count(cursor, statement) if statement else 0
 
     def _fill(self, cursor: Any, spool: RowSpool) -> int:
-        """Stage the rows of the spool alone; return their number."""
         self._run(cursor, *self.empty_stage())
         count = 0
         for batch in chunks(spool.rows(), _MAX_ROWS, _MAX_CHARACTERS):
@@ -230,7 +224,6 @@ class Merging(MergeSql):
         return bool(_CONFLICT.search(str(error))) or super()._conflicts(error)
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception, with everything redacted that may be a value."""
         names = (*self.table.names, str(self.request.name))
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
 

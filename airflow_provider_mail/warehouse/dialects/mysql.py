@@ -153,7 +153,6 @@ class MySql(Staged):
         return number in MYSQL_CONFLICTS
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows."""
         return self._lock_message() if mysql_number(error) == _LOCK_TIMEOUT else super().safe_message(error)
 
     def _limit_waits(self, cursor: Any) -> int | None:

@@ -98,7 +98,6 @@ class Portable(Dialect):
         return (is_integrity_error and sqlstate(error) in (None, "23505")) or super()._conflicts(error)
 
     def load(self, connection: Any) -> LoadResult:
-        """Load the rows: spool them, then delete and insert by key."""
         _log.info(
             "Database %s has no own dialect: loading %s by deleting and inserting rows",
             database(self.hook),
@@ -219,7 +218,6 @@ class Portable(Dialect):
         return None if index is None else min((row[index] for row in spool.rows()), default=None)
 
     def _delete(self, cursor: Any, batch: Sequence[Row]) -> None:
-        """Delete the rows with these keys, except those that were observed later."""
         row_condition, indexes = self._same_key(), list(self._key_indexes)
         if self._observed_index is not None:
             row_condition, indexes = f"{row_condition} AND {self._not_newer()}", [*indexes, self._observed_index]
@@ -302,7 +300,6 @@ class Portable(Dialect):
                 yield column.name, [*row[:index], variant, *row[index + 1 :]]
 
     def _inexact(self, cursor: Any, rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
-        """Insert such rows; return the column of the first one that the table does not accept, or else nothing."""
         for column, row in rows:
             try:
                 cursor.execute(self._insert_statement(), row)
@@ -327,7 +324,6 @@ class Portable(Dialect):
             raise self.error(f"the database cannot roll back ({failure}): a load needs a transaction")
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception, with everything redacted that may be a value."""
         names = (*self.table.names, str(self.request.name))
         return redacted_message(error, chain.from_iterable(self._current_batch), names)
 
@@ -351,12 +347,10 @@ class Portable(Dialect):
                 raise self.error(f"{failure}. Create it in the dialect of your database, then load again:\n{statement}")
 
     def _is_complete(self, connection: Any, cursor: Any) -> bool:
-        """Whether another load has created the table in the meantime."""
         existing = self._columns(connection, cursor)
         return existing is not None and not self._missing(existing)
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist."""
         with self._cursor(connection) as cursor:
             return self._columns(connection, cursor) or ()
 

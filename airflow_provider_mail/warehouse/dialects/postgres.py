@@ -28,7 +28,7 @@ from airflow_provider_mail.warehouse.dialects.postgres_driver import (
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Comparison, Counts
 from airflow_provider_mail.warehouse.errors import sqlstate
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName
 from airflow_provider_mail.warehouse.time_limit import current_reading
@@ -84,8 +84,6 @@ _BOUNDED_TEXT = re.compile(r"character varying\((\d+)\)")
 
 
 class PostgresInbox(InboxSql):
-    """Postgres."""
-
     id_type, body_type = "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "bytea"
     time_type = "timestamp with time zone"
     # A server or a role may have switched off that a commit waits for the disk.
@@ -269,7 +267,6 @@ class Postgres(Staged):
         return f"a lock {lock_type}, held by {' and '.join(others)}"
 
     def safe_message(self, error: BaseException) -> str:
-        """Describe a driver's exception without values of rows."""
         return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
     def _open_staging(self, cursor: Any) -> None:
@@ -323,20 +320,8 @@ class Postgres(Staged):
         name = f"airflow_provider_mail.{self.request.name.parts[-1].text.lower()}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
 
-    def _delete_stale(self, cursor: Any, late: Sequence[Where]) -> int:
-        with self._without_nested_loops(cursor):
-            return super()._delete_stale(cursor, late)
-
-    def _mark_gone(self, cursor: Any, late: Sequence[Where]) -> int | None:
-        with self._without_nested_loops(cursor):
-            return super()._mark_gone(cursor, late)
-
-    def _record_history(self, cursor: Any) -> tuple[int, int] | None:
-        with self._without_nested_loops(cursor):
-            return super()._record_history(cursor)
-
     @contextmanager
-    def _without_nested_loops(self, cursor: Any) -> Iterator[None]:
+    def _searching(self, cursor: Any) -> Iterator[None]:
         """Search for rows that were not staged in linear time.
 
         Staged rows have no statistics, nor has a table that was filled a moment ago. So Postgres expects one row where
@@ -371,7 +356,6 @@ class Postgres(Staged):
         return Counter(map(itemgetter(1), new)), existing
 
     def _existing(self, cursor: Any, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-        """Return those of the keys that the table has."""
         # Without statistics on the parameters, Postgres might read the whole table instead of its index.
         cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
         arrays = ", ".join(f"%s::{self._column_type(self.table[name])}[]" for name in self.table.key)

@@ -30,7 +30,6 @@ class StreamCursor:
         self._statement = statement
 
     def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
-        """Return the next rows; none after the last one."""
         if self._rows is None:
             self._rows = self._cursor.stream(*self._statement, size=size)
         rows = list(islice(self._rows, size))
@@ -45,7 +44,6 @@ class StreamCursor:
             return cursor.description
 
     def close(self) -> None:
-        """End the statement."""
         if self._rows is not None:
             self._rows.close()
         self._cursor.close()
@@ -132,7 +130,6 @@ class _Reader:
 
 
 def copy_blocks(cursor: Any, statement: str, blocks: Iterator[str]) -> None:
-    """Run COPY FROM STDIN with blocks of text."""
     if hasattr(cursor, "copy_expert"):
         cursor.copy_expert(statement, _Reader(blocks))
         return

@@ -28,7 +28,6 @@ class RowSpool:
         self._file.execute(f"CREATE TABLE spool ({key}, line BLOB, PRIMARY KEY ({key})) WITHOUT ROWID")
 
     def fill(self, rows: Iterable[Row]) -> None:
-        """Read and store all rows, beside those of an earlier call."""
         marks = ", ".join("?" for _ in [*self._key_indexes, "line"])
         lines = ((*self.key(row), pickle.dumps(row, pickle.HIGHEST_PROTOCOL)) for row in rows)
         self._file.execute("BEGIN")
@@ -36,16 +35,13 @@ class RowSpool:
         self._file.execute("COMMIT")
 
     def rows(self) -> Iterator[Row]:
-        """Iterate over the rows; can be called repeatedly."""
         for (line,) in self._file.execute("SELECT line FROM spool"):
             yield pickle.loads(line)
 
     def key(self, row: Row) -> Row:
-        """Return the key of a row, in comparable form."""
         return tuple(comparable(row[index]) for index in self._key_indexes)
 
     def close(self) -> None:
-        """Remove the file."""
         self._file.close()
 
 

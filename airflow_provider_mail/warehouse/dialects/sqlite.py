@@ -124,7 +124,6 @@ class Sqlite(Staged):
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
-        """Open a cursor of a connection that cannot write."""
         connection.execute("PRAGMA query_only = ON")
         return connection.cursor()
 

@@ -13,7 +13,7 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -74,14 +74,12 @@ class Staged(StagedSql):
             self._beside += [intervals, readings]
 
     def _other(self, cursor: Any, request: LoadRequest, stage: str = STAGE) -> Staged:
-        """Another table of the same database."""
         dialect = type(self)(self.hook, request, stage)
         dialect._main = self
         dialect._resolve(cursor)
         return dialect
 
     def load(self, connection: Any) -> LoadResult:
-        """Stage the rows, then merge them in one transaction."""
         self._begin(connection)
         with self._cursor(connection) as cursor:
             with self._watched(cursor):
@@ -144,7 +142,7 @@ class Staged(StagedSql):
             yield
 
     def _limit_waits(self, cursor: Any) -> int | None:
-        """Limit the waits of statements to ``lock_timeout``; return the session's id, if others can see it."""
+        """Return the session's id, if others can see it."""
         return None
 
     def _holder(self, cursor: Any, session: int) -> str | None:
@@ -152,7 +150,6 @@ class Staged(StagedSql):
         return None
 
     def _lock_message(self) -> str:
-        """The message of the error about a lock that was not granted."""
         watch = self._main._watch
         holder = f"; {watch.holder}" if watch and watch.holder else ""
         return (
@@ -163,12 +160,10 @@ class Staged(StagedSql):
     # What a dialect implements
 
     def existing_columns(self, connection: Any) -> Collection[str]:
-        """Return the lower-case names of the table's columns; none when it does not exist."""
         with self._cursor(connection) as cursor:
             return self._columns(cursor)
 
     def resolved_name(self, connection: Any) -> TableName:
-        """Return the name of the table, with the schema in which the database finds it."""
         with self._cursor(connection) as cursor:
             return self._resolved_name(cursor)
 
@@ -214,7 +209,6 @@ class Staged(StagedSql):
     # Checking and creating tables
 
     def _check(self, cursor: Any) -> None:
-        """Check an existing table before the first row is read."""
         existing = self._columns(cursor)
         self._check_types(existing)
         self._check_collations(cursor)
@@ -223,7 +217,7 @@ class Staged(StagedSql):
         self._check_key(cursor, complete=not self._missing(existing))
 
     def _check_collations(self, cursor: Any) -> None:
-        """Check that the database distinguishes different keys: otherwise it would silently drop rows."""
+        """Otherwise the database would silently drop rows."""
         for column, collation in self._inexact(cursor):
             raise self.error(
                 f"{self._exact(column)}. The collation {collation} of column {column} takes different texts for one, "
@@ -235,13 +229,11 @@ class Staged(StagedSql):
         """The columns of the key that treat different texts as equal, each with its collation."""
 
     def _exact(self, column: str) -> str:
-        """The advice for such a column."""
         return (
             f"create the table anew with column {column} without a collation and copy its rows, or name another `table`"
         )
 
     def _check_key(self, cursor: Any, *, complete: bool) -> None:
-        """Check that the key of the table is the declared one."""
         if not complete:
             return
         failure = None
@@ -255,11 +247,9 @@ class Staged(StagedSql):
             raise failure
 
     def _no_key(self) -> WarehouseError:
-        """The error about a table without the declared key."""
         return self.error(f"it has no primary key or unique index on ({', '.join(self.table.key)})")
 
     def _prepare(self, cursor: Any) -> None:
-        """Create the table, or add the columns that it lacks."""
         existing = self._columns(cursor)
         if not existing:
             cursor.execute(self._create_statement())
@@ -294,18 +284,19 @@ class Staged(StagedSql):
     # Merging
 
     def merge(self, cursor: Any) -> LoadResult:
-        """Merge the staged rows into the table."""
         if self.table.insert_only:
             return self._insert_result(*self._insert_new(cursor))
         self._delete_expired(cursor)
-        recorded = self._record_history(cursor)
+        with self._searching(cursor):
+            recorded = self._record_history(cursor)
         before = self._count_removable(cursor)
         late = self._late(cursor)
         if late and self.coverage:
             self.coverage._reject_future_rows(cursor)
         dropped = self._drop(cursor, late) if late else 0
-        deleted = self._delete_stale(cursor, late)
-        gone = self._mark_gone(cursor, late)
+        with self._searching(cursor):
+            deleted = self._delete_stale(cursor, late)
+            gone = self._mark_gone(cursor, late)
         counts = self._write(cursor)
         self._check_removal(cursor, before)
         if counts.outdated:
@@ -323,6 +314,10 @@ class Staged(StagedSql):
             joined=recorded[0] if recorded else None,
             left=recorded[1] if recorded else None,
         )
+
+    def _searching(self, cursor: Any) -> AbstractContextManager[object]:
+        """Prepare to search for rows that were not staged."""
+        return nullcontext()
 
     def _record_history(self, cursor: Any) -> tuple[int, int] | None:
         """Record the staged rows in the history, before those of parts that a later load has read are dropped."""
@@ -348,7 +343,6 @@ class Staged(StagedSql):
         return f"{alias}{self._column(name)}" if name else "NULL"
 
     def _write(self, cursor: Any) -> Counts:
-        """Insert or update the staged rows that are new or changed."""
         comparison, values = self._comparison()
         sums = (f"coalesce(sum(CASE WHEN {case} THEN 1 ELSE 0 END), 0)" for case in comparison.outcomes)
         cursor.execute(f"SELECT {', '.join(['count(*)', *sums])} FROM {self._joined()}", values)
@@ -383,13 +377,11 @@ class Staged(StagedSql):
         return self.request.covers.windows(part for (part,) in cursor.fetchall())
 
     def _drop(self, cursor: Any, late: Sequence[Where]) -> int:
-        """Delete the staged rows that fulfil one of the conditions; return their number."""
         conditions, parameters = zip(*(self._condition("covers", where) for where in late), strict=True)
         condition, values = " OR ".join(f"({condition})" for condition in conditions), [*chain(*parameters)]
-        cursor.execute(f"SELECT count(*) FROM {self._staged} AS s WHERE {condition}", values)
-        (count,) = cursor.fetchone()
+        count = self._count(cursor, f"SELECT count(*) FROM {self._staged} AS s WHERE {condition}", values)
         cursor.execute(f"DELETE FROM {self.stage_name} WHERE {condition}", values)
-        return int(count)
+        return count
 
     def _delete_stale(self, cursor: Any, late: Sequence[Where]) -> int:
         if not self.request.replace_where or self.request.source.rejected:

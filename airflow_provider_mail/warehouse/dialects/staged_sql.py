@@ -28,7 +28,6 @@ class Counts:
 
     @property
     def written(self) -> int:
-        """Rows that were inserted or updated."""
         return self.inserted + self.changed + self.refreshed
 
 
@@ -53,7 +52,6 @@ class Comparison:
 
     @property
     def to_write(self) -> str:
-        """The condition for rows that are inserted or updated."""
         return f"(NOT {self.exists} OR ({self.is_newer} AND ({self.is_changed} OR {self.needs_observed_at})))"
 
 
@@ -72,7 +70,6 @@ class StagedSql(Dialect):
         self.stage_name = stage
 
     def _holds(self, column: Column, actual: str) -> bool:
-        """Whether a column of the type ``actual`` keeps every value of the declared one."""
         return actual in self.compatible_types[column.type.name]
 
     @property
@@ -81,7 +78,6 @@ class StagedSql(Dialect):
         return self.stage_name
 
     def _staged_columns(self) -> str:
-        """The columns of the temporary table, with their types."""
         return ", ".join(f"{column.name} {self._column_type(column)}" for column in self.table.columns)
 
     def _joined(self) -> str:
@@ -134,7 +130,6 @@ class StagedSql(Dialect):
         return f"{self._insert(source)} WHERE {condition} {self._ordered()} ON CONFLICT ({key}) DO {action}"
 
     def _insert(self, source: str) -> str:
-        """Insert from ``source``; the values of ``load_columns`` are parameters."""
         selected = f"{self._columns_list(self.table.names, 's.')}{self._load_marks()}"
         names = self._columns_list(self.table.stored_names)
         return f"INSERT INTO {self.target} AS t ({names}) SELECT {selected} FROM {source}"
@@ -153,7 +148,6 @@ class StagedSql(Dialect):
         return f"UPDATE {self.target} AS t SET {gone} WHERE {condition} AND NOT {self._is_staged()}"
 
     def _select_stale_sql(self, selected: str, condition: str) -> str:
-        """Select from rows of the table that fulfil the condition and were not staged."""
         return f"SELECT {selected} FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
 
     def _stale(self, window: Condition, late: Sequence[Where], latest: Any) -> Condition:

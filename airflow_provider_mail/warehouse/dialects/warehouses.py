@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.merge_sql import utc_literal
 from airflow_provider_mail.warehouse.dialects.merging import Merging
 from airflow_provider_mail.warehouse.request import LOADS
@@ -13,20 +14,14 @@ from airflow_provider_mail.warehouse.table import Column, Table, literal
 
 
 def day_column(table: Table) -> Column | None:
-    """Return the column by whose day the rows of a table are stored."""
     return table[table.by_day] if table.by_day else None
 
 
 class Snowflake(Merging):
-    """Snowflake."""
-
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "VARCHAR",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
         "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
         "timestamp": "TIMESTAMP_TZ",
         "json": "VARIANT",
     }
@@ -45,16 +40,13 @@ class Snowflake(Merging):
 
 
 class BigQuery(Merging):
-    """BigQuery."""
-
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "STRING",
         "bigint": "INT64",
         "integer": "INT64",
         "double": "FLOAT64",
         "boolean": "BOOL",
-        "date": "DATE",
-        "timestamp": "TIMESTAMP",
         "json": "JSON",
     }
     primary_key = "PRIMARY KEY ({}) NOT ENFORCED"
@@ -72,16 +64,13 @@ class BigQuery(Merging):
 
 
 class Databricks(Merging):
-    """Databricks: tables of Delta Lake."""
+    """Tables of Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "STRING",
-        "bigint": "BIGINT",
         "integer": "INT",
         "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
-        "timestamp": "TIMESTAMP",
         "json": "VARIANT",
     }
     primary_key = None  # only in Unity Catalog
@@ -93,15 +82,12 @@ class Databricks(Merging):
 
 
 class Trino(Merging):
-    """Trino, with a connector that has MERGE and detects conflicts, such as Iceberg or Delta Lake."""
+    """With a connector that has MERGE and detects conflicts, such as Iceberg or Delta Lake."""
 
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "VARCHAR",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
         "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
         "timestamp": "TIMESTAMP(6) WITH TIME ZONE",
         "json": "VARCHAR",
     }
@@ -128,15 +114,11 @@ class Trino(Merging):
 
 
 class Redshift(Merging):
-    """Redshift, whose MERGE has no conditions: rows are deleted and inserted, in a transaction that locks the table."""
+    """Its MERGE has no conditions: rows are deleted and inserted, in a transaction that locks the table."""
 
     types: ClassVar[Mapping[str, str]] = {
+        **STANDARD_TYPES,
         "text": "VARCHAR(65535)",
-        "bigint": "BIGINT",
-        "integer": "INTEGER",
-        "double": "DOUBLE PRECISION",
-        "boolean": "BOOLEAN",
-        "date": "DATE",
         "timestamp": "TIMESTAMPTZ",
         "json": "SUPER",
     }

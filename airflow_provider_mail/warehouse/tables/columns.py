@@ -51,7 +51,6 @@ def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suf
 
 
 def derived_name(table: str, suffix: str) -> str:
-    """Return the name of a table with a suffix, in the same schema."""
     name = TableName.parse(table)
     last = replace(name.parts[-1], text=f"{name.parts[-1].text}{suffix}")
     return str(TableName((*name.parts[:-1], last)))

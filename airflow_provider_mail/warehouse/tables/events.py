@@ -1,9 +1,25 @@
-"""The tables of pushed events (specification, "Events"), and of what could not be read; they hold personal data."""
+"""The tables of pushed events (specification, "Events"), of what cannot be read, and of differences in their counts."""
 
 from __future__ import annotations
 
-from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from airflow_provider_mail.warehouse.table import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    INTEGER,
+    JSON,
+    TEXT,
+    TIMESTAMP,
+    Column,
+    Table,
+    text,
+)
+from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
 
 EVENTS = Table(
     comment="Events of mails as the mail service pushed them, each once; personal data",
@@ -50,3 +66,183 @@ DEAD_LETTERS = Table(
     insert_only=True,
     counted_by="reason",
 )
+
+
+EVENT_DIFFERENCES = Table(
+    comment="Daily statistics of transactional mail, compared with the events that were received",
+    key=("mail_conn_id", "stats_date", "counter"),
+    by_day="stats_date",
+    columns=(
+        CONNECTION,
+        Column("stats_date", DATE, "Calendar day of the service"),
+        Column("counter", text(40), "Counter of the service's statistics, such as sent_count"),
+        Column("service_count", BIGINT, "What the service counted; null if its response leaves out the day", True),
+        Column("events_least", BIGINT, "The smallest count that agrees with the events"),
+        Column("events_most", BIGINT, "The largest count that agrees with the events"),
+        Column(
+            "difference",
+            BIGINT,
+            "service_count minus the nearest count that agrees: more than 0 if events are missing, less if there are "
+            "too many; null without service_count",
+            True,
+        ),
+        Column(
+            "at_edges",
+            BIGINT,
+            "Mails in this range that may belong to the day before or after: no event tells when they were sent",
+            True,
+        ),
+        Column("tolerated", BOOLEAN, "Whether the difference is within the tolerance of the comparison"),
+        Column("counted_on", TEXT, "Day to which events counted: that of the sending (send) or their own (event)"),
+        Column("time_zone", TEXT, "Time zone in which the day begins"),
+        LAST_SEEN,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """How often events of some codes were received.
+
+    :param mails: the number of mails with such an event; a mail has one recipient.
+    """
+
+    mails: int
+    events: int
+
+
+NOTHING = EventCounts(0, 0)
+
+
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class DayCounts:
+    """The events of one day. The day of a mail is not known exactly if no event has the time at which it was sent.
+
+    :param of_day: all of the day.
+    :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
+    :param maybe_later: those of the day after it that may belong to this one.
+    """
+
+    of_day: EventCounts
+    maybe_earlier: EventCounts = NOTHING
+    maybe_later: EventCounts = NOTHING
+
+
+def _span(counts: DayCounts, unit: Literal["mails", "events"]) -> Span:
+    of_day = getattr(counts.of_day, unit)
+    return of_day - getattr(counts.maybe_earlier, unit), of_day + getattr(counts.maybe_later, unit)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How events determine one counter.
+
+    :param codes: the codes that are counted, of which each mail counts once.
+    :param repeated: whether the service may count each event instead of each mail.
+    :param partly: whether the service counts only some of these mails, and the events do not show which.
+    """
+
+    codes: tuple[str, ...]
+    repeated: bool = False
+    partly: bool = False
+
+    def spans(self, counts: DayCounts) -> tuple[Span, ...]:
+        """Return the smallest and the largest count that agree with the events, for each way to count.
+
+        A count between two ways agrees with neither: the service counts in one of them.
+        """
+        of_mails = _span(counts, "mails")
+        if self.partly:
+            return ((0, of_mails[1]),)
+        return (of_mails, _span(counts, "events")) if self.repeated else (of_mails,)
+
+
+RULES: Mapping[str, Rule] = {
+    # A mail that was sent ends as delivered or as bounced, or as both one after the other.
+    "sent_count": Rule(("Delivered", "Bounced")),
+    # The specification does not show whether a mail that is opened twice counts twice.
+    "open_count": Rule(("Opened",), repeated=True),
+    "click_count": Rule(("Clicked",), repeated=True),
+    # The statistics count soft bounces; the events do not show which bounces are soft.
+    "bounce_count": Rule(("Bounced",), partly=True),
+    "unsent_count": Rule(("Dropped",)),
+    "unsubscribe_count": Rule(("Unsubscribed",)),
+}
+"""By the counter of the statistics. Spam reports have no counter."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The comparison of one counter on one day.
+
+    :param service_count: what the service counted; ``None`` if its response leaves out the day.
+    :param spans: the smallest and the largest count that agree with the events, for each way to count.
+    :param at_edges: mails that may belong to either side of an edge of the day: no event has their time of sending.
+    """
+
+    stats_date: datetime.date
+    counter: str
+    service_count: int | None
+    spans: tuple[Span, ...]
+    at_edges: int = 0
+
+    @property
+    def least(self) -> int:
+        return self.spans[0][0]
+
+    @property
+    def most(self) -> int:
+        return self.spans[-1][1]
+
+    @property
+    def difference(self) -> int | None:
+        """The distance of the service's count from the nearest one that agrees: more than 0 if events are missing."""
+        if self.service_count is None:
+            return None
+        count = self.service_count
+        distances = (count - min(max(count, least), most) for least, most in self.spans)
+        return min(distances, key=abs)
+
+    def is_tolerated(self, tolerance: int, tolerance_fraction: float) -> bool:
+        """A day that the service leaves out is compared as if the service had counted nothing."""
+        distance = self.least if self.difference is None else abs(self.difference)
+        return distance <= max(tolerance, tolerance_fraction * (self.service_count or 0))
+
+    def __str__(self) -> str:
+        ways = [str(least) if least == most else f"{least} to {most}" for least, most in dict.fromkeys(self.spans)]
+        events = " or ".join(ways) + (f" ({self.at_edges} at the edges of the day)" if self.at_edges else "")
+        service = "no record" if self.service_count is None else self.service_count
+        difference = "" if self.difference is None else f" ({self.difference:+})"
+        return f"{self.stats_date} {self.counter}: service {service}, events {events}{difference}"
+
+
+def difference_row(
+    difference: Difference,
+    *,
+    mail_conn_id: str,
+    tolerated: bool,
+    counted_on: str,
+    time_zone: str,
+    observed_at: datetime.datetime,
+) -> tuple[Any, ...]:
+    """Build a row of `EVENT_DIFFERENCES`.
+
+    :param counted_on: to which day events were counted.
+    """
+    return (
+        mail_conn_id,
+        difference.stats_date,
+        difference.counter,
+        difference.service_count,
+        difference.least,
+        difference.most,
+        difference.difference,
+        difference.at_edges,
+        tolerated,
+        counted_on,
+        time_zone,
+        observed_at,
+    )

@@ -66,7 +66,6 @@ _LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has non
 
 
 def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
-    """Build a row of `CAMPAIGNS`."""
     fields = {name: getattr(campaign, name) for name in _TASK_FIELDS}
     for name in _LISTS:
         fields[name] = fields[name] or []
@@ -152,7 +151,6 @@ SENDERS = Table(
 
 
 def sender_row(record: Sender, *, mail_conn_id: str, observed_at: datetime.datetime) -> tuple[Any, ...]:
-    """Build a row of `SENDERS`."""
     if record.sender_type is None:
         record = record.model_copy(update={"sender_type": UNKNOWN_TYPE})
     return resource_row(SENDERS, record, mail_conn_id=mail_conn_id, observed_at=observed_at)

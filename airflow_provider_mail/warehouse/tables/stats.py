@@ -102,7 +102,6 @@ def percent(count: int, sent: int) -> float:
 def campaign_stats_row(
     stats: CampaignStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of `CAMPAIGN_STATS`."""
     sent = stats.sent_count
     return (
         mail_conn_id,
@@ -121,7 +120,6 @@ def campaign_stats_row(
 def transactional_stats_row(
     stats: TransactionalStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of `TRANSACTIONAL_STATS`."""
     sent = stats.sent_count
     return (
         mail_conn_id,
@@ -136,7 +134,6 @@ def transactional_stats_row(
 
 
 def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Turn rows of `CAMPAIGN_STATS` into rows of `CAMPAIGN_SNAPSHOTS`."""
     for *values, observed_at, _ in rows:
         yield *values, observed_at.astimezone(datetime.UTC).date(), observed_at
 

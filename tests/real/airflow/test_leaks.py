@@ -24,7 +24,7 @@ from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
-from tests.tasks.test_operators import offered
+from tests.tasks.everything import OPERATORS
 
 WORDS = {*PLANTED.values(), *SECRETS.values(), "planted"}
 
@@ -62,13 +62,10 @@ class Parrot(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: str = NEVER) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
-        self.base_url = f"http://127.0.0.1:{self.server_port}"
-        self.elsewhere = NEVER
-        self.seen: Counter[str] = Counter()
-        self.told: Counter[str] = Counter()
-        self.over = threading.Event()
+        self.base_url, self.elsewhere = f"http://127.0.0.1:{self.server_port}", elsewhere
+        self.seen, self.told, self.over = Counter[str](), set[str](), threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -85,10 +82,9 @@ class Answering(http.server.BaseHTTPRequestHandler):
         self.server.told.update(told)
         shape = self.path.split("/")[1]
         self.server.seen[shape] += 1
-        if shape == "hang_up":
-            return
         if shape == "silent":
             self.server.over.wait()
+        if shape in ("silent", "hang_up"):
             return
         quote = f"not for {' or '.join(told)}"
         status, kind, text = ANSWERS.get(LATER.get(shape, shape), (200, JSON, '{"code": 200}'))
@@ -96,13 +92,11 @@ class Answering(http.server.BaseHTTPRequestHandler):
             status, kind, text = 200, JSON, json.dumps(first[0])
         answer = text.replace("{quote}", quote).encode()
         self.send_response(status, quote)
-        self.send_header("X-Told", quote)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(answer)))
-        if status == 429:
-            self.send_header("Retry-After", "999")
-        if status == 307:
-            self.send_header("Location", f"{self.server.elsewhere}/v5/lists/get?{quote}")
+        location = f"{self.server.elsewhere}/v5/lists/get?{quote}"
+        more = {307: {"Location": location}, 429: {"Retry-After": "999"}}.get(status, {})
+        headers = {"X-Told": quote, "Content-Type": kind, "Content-Length": str(len(answer)), **more}
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer)
 
@@ -113,8 +107,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def parrot() -> Iterator[Parrot]:
-    with Parrot() as elsewhere, Parrot() as parrot:
-        parrot.elsewhere = elsewhere.base_url
+    with Parrot() as elsewhere, Parrot(elsewhere.base_url) as parrot:
         yield parrot
         assert not elsewhere.seen, "nobody follows a redirect"
         for each in (parrot, elsewhere):
@@ -127,8 +120,8 @@ def emulator() -> Iterator[Emulator]:
     """A service that accepts everything."""
     with Emulator(EmulatorSettings(api_key=SECRETS["key"])) as emulator:
         emulator.add_sender("news@example.com")
-        emulator.add_list("friends")
-        emulator.add_list("known")
+        for name in ("friends", "known"):
+            emulator.add_list(name)
         emulator.add_contact(PLANTED["gone"])
         person = {"name": PLANTED["name"], "phone_number": PLANTED["phone"], "properties": {"note": PLANTED["name"]}}
         emulator.add_contact(PLANTED["address"], lists=["known"], **person)
@@ -148,23 +141,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def crm(postgres_server: PostgresServer) -> Iterator[Database]:
     """People, and tables into which they do not go."""
+    words = (PLANTED["address"], f"{PLANTED['address']}, {PLANTED['address']}", PLANTED["name"], PLANTED["phone"])
     with postgres_server.database() as crm:
         with crm.connect() as connection:
             connection.execute("CREATE TABLE people (email text, name text, phone_number text)")
-            for address in (PLANTED["address"], f"{PLANTED['address']}, {PLANTED['address']}"):
-                connection.execute(
-                    "INSERT INTO people VALUES (%s, %s, %s)", (address, PLANTED["name"], PLANTED["phone"])
-                )
-            connection.execute("CREATE TABLE unsuited (import_id int)")
-            connection.execute(
+            connection.execute("INSERT INTO people SELECT unnest(ARRAY[%s, %s]), %s, %s", words)
+            for statement in (
+                "CREATE TABLE unsuited (import_id int)",
                 "CREATE TABLE guarded (mail_conn_id text, team text, list_name text, id text, email text, "
-                "PRIMARY KEY (mail_conn_id, team, list_name, id))"
-            )
-            connection.execute(
+                "PRIMARY KEY (mail_conn_id, team, list_name, id))",
                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-                "$$ BEGIN RAISE EXCEPTION 'not %', NEW; END $$"
-            )
-            connection.execute("CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse()")
+                "$$ BEGIN RAISE EXCEPTION 'not %', NEW; END $$",
+                "CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse()",
+            ):
+                connection.execute(statement)
         yield crm
 
 
@@ -181,23 +171,20 @@ def surroundings(airflow: RunningAirflow, crm: Database, parrot: Parrot, emulato
     hosts["no_tls"]["host"] = hosts["no_tls"]["host"].replace("http:", "https:")
     for name, fields in (hosts | ELSEWHERE).items():
         airflow.set_connection(f"mail_{name}", mail | fields)
-    elsewhere = {
-        "conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": SECRETS["sql_password"]
-    }  # fmt: skip
     airflow.set_connection("crm", crm.airflow_connection)
-    airflow.set_connection("crm_elsewhere", elsewhere)
+    elsewhere = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me"}
+    airflow.set_connection("crm_elsewhere", elsewhere | {"password": SECRETS["sql-password"]})
     for name, word in (PLANTED | {"folder": str(folder)}).items():
         airflow.set_variable(f"leak_{name}", word)
 
 
-def rows_of(database: Database, *only: str) -> Iterator[tuple[str, str]]:
-    """Every row of every table, as text, with the table's name."""
+def rows_of(database: Database, tables: str = "%") -> Iterator[tuple[str, str]]:
+    """Every row of these tables, as text, with the table's name."""
+    query = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE %s"
     with database.connect() as connection:
-        named = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").fetchall()
-        for (table,) in named:
-            if not only or table in only:
-                for (row,) in connection.execute(f'SELECT t::text FROM "{table}" t').fetchall():
-                    yield table, row
+        for (table,) in connection.execute(query, [tables]).fetchall():
+            for (row,) in connection.execute(f'SELECT t::text FROM "{table}" t').fetchall():
+                yield table, row
 
 
 def files_below(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -229,14 +216,14 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
     assert airflow.wait_for_run("heard", heard["dag_run_id"]) == "success"
 
     tasks = airflow.tasks("leaks", run_id)
-    assert {kind.__name__ for kind in offered()} <= {task["operator"] for task in tasks.values()}
+    assert OPERATORS.keys() <= {task["operator"] for task in tasks.values()}
     ends = {task_id: task["state"] for (task_id, _), task in tasks.items()}
     assert {task_id for task_id, state in ends.items() if state == "success"} == GREEN
     assert {state for task_id, state in ends.items() if task_id not in GREEN} == {"failed"}
 
     # There was something to tell.
     assert {*ANSWERS, *LATER, "hang_up", "silent", "good"} <= parrot.seen.keys()
-    assert {*PLANTED.values(), SECRETS["key"]} - {PLANTED["gone"]} <= parrot.told.keys()
+    assert {*PLANTED.values(), SECRETS["key"]} - {PLANTED["gone"]} <= parrot.told
     assert [contact["email"] for contact in emulator.contacts("friends")] == [PLANTED["address"]]
     assert emulator.contact(PLANTED["gone"]) is None
     assert emulator.webhook()["transCallbackUrl"] == PLANTED["callback"]
@@ -256,16 +243,13 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
     # There is something to find, in every place.
     assert "canary-printed" in logs
     assert "send_request_headers" in logs, "httpcore tells what it does"
-    assert any("spring refused_later" in row for table, row in rows if table == "trigger")
-    assert any("canary-rendered" in row for table, row in rows if table == "rendered_task_instance_fields")
-    assert any("canary-pushed" in row for table, row in rows if table == "xcom")
-    assert any("spring heard" in row for table, row in rows if table == "asset_event")
-    if AIRFLOW_VERSION >= (3, 3):
-        assert any("under_way" in row for table, row in rows if table == "task_state_store")
+    canaries = {"trigger": "spring refused_later", "rendered_task_instance_fields": "canary-rendered",
+              "xcom": "canary-pushed", "asset_event": "spring heard"}  # fmt: skip
+    for place, word in (canaries | ({"task_state_store": "under_way"} if AIRFLOW_VERSION >= (3, 3) else {})).items():
+        assert any(word in row for table, row in rows if table == place), place
 
-    leaks = [f"table {table}: {found(row)} in {row[:1000]}" for table, row in rows if found(row)]
+    places = [(f"table {table}", row) for table, row in rows]
     for path, text in files.items():
         if found(text):
-            lines = [line for line in text.splitlines() if found(line)]
-            leaks += [f"{path.relative_to(airflow.home)}: {found(line)} in {line[:1500]}" for line in lines]
-    assert leaks == []
+            places += [(str(path.relative_to(airflow.home)), line) for line in text.splitlines()]
+    assert [f"{place}: {found(text)} in {text[:1500]}" for place, text in places if found(text)] == []

@@ -6,7 +6,9 @@ A transaction is rejected if another one has ended meanwhile, as BigQuery does w
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import json
 import re
 import threading
@@ -14,13 +16,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from email import message_from_bytes
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from flask import Flask, request
+from flask import Blueprint, Flask, Response, request
 
-from tests.support.warehouses.gcs import storage_api
 from tests.support.warehouses.serving import served
 from tests.warehouse.standins import transpiled
 
@@ -35,6 +37,32 @@ _READERS = {
     "NEWLINE_DELIMITED_JSON": "read_json({files}, format = 'newline_delimited', columns = {columns})",
     "PARQUET": "read_parquet({files})",
 }
+
+
+def storage_api(folder: Path) -> Blueprint:
+    """What gcsfs needs of the JSON API of Google Cloud Storage; an object of a bucket is the file `bucket/key`."""
+    api = Blueprint("storage", __name__)
+
+    @api.post("/upload/storage/v1/b/<bucket>/o")
+    def upload(bucket: str) -> dict[str, Any]:
+        assert request.args["uploadType"] == "multipart", request.url
+        head = f"Content-Type: {request.headers['Content-Type']}\n\n".encode()
+        metadata, media = message_from_bytes(head + request.get_data()).get_payload()
+        name, content = json.loads(metadata.get_payload())["name"], media.get_payload(decode=True)
+        path = folder / bucket / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        md5 = base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+        return {"bucket": bucket, "name": name, "size": str(len(content)), "md5Hash": md5, "generation": "1"}
+
+    @api.get("/download/storage/v1/b/<bucket>/o/<path:name>")
+    def download(bucket: str, name: str) -> Any:
+        path = folder / bucket / name
+        if not path.is_file():
+            return {"error": {"code": 404, "message": f"No such object: {bucket}/{name}"}}, 404
+        return Response(path.read_bytes(), mimetype="application/octet-stream")
+
+    return api
 
 
 class Refused(Exception):

@@ -1,0 +1,226 @@
+"""The members of an audience as its state has them: parts of rows, each row as one line of JSON.
+
+A part is never changed. A later part says which lines of earlier parts no longer count, so a run adds what it knows in
+one step. Each line has the checksum of its person beside it, by which the lines of a person are found.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple
+
+MEMBER, DOUBTFUL, LEAVING, LEFT = "member", "doubtful", "leaving", "left"
+"""Where the people of a part are: on the list with these values, perhaps on the list, perhaps on the exclusion list as
+well, or on both."""
+
+MAX_PART_BYTES = 40_000
+"""Maximum bytes of the lines of a part: no database limits a text of that size, encrypted."""
+
+MEMORY_BYTES = 1_000_000
+
+Line = tuple[str, bytes, int]
+"""The membership of a line, the line, and the checksum of its person."""
+
+Voids = Mapping[int, Iterable[int] | None]
+"""For each number of a part, the places of lines that no longer count; ``None`` for all."""
+
+
+class Part(NamedTuple):
+    """Lines that are written together.
+
+    :param membership: where their people are.
+    :param rows: their number.
+    :param voids: JSON of `Voids`.
+    :param content: the checksums of the people, and the compressed lines.
+    """
+
+    membership: str
+    rows: int
+    voids: str
+    content: bytes
+
+
+def parts_of(membership: str, lines: bytes, checksums: array[int], voids: str = "{}") -> Iterator[Part]:
+    """Divide lines into parts; without lines, there is one part with what no longer counts."""
+    start = first = 0
+    while start < len(lines) or voids != "{}":
+        end = lines.rfind(b"\n", start, start + MAX_PART_BYTES) + 1
+        if end <= start:  # A long line is a part of its own.
+            end = lines.find(b"\n", start) + 1
+        part = lines[start:end]
+        rows = part.count(b"\n")
+        content = checksums[first : first + rows].tobytes() + zlib.compress(part, 1)
+        yield Part(membership, rows, voids, content)
+        start, first, voids = end, first + rows, "{}"
+
+
+def changes(voids: Voids, lines: Iterable[Line]) -> Iterator[Part]:
+    """Make the parts of a change.
+
+    :param lines: new lines, sorted by membership.
+    """
+    spelled = json.dumps({str(number): None if places is None else sorted(places) for number, places in voids.items()})
+    current, size = "", 0
+    texts: list[bytes] = []
+    checksums = array("I")
+    for membership, line, checksum in lines:
+        if texts and (membership != current or size + len(line) > MAX_PART_BYTES):
+            yield from parts_of(current, b"".join(texts), checksums, spelled)
+            texts, checksums, size, spelled = [], array("I"), 0, "{}"
+        current, size = membership, size + len(line)
+        texts.append(line)
+        checksums.append(checksum)
+    if texts or spelled != "{}":
+        yield from parts_of(current or MEMBER, b"".join(texts), checksums, spelled)
+
+
+class _Loaded:
+    """A part in the file.
+
+    :param offset: where its content begins.
+    """
+
+    __slots__ = ("active", "membership", "offset", "rows", "size", "void", "voids")
+
+    def __init__(self, part: Part, offset: int) -> None:
+        self.membership, self.rows, self.active = part.membership, part.rows, part.rows
+        self.voids, self.offset, self.size = part.voids, offset, len(part.content)
+        self.void: bytearray | None = None
+        """For each line, whether it no longer counts. Default: all count."""
+
+
+class Members:
+    """The members that the state has, in a temporary file, so that memory use stays constant."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        self._size = 0
+        self._parts: list[_Loaded] = []
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def add(self, part: Part) -> None:
+        """Add the next part.
+
+        :raises ValueError: when it does not follow the parts before it.
+        """
+        self._file.seek(self._size)
+        self._file.write(part.content)
+        for number, places in json.loads(part.voids).items():
+            if int(number) >= len(self._parts):
+                raise ValueError("a part is missing")
+            self._end(self._parts[int(number)], places)
+        self._parts.append(_Loaded(part, self._size))
+        self._size += len(part.content)
+
+    @staticmethod
+    def _end(part: _Loaded, places: Iterable[int] | None) -> None:
+        if part.void is None:
+            part.void = bytearray(part.rows)
+        for place in range(part.rows) if places is None else places:
+            part.void[place] = 1
+        part.active = part.void.count(0)
+
+    def sort(self, keys: Sequence[int]) -> None:
+        """Sort the parts, none of which says that others no longer count.
+
+        :param keys: one for each part.
+        """
+        self._parts = [part for _, part in sorted(zip(keys, self._parts, strict=True), key=itemgetter(0))]
+
+    def count(self, *memberships: str) -> int:
+        """Return the number of lines that count. Default: of all memberships."""
+        return sum(part.active for part in self._parts if not memberships or part.membership in memberships)
+
+    @property
+    def share_void(self) -> float:
+        """The share of all lines that no longer count."""
+        rows = sum(part.rows for part in self._parts)
+        return 1 - self.count() / rows if rows else 0.0
+
+    def numbers(self, *memberships: str) -> list[int]:
+        """Return the numbers of the parts of some memberships, or of all, that have lines that count."""
+        return [
+            number
+            for number, part in enumerate(self._parts)
+            if part.active and (not memberships or part.membership in memberships)
+        ]
+
+    def part(self, number: int) -> Part:
+        """Return a part as it was added."""
+        part = self._parts[number]
+        return Part(part.membership, part.rows, part.voids, self._content(number))
+
+    def membership(self, number: int) -> str:
+        return self._parts[number].membership
+
+    def rows(self, number: int) -> int:
+        """Return the number of lines of a part, whether they count or not."""
+        return self._parts[number].rows
+
+    def counts_line(self, number: int, place: int) -> bool:
+        """Return whether a line counts."""
+        void = self._parts[number].void
+        return void is None or not void[place]
+
+    def void_places(self, number: int) -> Iterator[int]:
+        """Yield the places of a part's lines that no longer count."""
+        void = self._parts[number].void or b""
+        place = void.find(1)
+        while place >= 0:
+            yield place
+            place = void.find(1, place + 1)
+
+    def lines(self, number: int) -> list[bytes]:
+        """Return all lines of a part."""
+        return zlib.decompress(self._content(number)[4 * self._parts[number].rows :]).splitlines(keepends=True)
+
+    def checksums(self, number: int) -> array[int]:
+        """Return the checksums of the people of all lines of a part."""
+        return array("I", self._content(number)[: 4 * self._parts[number].rows])
+
+    def active(self, *memberships: str) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the lines that count, each with the number of its part and its place there."""
+        for number in self.numbers(*memberships):
+            for place, line in enumerate(self.lines(number)):
+                if self.counts_line(number, place):
+                    yield number, place, line
+
+    def _content(self, number: int) -> bytes:
+        part = self._parts[number]
+        self._file.seek(part.offset)
+        return self._file.read(part.size)
+
+
+class Positions:
+    """Counts the lines of several parts from 0, whether they count or not.
+
+    :param numbers: the parts.
+    """
+
+    def __init__(self, members: Members, numbers: list[int]) -> None:
+        self._numbers = numbers
+        self._starts = [0, *accumulate(map(members.rows, numbers))]
+        self.end = self._starts[-1]
+        """The number of lines."""
+        self.void = array("Q")
+        """The positions of lines that no longer count, in order."""
+        for start, number in zip(self._starts, numbers, strict=False):
+            self.void.extend(start + place for place in members.void_places(number))
+
+    def of(self, position: int) -> tuple[int, int, int]:
+        """Return the part in which a line is, its place there, and the position of the line after that part."""
+        index = bisect_right(self._starts, position) - 1
+        return self._numbers[index], position - self._starts[index], self._starts[index + 1]

@@ -1,0 +1,240 @@
+"""Where the data of tasks is: databases, and files in any storage, which readers never see incomplete."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_mail.warehouse.manifest import DataFile, Manifest
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.rows import OnUnstorable
+    from airflow_provider_mail.warehouse.table import Table, TableName
+
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "wasb", "wasbs", "oci", "oss"})
+"""Protocols of stores in which an object appears only when it is complete, and which cannot rename.
+
+A temporary object has no advantage there, and a store may notify loaders of it.
+"""
+
+MAX_ATTACHMENT_BYTES = 100_000_000
+"""The largest file that is read. The specification has no limit for the service; this one protects the worker."""
+
+ROWS_PER_FILE = 20_000
+"""Rows per file, which are in memory at the same time."""
+
+
+class SqlTask:
+    """Mixin for a task that uses a database."""
+
+    sql_conn_id: str
+
+    @cached_property
+    def sql_hook(self) -> DbApiHook:
+        """The hook of ``sql_conn_id``."""
+        return sql_hook(self.sql_conn_id)
+
+
+def sql_hook(sql_conn_id: str) -> DbApiHook:
+    """Return the ``DbApiHook`` of a connection to any database.
+
+    :raises AirflowFailException: when its type has no such hook, or the provider of the hook is not installed.
+    """
+    from airflow_provider_mail.warehouse.connection import hook_of
+    from airflow_provider_mail.warehouse.errors import WarehouseError
+
+    try:
+        return hook_of(sql_conn_id)
+    except WarehouseError as error:
+        raise AirflowFailException(f"sql_conn_id: {error}") from None
+
+
+def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, TableName]:
+    """Check a database and the tables of a task, which must all be different, before anything is sent.
+
+    :param names: the names of the tables, by argument; ``None`` for a table that is not used.
+    :raises AirflowFailException: naming the argument that is wrong, or the connection.
+    """
+    from airflow_provider_mail.warehouse.errors import WarehouseError
+    from airflow_provider_mail.warehouse.load import check_database
+    from airflow_provider_mail.warehouse.table import TableName
+
+    parsed: dict[str, TableName] = {}
+    try:
+        check_database(hook)
+    except WarehouseError as error:
+        raise AirflowFailException(str(error)) from None
+    for argument, name in names.items():
+        if name is None:
+            continue
+        try:
+            table = TableName.parse(name)
+        except WarehouseError as error:
+            raise AirflowFailException(f"{argument}: {error}") from None
+        if same := next((other for other in parsed if parsed[other] == table), None):
+            raise AirflowFailException(f"{argument}: must be another table than `{same}`")
+        parsed[argument] = table
+    return parsed
+
+
+def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: str) -> ObjectStoragePath:
+    """Resolve a path and its file system.
+
+    :param conn_id: the connection of a path given as text. The path may contain the connection, too:
+        ``s3://aws@bucket/folder``.
+    :raises AirflowFailException: when no installed package knows the path's scheme.
+    """
+    from airflow.sdk import ObjectStoragePath
+
+    try:
+        # On Airflow 3.0 a `conn_id` of None overrides the one in the path.
+        options = {"conn_id": conn_id} if conn_id else {}
+        resolved = ObjectStoragePath(path, **options) if isinstance(path, str) else path
+        _ = resolved.fs
+    except (ValueError, ImportError) as error:
+        raise AirflowFailException(
+            f"{argument}: install the provider of that storage with its file system, for instance "
+            f"apache-airflow-providers-amazon[s3fs]: {error}: {str(path)!r}"
+        ) from error
+    return resolved
+
+
+def put(path: ObjectStoragePath, content: bytes) -> None:
+    """Write a file, or replace it atomically: a concurrent reader sees the old or the new one.
+
+    In a file system, it is written to the same folder under a name that begins with a dot, and then renamed.
+    """
+    fs = path.fs
+    if path.protocol in OBJECT_STORES:
+        fs.pipe_file(path.path, content)
+        return
+    folder = path.parent
+    fs.makedirs(folder.path, exist_ok=True)
+    temporary = (folder / f".{path.name}.{uuid.uuid4().hex}.tmp").path
+    try:
+        fs.pipe_file(temporary, content)
+        fs.mv(temporary, path.path)
+    except BaseException:
+        with suppress(Exception):
+            fs.rm_file(temporary)
+        raise
+
+
+def remove(path: ObjectStoragePath) -> bool:
+    """Remove a file; return whether it existed."""
+    fs = path.fs
+    with suppress(FileNotFoundError):
+        if fs.exists(path.path):
+            fs.rm_file(path.path)
+            return True
+    return False
+
+
+def attachment(value: Any) -> Any:
+    """Return an attachment as a request takes it.
+
+    :raises AirflowFailException: when the path is not a file, or the file is empty or too large.
+    :raises FileNotFoundError: when it does not exist; it may exist at the next try.
+    """
+    if not value or not (isinstance(value, str) or hasattr(value, "fs")):
+        return value
+    path = storage_path(value, None, "attachment")
+    quoted_path = f"{str(path)!r}"
+    try:
+        size = path.fs.info(path.path)["size"]
+    except FileNotFoundError:
+        raise FileNotFoundError(f"attachment: the file does not exist on this worker: {quoted_path}") from None
+    if path.fs.isdir(path.path):
+        raise AirflowFailException(f"attachment: name one file, this is a folder: {quoted_path}")
+    if not size:
+        raise AirflowFailException(f"attachment: the file is empty: {quoted_path}")
+    if size > MAX_ATTACHMENT_BYTES:
+        raise AirflowFailException(
+            f"attachment: the file has {size} bytes, at most {MAX_ATTACHMENT_BYTES} are read. Link to it in content "
+            f"instead: {quoted_path}"
+        )
+    with path.fs.open(path.path, "rb") as file:
+        return {"file_name": path.name, "file_data": base64.b64encode(file.read()).decode()}
+
+
+def write_load(
+    parent: ObjectStoragePath,
+    table: Table,
+    rows: Iterable[tuple[Any, ...]],
+    *,
+    file_format: str,
+    rows_per_file: int,
+    describe: Callable[[], dict[str, Any]],
+    on_unstorable: OnUnstorable | None = None,
+) -> tuple[ObjectStoragePath, Manifest]:
+    """Write the files of a load, then its manifest; return the folder and the manifest.
+
+    When anything fails, the files are removed. The files of a killed process stay, without a manifest.
+
+    :param describe: returns the further fields of the manifest; called when all rows have been read.
+    :param on_unstorable: receives rows that cannot be stored. The others are written, and merging them deletes nothing
+        and marks nothing as gone. Default: the first such row is an error.
+    """
+    from airflow_provider_mail.warehouse.files import encode_files
+    from airflow_provider_mail.warehouse.load import current_task_run
+    from airflow_provider_mail.warehouse.manifest import MANIFEST, DataFile, Manifest, table_key
+    from airflow_provider_mail.warehouse.rows import Source
+
+    # Each try has a name of its own: a worker that is believed dead may still write.
+    load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
+    folder = parent / load_id
+    stamp = current_task_run().values(table, datetime.now(UTC))
+    files: list[DataFile] = []
+    written: list[ObjectStoragePath] = []
+    try:
+        source = Source(rows, on_unstorable)
+        for count, content in encode_files(table, source, file_format, rows_per_file=rows_per_file, written=stamp):
+            file = folder / f"part-{len(files):05}.{file_format}"
+            written.append(file)
+            put(file, content)
+            files.append(DataFile(file_url(file), count, len(content), hashlib.sha256(content).hexdigest()))
+        described = describe()
+        if source.rejected:  # A rejected row may be in the table.
+            described |= {"replace_where": None, "mark_gone": ()}
+        manifest = Manifest(
+            load_id=load_id,
+            table_name=table_key(table),
+            file_format=file_format,
+            files=tuple(files),
+            rejected=source.rejected,
+            **described,
+        )
+        put(folder / MANIFEST, manifest.to_json())
+    except BaseException:
+        for file in written:
+            with suppress(Exception):
+                remove(file)
+        raise
+    return folder, manifest
+
+
+def conditions(covers: Coverage | None, mark_gone: MarkGone | None, replace_where: Any | None = None) -> dict[str, Any]:
+    """Return the fields of a manifest that say for which parts of the table the load is complete."""
+    fields = {"replace_where": replace_where, "mark_gone": tuple(mark_gone.windows()) if mark_gone else ()}
+    if covers and covers.parts:
+        fields |= {"covers": covers.parts, "covers_whole": covers.whole}
+    return fields
+
+
+def file_url(path: ObjectStoragePath) -> str:
+    """Return the URL of a file, without a connection."""
+    if path.protocol in ("", "file", "local"):
+        return f"file://{path.path}"
+    bucket = path.bucket.rpartition("@")[2]  # On Airflow 3.0, the bucket contains the connection id.
+    return f"{path.protocol}://{bucket}/{path.key.lstrip('/')}"
