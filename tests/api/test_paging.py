@@ -107,11 +107,17 @@ JOINS, LEAVES = moves(st.just(True), 4), moves(st.just(False), 3)
 ENDS: st.SearchStrategy[End] = st.sampled_from(["empty", "last page again", "first page again", "rejected"])
 
 
-@given(COUNTS, CAPS, st.none() | st.integers(1, 70), ENDS, st.booleans())
-def test_a_list_that_holds_still_is_read_whole(count: int, cap: int, size: Any, end: End, rejects_large: bool) -> None:
+@given(COUNTS, CAPS, st.none() | st.integers(1, 70), ENDS, st.booleans(), st.integers(1, 6), st.sampled_from(Changes))
+def test_a_list_that_holds_still_is_read_whole_and_once(
+    count: int, cap: int, size: Any, end: End, rejects_large: bool, at_once: int, mode: Changes
+) -> None:
+    """Page by page, and with several pages at once; in its order."""
     listing = Listing(names(count), cap=cap, end=end, rejects_large=rejects_large and cap >= 10)
     assert read(listing, api.GetLists(page_size=size)) == names(count)
     assert listing.asked <= -(-count // min(cap, size or 10)) + 3 + count * listing.rejects_large
+    listing = Listing(names(count), cap=cap, end=end)
+    assert read_at_once(listing, mode, at_once) == names(count)
+    assert listing.asked <= -(-count // min(cap, 10)) + 3
 
 
 @given(COUNTS, CAPS, ENDS, st.none() | st.just(-1) | st.integers(-100, 100).map(str))
@@ -234,14 +240,6 @@ def read_at_once(listing: Callable[[Any], Any], changes: Changes = Changes.REFUS
 AT_ONCE = st.integers(1, 6)
 
 
-@settings(max_examples=examples(30))
-@given(COUNTS, CAPS, ENDS, AT_ONCE)
-def test_pages_at_once_are_in_order(count: int, cap: int, end: End, at_once: int) -> None:
-    listing = Listing(names(count), cap=cap, end=end)
-    assert read_at_once(listing, at_once=at_once) == names(count)
-    assert listing.asked <= -(-count // min(cap, 10)) + 3
-
-
 @pytest.mark.parametrize(
     ("count", "changes", "total", "message"),
     [
@@ -309,15 +307,6 @@ def test_growth_excuses_no_missing_record() -> None:
         read_at_once(short, Changes.ALLOW_GROWTH, at_once=1)
 
 
-@pytest.mark.parametrize("changes", Changes)
-def test_a_list_that_holds_still_is_read_once(changes: Changes) -> None:
-    listing = Listing(names(25))
-    assert read_at_once(listing, changes, at_once=1) == names(25)
-    assert listing.asked == 4
-    with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
-        read_at_once(Listing(names(25), says=lambda _: None), changes, at_once=1)
-
-
 def test_reading_begins_with_the_first_page_and_its_total() -> None:
     listing = Listing(names(25))
 
@@ -328,6 +317,9 @@ def test_reading_begins_with_the_first_page_and_its_total() -> None:
     assert read_at_once(forgetful) == names(25)
     with pytest.raises(api.MailValidationError, match="page_index"):
         Pager(api.GetLists(page_index=2))
+    for mode in Changes:
+        with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
+            read_at_once(Listing(names(25), says=lambda _: None), mode)
 
 
 # Over real connections.
