@@ -83,9 +83,8 @@ GROUPS = {
             "machines/test_waiting.py",
             "tasks/test_triggers.py",
             "tasks/test_event_trigger.py",
-            "tasks/test_inbox_sensor.py",
+            "tasks/test_inbox_waits.py",
             "tasks/test_sensors.py",
-            "tasks/test_task_status.py",
         ),
     ),
     "ledger": Group(
@@ -96,7 +95,7 @@ GROUPS = {
             "api/flows/batches.py",
         ),
         (
-            "tasks/test_at_most_once.py",
+            "tasks/test_create_campaign.py",
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),

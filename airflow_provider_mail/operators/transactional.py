@@ -232,8 +232,7 @@ class MailSendOperator(BaseSendOperator):
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api._core.tags import tags_of
-        from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id
-        from airflow_provider_mail.api.flows.recipients import recipients_of
+        from airflow_provider_mail.api.flows.batches import Chunk, recipients_of, unique_msg_id
         from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
 
         to = recipients_of("to", unwrap(self, self.to, context))

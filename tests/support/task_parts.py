@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_mail._task.at_most_once import MEMORY_BYTES, ChunkSpool, Mailing, MailingState  # noqa: F401
+from airflow_provider_mail._task import waiting as task_waiting  # noqa: F401
+from airflow_provider_mail._task.at_most_once import MEMORY_BYTES, ChunkSpool, MailingState  # noqa: F401
 from airflow_provider_mail._task.imports import CHECKPOINT_KEY, StoredImportCheckpoint  # noqa: F401
 from airflow_provider_mail._task.messages import Recipients, RowMessages  # noqa: F401
 from airflow_provider_mail._task.progress import STATE_KEY as PROGRESS_KEY  # noqa: F401

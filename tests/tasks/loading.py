@@ -60,7 +60,7 @@ def load_task(table: str, /, **arguments: Any) -> Any:
 
 def error_of(make: Callable[[], Any]) -> str:
     """Why a task fails: with the DAG file, or else when it runs."""
-    with pytest.raises((ValueError, OSError, AirflowFailException, MailError, WarehouseError)) as raised:
+    with pytest.raises((TypeError, ValueError, OSError, AirflowFailException, MailError, WarehouseError)) as raised:
         executed(make())
     return str(raised.value)
 

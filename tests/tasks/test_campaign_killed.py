@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task import on_kill
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
+from tests.support.task_parts import task_waiting
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import CAMPAIGN, campaign
 
@@ -135,7 +135,7 @@ def test_ended_before_it_defers(run_in_airflow: Run, emulator: Emulator) -> None
 @pytest.fixture
 def scheduled(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     """A campaign that is scheduled, whose task was ended; whether it was cancelled."""
-    monkeypatch.setattr(on_kill, "was_ended", lambda ti: True)
+    monkeypatch.setattr(task_waiting, "was_ended", lambda ti: True)
     emulator.add_campaign("spring", state="scheduled", send_date=in_an_hour())
     return lambda: bool(emulator.campaigns()[0]["cancelled"])
 
@@ -152,7 +152,7 @@ def test_the_trigger_cancels_for_a_task_that_was_ended(
 ) -> None:
     """Not for another, not unless wanted, nor without a task instance, which `dag.test()` does not give a trigger."""
     for ended, wanted, known in ((False, True, True), (True, False, True), (True, True, False), (True, True, True)):
-        monkeypatch.setattr(on_kill, "was_ended", lambda ti, ended=ended: ended)
+        monkeypatch.setattr(task_waiting, "was_ended", lambda ti, ended=ended: ended)
         waiting = trigger(cancel_on_kill=wanted)
         if not known:
             waiting.task_instance = None  # type: ignore[assignment]
@@ -165,7 +165,7 @@ def test_the_trigger_goes_on_although_it_is_cancelled_again(
 ) -> None:
     """As the triggerer of Airflow 3.3.2 does every second."""
     looking, go = threading.Event(), threading.Event()
-    monkeypatch.setattr(on_kill, "was_ended", lambda ti: looking.set() or go.wait(60))
+    monkeypatch.setattr(task_waiting, "was_ended", lambda ti: looking.set() or go.wait(60))
 
     async def killed_impatiently() -> None:
         killing = asyncio.create_task(trigger().on_kill())

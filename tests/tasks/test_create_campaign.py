@@ -1,23 +1,32 @@
-"""Tasks that create a campaign: what the service is asked to do, that it is asked once, and what is not created."""
+"""Tasks that create a campaign, once, and not everyone; and tasks that cancel and delete one."""
 
 from __future__ import annotations
 
 import base64
 import datetime
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.operators.campaigns import (
+    MailCancelCampaignOperator,
+    MailCreateCampaignOperator,
+    MailDeleteCampaignOperator,
+)
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.seed_test import MailSendTestOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.clock import Clock
+from tests.support.creation import RECORD_KEY, StateStore, creation_record
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.tries import Tries
+from tests.support.tries import MortalStore, Tries
 from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.loading import executed
 from tests.tasks.sending import AT_ONCE, CAMPAIGN, campaign, remembers
 
 SENDS, GETS = "campaign/mail/sends", "campaign/mail/get"
@@ -118,19 +127,16 @@ DAY_1 = datetime.datetime(2030, 1, 31, 9, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 
 
-@pytest.mark.parametrize(
-    ("run_type", "run_after", "start_date", "clear_number", "began"),
-    [
-        # As Airflow has it: a run on time, by hand, one that catches up, a backfill; cleared ones start anew.
-        ("scheduled", DAY_1, DAY_1 + HOUR, 0, DAY_1 + HOUR),
-        ("scheduled", DAY_1, DAY_1 + 9 * HOUR, 1, DAY_1),
-        ("manual", DAY_1, DAY_1, None, DAY_1),
-        ("manual", DAY_1 + HOUR, DAY_1, 2, DAY_1),
-        ("scheduled", DAY_1, None, 0, DAY_1),
-        ("backfill", DAY_1, DAY_1 + 99 * HOUR, 0, DAY_1 + 99 * HOUR),
-        ("backfill", DAY_1, DAY_1 + 99 * HOUR, 1, DAY_1 + 99 * HOUR),
-    ],
-)
+@pytest.mark.parametrize(("run_type", "run_after", "start_date", "clear_number", "began"), [
+    # As Airflow has it: a run on time, by hand, one that catches up, a backfill; cleared ones start anew.
+    ("scheduled", DAY_1, DAY_1 + HOUR, 0, DAY_1 + HOUR),
+    ("scheduled", DAY_1, DAY_1 + 9 * HOUR, 1, DAY_1),
+    ("manual", DAY_1, DAY_1, None, DAY_1),
+    ("manual", DAY_1 + HOUR, DAY_1, 2, DAY_1),
+    ("scheduled", DAY_1, None, 0, DAY_1),
+    ("backfill", DAY_1, DAY_1 + 99 * HOUR, 0, DAY_1 + 99 * HOUR),
+    ("backfill", DAY_1, DAY_1 + 99 * HOUR, 1, DAY_1 + 99 * HOUR),
+])  # fmt: skip
 def test_when_a_run_began(
     run_type: str, run_after: Any, start_date: Any, clear_number: int | None, began: datetime.datetime
 ) -> None:
@@ -151,6 +157,61 @@ def test_differences_and_past_send_dates_may_be_accepted(emulator: Emulator) -> 
     ignored = ["subject", "send_list_names", "reply_to"]
     assert Tries().run(create(**new, ignore_differences=ignored, adopt_older=True))["adopted"]
     assert len(sends(emulator)) == 1
+
+
+# --- what is stored of a campaign, and what the next try reads of it ---
+
+RECORD = {"version": 3, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
+          "sends_at": None, "max_tries": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "own", "incomplete", "sent", "cleared"), [
+    (None, False, False, False, False),
+    (RECORD, False, False, False, False),
+    (RECORD | {"max_tries": 1}, False, False, False, True),
+    (RECORD | {"incomplete": True}, True, True, False, False),
+    (RECORD | {"attempted_at": 1.5}, True, False, False, False),
+    (RECORD | {"seen": True, "sends_at": 1.5}, True, False, True, False),
+    # What is not understood may mean anything.
+    ({"version": 4, "what": "a later version wrote"}, True, True, True, True),
+    ({"version": 3, "mail_name": "spring", "incomplete": False}, True, True, True, True),
+    ("spring", True, True, True, True),
+])  # fmt: skip
+def test_what_is_stored(record: Any, own: bool, incomplete: bool, sent: bool, cleared: bool) -> None:
+    store = StateStore()
+    if record is not None:
+        store.set(RECORD_KEY, record)
+    state = creation_record(store, try_number=2, max_tries=2)
+    known = (state.is_own, state.incomplete, state.was_sent(time.time()), state.cleared)
+    assert known == (own, incomplete, sent, cleared)
+
+
+@remembers
+def test_the_next_try_knows_what_this_one_marked() -> None:
+    store = StateStore()
+    state = creation_record(store, try_number=1)
+    state.start("spring")
+    for mark, *values in [
+        (state.mark_attempted, 1.5), (state.mark_incomplete,), (state.mark_sends_at, 4.5), (state.mark_complete,),
+        (state.mark_seen, 2.5), (state.mark_seen, None), (state.clear_attempt, 0.5), (state.mark_sent,),
+        (state.clear_attempt,),
+    ]:  # fmt: skip
+        mark(*values)
+        read = creation_record(store, try_number=2)
+        for name in ("mail_name", "incomplete", "attempted_at", "seen", "sends_at"):
+            assert getattr(read, name) == getattr(state, name), (mark.__name__, name)
+
+
+@remembers
+@pytest.mark.usefixtures("clock")
+def test_a_store_that_cannot_be_written_prevents_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = MortalStore(None)
+    store.unavailable = range(100)
+    state = creation_record(store, try_number=1)
+    state.start("spring")
+    state.mark_incomplete()
+    assert state.incomplete
+    assert "the next try will take campaign 'spring' for complete" in caplog.text
 
 
 # --- a campaign that the service keeps although creating it failed, see tests/api/test_kept_campaigns.py ---
@@ -197,9 +258,9 @@ def test_a_try_that_ends_behind_code_500(run: Run, emulator: Emulator) -> None:
 def test_clearing_does_not_adopt_an_incomplete_campaign(emulator: Emulator) -> None:
     later = {"send_date": "2030-01-01T00:00:00Z", "wait_for_completion": False}
     tries, make = Tries(), keep(emulator, on_incomplete="cancel", **later)
-    for cancelled_by in ("the first try", "it as well"):
+    for _ in range(2):
         assert tries.run_all(make) == "failed"
-        assert (emulator.campaigns()[0]["cancelled"], len(sends(emulator))) == (True, 1), cancelled_by
+        assert (emulator.campaigns()[0]["cancelled"], len(sends(emulator))) == (True, 1)
         tries.clear()
     emulator.set_campaign_state("spring", "removed")
     for adopted in (False, True):
@@ -228,14 +289,11 @@ def test_a_seed_test_has_the_same_content_and_is_linked(run: Run, emulator: Emul
     assert done.result.xcom(TASK, "mail_campaign_url") == "https://app.example.com/spring%20%28test%29"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ({"seed_list_names": ["many", "staff"]}, "51 contacts, max_seeds is 50"),
-        ({"seed_list_names": "nobody"}, "seed_list_names: nobody: "),
-        ({"mail_name": "a" * 195}, "mail_name: "),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), [
+    ({"seed_list_names": ["many", "staff"]}, "51 contacts, max_seeds is 50"),
+    ({"seed_list_names": "nobody"}, "seed_list_names: nobody: "),
+    ({"mail_name": "a" * 195}, "mail_name: "),
+])  # fmt: skip
 def test_seed_tests_that_are_not_sent(emulator: Emulator, arguments: dict[str, Any], problem: str) -> None:
     emulator.add_list("many", count=50)
     tries = Tries()
@@ -267,23 +325,20 @@ def _campaigns(emulator: Emulator, clock: Clock) -> None:
 
 
 @pytest.mark.usefixtures("_campaigns")
-@pytest.mark.parametrize(
-    ("caps", "arguments", "problem"),
-    [
-        ({"max_campaigns_per_day": 3}, {}, None),
-        ({"max_campaigns_per_day": 2}, {}, "2 campaigns of 2026-11-26 exist, 2 may be sent"),
-        # The day is that of the send time in UTC.
-        ({"max_campaigns_per_day": 2}, {"send_date": "2026-11-27T01:00:00+02:00"}, "2 campaigns of 2026-11-26 exist"),
-        ({"max_campaigns_per_day": 2}, {"send_date": TOMORROW}, None),
-        ({"max_campaigns_per_day": 1}, {"send_date": TOMORROW}, "1 campaigns of 2026-11-27 exist, 1 may be sent"),
-        ({"max_campaigns_per_day": 0}, {"only_save": True}, None),
-        ({"max_campaigns_per_day": 0}, {"sandbox_mode": True}, None),
-        ({"max_recipients_per_day": 130}, {}, None),
-        ({"max_recipients_per_day": "129"}, {}, "2026-11-26 would have 130 recipients, 129 may be"),
-        ({"max_recipients_per_day": 10}, {"send_date": TOMORROW}, "2026-11-27 would have 30 recipients, 10 may be"),
-        ({"max_recipients_per_day": "many"}, {}, "max_recipients_per_day: must be a whole number"),
-    ],
-)
+@pytest.mark.parametrize(("caps", "arguments", "problem"), [
+    ({"max_campaigns_per_day": 3}, {}, None),
+    ({"max_campaigns_per_day": 2}, {}, "2 campaigns of 2026-11-26 exist, 2 may be sent"),
+    # The day is that of the send time in UTC.
+    ({"max_campaigns_per_day": 2}, {"send_date": "2026-11-27T01:00:00+02:00"}, "2 campaigns of 2026-11-26 exist"),
+    ({"max_campaigns_per_day": 2}, {"send_date": TOMORROW}, None),
+    ({"max_campaigns_per_day": 1}, {"send_date": TOMORROW}, "1 campaigns of 2026-11-27 exist, 1 may be sent"),
+    ({"max_campaigns_per_day": 0}, {"only_save": True}, None),
+    ({"max_campaigns_per_day": 0}, {"sandbox_mode": True}, None),
+    ({"max_recipients_per_day": 130}, {}, None),
+    ({"max_recipients_per_day": "129"}, {}, "2026-11-26 would have 130 recipients, 129 may be"),
+    ({"max_recipients_per_day": 10}, {"send_date": TOMORROW}, "2026-11-27 would have 30 recipients, 10 may be"),
+    ({"max_recipients_per_day": "many"}, {}, "max_recipients_per_day: must be a whole number"),
+])  # fmt: skip
 def test_what_may_be_created_with_a_cap(
     emulator: Emulator, connect: Connect, caps: dict[str, Any], arguments: dict[str, Any], problem: str | None
 ) -> None:
@@ -306,3 +361,86 @@ def test_preflight_and_adoption_with_a_cap(emulator: Emulator, connect: Connect)
         "max_campaigns_per_day: 2 campaigns of 2026-11-26 exist, 2 may be sent",
         "max_recipients_per_day: 2026-11-26 would have 130 recipients, 100 may be",
     ]
+
+
+# --- cancelled and deleted ---
+
+CANCEL, DELETE = "campaign/mail/cancel", "campaign/mail/delete"
+
+
+def cancel(**options: Any) -> dict[str, Any]:
+    return executed(MailCancelCampaignOperator(task_id=TASK, mail_name="spring", **options))
+
+
+def schedule(emulator: Emulator, *names: str) -> None:
+    for name in names:
+        emulator.add_campaign(name, state="scheduled", send_date=emulator.clock.now() + HOUR)
+
+
+@pytest.mark.parametrize("shows_as", ["draft", "removed", "failed"])
+def test_cancelled_once(emulator: Emulator, shows_as: Any) -> None:
+    emulator.settings.state_after_cancel = shows_as
+    schedule(emulator, "spring", "spring sale")
+    emulator.faults.add("close_after", CANCEL)
+    for cancelled in (True, False):
+        found = cancel(ignore_draft=shows_as == "draft" and not cancelled)
+        assert found == {"mail_name": "spring", "cancelled": cancelled, "sandbox": False}
+    assert emulator.campaigns("spring sale")[0]["state"] == "scheduled"
+
+
+@pytest.mark.parametrize("state", ["sending", "done", "failed"])
+def test_too_late_to_cancel(emulator: Emulator, state: Any) -> None:
+    emulator.add_campaign("spring", state=state)
+    with pytest.raises(AirflowFailException, match="campaign 'spring' cannot be cancelled, it shows mailStatus"):
+        cancel()
+
+
+@pytest.mark.parametrize("fault", [None, "close_before"])
+@pytest.mark.parametrize(("status", "hours"), [(-1, 9), (1, -9)])
+def test_a_rejected_cancellation_is_never_green(emulator: Emulator, hours: int, status: Any, fault: Any) -> None:
+    """Whatever it shows as and the worker's clock says, while the service would still cancel it."""
+    emulator.clock.advance(hours=hours)
+    emulator.settings.scheduled_status = status
+    schedule(emulator, "spring")
+    if fault:
+        emulator.faults.add(fault, CANCEL)
+    emulator.faults.add("code_before", CANCEL, code=403, message="in progress")
+    error = None
+    try:
+        cancel()
+    except (AirflowFailException, MailError) as raised:
+        error = str(raised)
+    assert (error is None) == bool(emulator.campaigns("spring")[0]["cancelled"])
+    assert error is None or "'spring' cannot be cancelled" in error or "in progress" in error
+    assert error is None or cancel()["cancelled"]
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_a_draft_may_be_accepted(emulator: Emulator, rejects: bool) -> None:
+    """Also what shows as one because cancellations are rejected, for example for want of a permission."""
+    if rejects:
+        emulator.settings.scheduled_status = -1
+        schedule(emulator, "spring")
+        emulator.faults.add("code_before", CANCEL, code=403, message="in progress", count=None)
+    else:
+        emulator.add_campaign("spring", state="draft", send_date=datetime.datetime.now(datetime.UTC))
+    with pytest.raises(MailError, match="set ignore_draft=True"):
+        cancel()
+    assert cancel(ignore_draft=True)["cancelled"] is False
+
+
+@pytest.mark.parametrize("kind", [MailCancelCampaignOperator, MailDeleteCampaignOperator])
+def test_nothing_of_that_name(emulator: Emulator, kind: Any) -> None:
+    emulator.add_campaign("spring sale")
+    executed(kind(task_id=TASK, mail_name="spring"))
+    with pytest.raises(AirflowFailException):
+        executed(kind(task_id=TASK, mail_name="spring", ignore_if_missing=False))
+    assert emulator.journal.count(DELETE) == 0
+
+
+def test_deleted_once(emulator: Emulator) -> None:
+    for name in ("spring", "spring sale"):
+        emulator.add_campaign(name)
+    for deleted in (True, False):
+        assert executed(MailDeleteCampaignOperator(task_id=TASK, mail_name="spring"))["deleted"] is deleted
+    assert [entry["body"] for entry in emulator.journal.entries(DELETE)] == [{"mailName": "spring"}]

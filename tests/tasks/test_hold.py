@@ -6,7 +6,6 @@ import datetime
 import importlib
 import json
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -25,7 +24,7 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.transactional import SendMail
-from airflow_provider_mail.hold import FRESH_SECONDS, SETTLE_SECONDS, Hold, current_hold, release_hold, set_hold, stop
+from airflow_provider_mail.hold import FRESH_SECONDS, SETTLE_SECONDS, Hold, current_hold, release_hold, set_hold
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
@@ -189,38 +188,6 @@ def test_any_value_of_the_variable_holds(text: str, monkeypatch: pytest.MonkeyPa
     assert isinstance(current_hold(), Hold)
 
 
-def test_nothing_is_created_after_the_command_returned(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight workers create campaigns for later; while they do, everything is stopped and held."""
-    created_some = threading.Event()
-    errors: list[BaseException] = []
-
-    def work(worker: int) -> None:
-        for number in range(1000):
-            try:
-                Tries().run(campaign(mail_name=f"{worker}/{number}", send_date="2999-01-01T00:00:00Z"))
-            except MailHeldError as error:
-                errors.append(error)
-                return
-            if number == 1:
-                created_some.set()
-
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for worker in workers:
-        worker.start()
-    assert created_some.wait(300)
-    monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", HELD)
-    hook = MailHook()
-    result = stop(hook, hold=current_hold())
-    created = emulator.journal.count(CREATES)
-    for worker in workers:
-        worker.join(300)
-    hook.close()
-    assert (len(errors), emulator.journal.count(CREATES)) == (8, created)
-    assert result.not_stopped == {}
-    assert sorted(result.stopped) == sorted(found["mailName"] for found in emulator.campaigns())
-    assert {found["state"] for found in emulator.campaigns()} <= {"draft", "cancelled", "failed"}
-
-
 # --- a send window ---
 
 WORKDAY = SendWindow(start="09:00", end="18:00")
@@ -255,16 +222,13 @@ def fail_once(emulator: Emulator, tries: Tries, make: Callable[[], Any], skip: i
     emulator.faults.clear()
 
 
-@pytest.mark.parametrize(
-    ("now", "send_date", "sent"),
-    [
-        ("10:00", None, None),
-        ("08:00", None, "2026-11-26T09:00:00Z"),
-        ("18:00", None, "2026-11-27T09:00:00Z"),
-        ("10:00", "2026-11-26T12:00:00Z", "2026-11-26T12:00:00Z"),
-        ("10:00", "2026-11-28T12:00:00+01:00", "2026-11-30T09:00:00Z"),
-    ],
-)
+@pytest.mark.parametrize(("now", "send_date", "sent"), [
+    ("10:00", None, None),
+    ("08:00", None, "2026-11-26T09:00:00Z"),
+    ("18:00", None, "2026-11-27T09:00:00Z"),
+    ("10:00", "2026-11-26T12:00:00Z", "2026-11-26T12:00:00Z"),
+    ("10:00", "2026-11-28T12:00:00+01:00", "2026-11-30T09:00:00Z"),
+])  # fmt: skip
 def test_the_send_time_lies_in_the_window(
     now: str, send_date: str | None, sent: str | None, at: At, emulator: Emulator
 ) -> None:
@@ -322,13 +286,10 @@ has_policies = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="Airflow 3.3 
 
 
 @has_policies
-@pytest.mark.parametrize(
-    ("fault", "state", "tries"),
-    [
-        ({"kind": "http_error_after"}, "failed", 1),  # its outcome is unknown
-        ({"kind": "too_many_requests", "retry_after": 45}, "success", 2),
-    ],
-)
+@pytest.mark.parametrize(("fault", "state", "tries"), [
+    ({"kind": "http_error_after"}, "failed", 1),  # its outcome is unknown
+    ({"kind": "too_many_requests", "retry_after": 45}, "success", 2),
+])  # fmt: skip
 def test_the_next_try_of_a_task_is_as_the_service_asks(
     run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], state: str, tries: int
 ) -> None:
@@ -362,27 +323,23 @@ def raised_with(error: Exception, link: str) -> Exception:
 
 
 @has_policies
-@pytest.mark.parametrize(
-    ("error", "action", "seconds"),
-    [
-        (MailAuthError("401"), "fail", None),
-        (MailValidationError("to"), "fail", None),
-        (MailConflictError("name"), "fail", None),
-        (MailAmbiguousSendError("lost"), "fail", None),
-        (MailConnectError("refused"), "default", None),
-        (MailServerError("503"), "default", None),
-        (MailServerError("503", retry_after=7), "retry", 7),
-        (MailRateLimitError("429"), "default", None),
-        (MailRateLimitError("429", retry_after=0), "retry", 0),
-        (MailRateLimitError("429", retry_after=30.5), "retry", 30.5),
-        (MailRateLimitError("429", retry_after=9e8), "retry", 86_400),
-        (raised_with(MailAuthError("401"), "cause"), "fail", None),
-        (raised_with(MailAuthError("401"), "context"), "fail", None),
-        (raised_with(MailAuthError("401"), "suppressed"), "default", None),
-        (ValueError("other"), "default", None),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("error", "action", "seconds"), [
+    (MailAuthError("401"), "fail", None),
+    (MailValidationError("to"), "fail", None),
+    (MailConflictError("name"), "fail", None),
+    (MailAmbiguousSendError("lost"), "fail", None),
+    (MailConnectError("refused"), "default", None),
+    (MailServerError("503"), "default", None),
+    (MailServerError("503", retry_after=7), "retry", 7),
+    (MailRateLimitError("429"), "default", None),
+    (MailRateLimitError("429", retry_after=0), "retry", 0),
+    (MailRateLimitError("429", retry_after=30.5), "retry", 30.5),
+    (MailRateLimitError("429", retry_after=9e8), "retry", 86_400),
+    (raised_with(MailAuthError("401"), "cause"), "fail", None),
+    (raised_with(MailAuthError("401"), "context"), "fail", None),
+    (raised_with(MailAuthError("401"), "suppressed"), "default", None),
+    (ValueError("other"), "default", None),
+], ids=repr)  # fmt: skip
 def test_the_decision_about_each_error(error: Exception, action: str, seconds: float | None) -> None:
     from airflow_provider_mail.retry_policy import MailRetryPolicy
 

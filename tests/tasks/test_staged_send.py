@@ -353,13 +353,10 @@ def test_the_better_version_goes_to_all_others(
     assert_each_excludes_those_before(emulator)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "compared"),
-    [
-        ({"compare": {"on_no_difference": "fail"}}, "failed"),
-        ({"b": {"subject": "News", "sender_mail": "nobody@example.com"}}, "upstream_failed"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "compared"), [
+    ({"compare": {"on_no_difference": "fail"}}, "failed"),
+    ({"b": {"subject": "News", "sender_mail": "nobody@example.com"}}, "upstream_failed"),
+])  # fmt: skip
 def test_without_a_winner_nobody_else_is_mailed(
     run: Run, emulator: Emulator, arguments: dict[str, Any], compared: str
 ) -> None:

@@ -17,15 +17,16 @@ from airflow.sdk import DAG, task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.errors import MailAnswerLostError, MailValidationError
 from airflow_provider_mail.api.transactional import SendMail
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.operators.transactional import MailSendOperator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.changes import at_request, time_out_task
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.task_parts import Recipients, address_key
+from tests.support.task_parts import MailingState, Recipients, address_key
 from tests.support.tries import Tries
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.sending import (
@@ -227,29 +228,18 @@ def test_duplicates_are_left_out_by_every_try(run: Run, emulator: Emulator) -> N
     assert "5 recipients come more than once and are mailed only the first time" in done.log
 
 
-def test_duplicates_of_a_join_are_named_by_their_rows(emulator: Emulator, crm: SqlDatabase) -> None:
-    crm.execute("CREATE TABLE people (n INTEGER, email TEXT, boss TEXT)")
-    crm.execute("CREATE TABLE orders (email TEXT, item TEXT)")
-    crm.execute("INSERT INTO people", [(n, address(n), "boss@example.com") for n in range(20)] + [(21, "nobody", None)])
-    crm.execute("INSERT INTO orders", [(address(n), item) for n in (3, 7) for item in ("Engine", "Key", "Box")])
-    sql = "SELECT p.email, p.boss, o.item FROM people p LEFT JOIN orders o ON o.email = p.email ORDER BY n, item"
-    content = {"content": "{{item}}", "mail_params": {"item": "nothing"}}
-
-    def joined(choice: str) -> Tries:
-        given = {"sql_conn_id": "crm", "sql": sql, "cc_column": "boss", "versions_per_request": 10}
-        mailing = HELLO | content | given | {"task_id": TASK, "on_duplicate_recipient": choice}
-        tries = Tries()
-        tries.run_all(lambda: SqlToMailBatchOperator(**mailing))
-        return tries
-
-    assert "sql: row 25, column 'email': is not an email address" in str(joined("skip").error)
-    crm.execute("DELETE FROM people WHERE n = 21")
-    error = str(joined("fail").error)
-    assert "sql: row 5, column 'email': the same recipient as row 4; row 6, column 'email': " in error
-    assert "4 duplicate recipients: nothing was sent" in error
+def test_duplicates_of_a_query_are_named_by_their_rows(emulator: Emulator, crm: SqlDatabase) -> None:
+    crm.execute("CREATE TABLE people (email TEXT, boss TEXT)")
+    people = [address(0), address(1), address(0).upper()]
+    crm.execute("INSERT INTO people", [(email, "boss@example.com") for email in people])
+    given = {"sql_conn_id": "crm", "sql": "SELECT * FROM people", "cc_column": "boss", "content": "<p>Hello</p>"}
+    mailing = HELLO | {"task_id": TASK} | given
+    with pytest.raises(AirflowFailException, match=r"sql: row 3, column 'email': the same recipient as row 1\. 1 dup"):
+        Tries().run(SqlToMailBatchOperator(**mailing))
     assert emulator.journal.count() == 0
-    assert joined("skip").returned == batch_result(2, 40, duplicate_recipients=4)
-    assert mailed(emulator) == everybody(range(20)) + Counter({"boss@example.com": 20})
+    skipping = SqlToMailBatchOperator(**mailing, on_duplicate_recipient="skip")
+    assert Tries().run(skipping) == batch_result(1, 4, duplicate_recipients=1)
+    assert mailed(emulator) == everybody(range(2)) + Counter({"boss@example.com": 2})
 
 
 PEOPLE = st.sampled_from(["a@b.cc", "A@b.cc", "é@b.cc", "E\u0301@B.cc", "é@ß.cc", "é@xn--zca.cc", "é@ss.cc"])
@@ -371,3 +361,45 @@ def test_without_a_store_resend_sends_everything(
     assert mailed(emulator) == everybody(range(25), *twice)
     assert done.returned == batch_result(3, 25)
     assert "The next try sends everything again" in done.log
+
+
+# --- the record of what was sent ---
+
+
+@remembers
+@pytest.mark.parametrize(("message", "is_known"), [
+    ("uniqueMsgID {} was used before", True),
+    ("unique_msg_id already exists", True),
+    ("{}: duplicate", True),
+    ("Unique Msg ID in use", True),
+    ("uniqueMsgID {} is malformed", False),
+    ("the list was used before", False),
+    ("id-used is wrong", False),
+])  # fmt: skip
+def test_a_known_id_proves_that_a_request_in_doubt_was_sent(emulator: Emulator, message: str, is_known: bool) -> None:
+    def make() -> Any:
+        return batch(messages=letters(25), on_ambiguous="resend")
+
+    tries = Tries()
+    emulator.faults.add("close_before", SENDS, skip=1)
+    with pytest.raises(MailAnswerLostError, match=r"request 1 .* may have been sent; .* The next try sends it again$"):
+        tries.run(make())
+    said = message.format(bodies(emulator)[1]["uniqueMsgID"])
+    emulator.faults.add("code_before", SENDS, code=400, message=said)
+    if is_known:
+        assert tries.run(make()) == tries.run(make()) == batch_result(3, 25)
+        assert mailed(emulator) == everybody(range(10), range(20, 25))  # as the service says
+    else:
+        with pytest.raises(AirflowFailException, match="400"):
+            tries.run(make())
+        assert mailed(emulator) == everybody(range(10))
+
+
+@remembers
+def test_a_record_that_is_not_understood_sends_nothing(emulator: Emulator) -> None:
+    for change in ({"version": 2}, {"requests": -1}, {"requests": "1"}, {"more": 1}, {"digest": None}):
+        tries = Tries()
+        tries.store.set(TASK_STATE_KEY, {**MailingState.parse(None).model_dump(), **change})
+        assert tries.run_all(lambda: batch(messages=letters(1))) == "failed"
+        assert "nothing was sent" in str(tries.error)
+    assert bodies(emulator) == []

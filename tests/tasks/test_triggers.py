@@ -166,15 +166,12 @@ def test_cancelling_leaves_nothing_behind(emulator: Emulator, monkeypatch: pytes
     assert len(closed) == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        ("failed", AirflowFailException),
-        ("refused", AirflowFailException),
-        ("error", AirflowException),
-        ("timeout", AirflowSensorTimeout),
-    ],
-)
+@pytest.mark.parametrize(("status", "error"), [
+    ("failed", AirflowFailException),
+    ("refused", AirflowFailException),
+    ("error", AirflowException),
+    ("timeout", AirflowSensorTimeout),
+])  # fmt: skip
 def test_the_end_of_a_wait_in_its_task(status: str, error: type[Exception]) -> None:
     ended = {"status": status, "message": "so it ended", "result": {"sent_count": 1}}
     with pytest.raises(AirflowException, match="so it ended") as raised:

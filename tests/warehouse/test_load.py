@@ -20,7 +20,6 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
 from airflow_provider_mail.warehouse.request import LOADS, MarkGone
 from airflow_provider_mail.warehouse.table import (
-    BIGINT,
     JSON,
     LOAD_COLUMNS,
     TEXT,
@@ -29,7 +28,6 @@ from airflow_provider_mail.warehouse.table import (
     Table,
     text,
 )
-from airflow_provider_mail.warehouse.tables.contacts import list_part
 from tests.warehouse.conftest import ALL, COPY, NATIVE, Warehouse, in_each_dialect
 from tests.warehouse.standins import STANDINS
 from tests.warehouse.tables import LATER, MARKED, NOON, PLAIN, THINGS, TOKYO, thing
@@ -81,17 +79,6 @@ def test_only_what_says_something_else_counts_as_changed(native: Warehouse) -> N
     assert {row[1]: (row[2], row[-1]) for row in native.rows(THINGS)} == {
         0: ("old", NOON), 1: ("old", LATER), 2: (None, LATER), 3: ("old", NOON), 5: ("new", later), 9: (None, LATER),
     }  # fmt: skip
-
-
-@in_each_dialect
-def test_a_table_of_keys_only(warehouse: Warehouse) -> None:
-    numbers = Table((Column("id", BIGINT, ""),), ("id",), "")
-    observed = Table((*numbers.columns, Column("seen_at", TIMESTAMP, "", observed=True)), ("id",), "")
-    for at in (NOON, LATER):
-        warehouse.load(numbers, [(1,), (2,), (2,)])
-        result = warehouse.load(observed, [(1, at)], "others")
-    assert (warehouse.rows(numbers), warehouse.rows(observed, "others")) == ([(1,), (2,)], [(1, LATER)])
-    assert warehouse.is_portable or result.unchanged == 1
 
 
 # A failed load
@@ -169,24 +156,6 @@ def test_what_is_older_than_wanted_is_deleted(way: Warehouse) -> None:
     with pytest.raises(RuntimeError):
         way.load(THINGS, failing(2, RuntimeError()), expire_before=LATER + (LATER - NOON))
     assert [row[1] for row in way.rows(THINGS)] == [2, 4, 5]
-
-
-@pytest.mark.parametrize(
-    ("window", "message"),
-    [
-        ({}, "would replace the whole table"),
-        ({"colour": "red"}, "no column colour"),
-        ({"number": "1"}, "compares column number with a value that is not bigint"),
-        ({"number": None}, "compares column number"),
-        ({"day": Between(datetime.date(2026, 3, 1), None)}, "compares column day"),
-        ({"sold_at": datetime.datetime(2026, 3, 1)}, "without a zone"),
-    ],
-)
-def test_windows_that_cannot_be(sqlite: Warehouse, window: dict[str, Any], message: str) -> None:
-    sqlite.load(THINGS, [thing(THINGS, 1)])
-    with pytest.raises(ValueError, match=message):
-        sqlite.load(THINGS, [], replace_where=window)
-    assert len(sqlite.rows(THINGS)) == 1
 
 
 @pytest.mark.parametrize("kind", [*DIALECTS, "oracle"])
@@ -360,19 +329,6 @@ def test_a_row_that_another_program_inserts_meanwhile_stays(
     assert [(name, note) for _, name, _, note, *_ in postgres.rows(HAPPENED)] == [("a", "other"), ("b", None)]
 
 
-def test_what_cannot_be_combined_is_rejected(sqlite: Warehouse) -> None:
-    with pytest.raises(ValueError, match="replace_where"):
-        sqlite.load(HAPPENED, [], replace_where={"account": "me"})
-    columns = (Column("a", text(5), "A"), Column("b", TEXT, "B", nullable=True))
-    with pytest.raises(ValueError, match="not nullable"):
-        Table(columns, ("a",), "T", insert_only=True, counted_by="b")
-    with pytest.raises(ValueError, match="without updates"):
-        Table(columns, ("a",), "T", counted_by="a")
-    observed = Column("o", TIMESTAMP, "O", observed=True)
-    with pytest.raises(ValueError, match="time of observation"):
-        Table((*columns, observed), ("a",), "T", insert_only=True)
-
-
 # Rows that did not change are not written again, and `mail_loads` tells when they were last seen
 
 DAY, NEXT = NOON.date(), NOON.date() + datetime.timedelta(days=1)
@@ -419,8 +375,6 @@ def test_names_of_parts_are_bounded_and_different() -> None:
     made = [Coverage.one(name, {"account": "a"}, mail_conn_id="m", observed_at=NOON) for name in long]
     names = [next(iter(coverage.parts)) for coverage in made]
     assert ([len(name) for name in names], len(set(names)), names[0]) == ([250] * 3, 3, long[0])
-    lists = {("", "news"): "news", ("Sales", "news"): "Sales/news", ("", "a/b"): r"a\/b", ("a/", r"b\c"): r"a\//b\\c"}
-    assert {of_list: list_part(*of_list) for of_list in lists} == lists
 
 
 def test_only_what_changed_gets_the_time_of_the_observation(native: Warehouse) -> None:
@@ -457,9 +411,23 @@ def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:
         warehouse.load(THINGS, [], covers=day_of(DAY, at=NOON))
 
 
-def test_coverage_that_cannot_be(sqlite: Warehouse) -> None:
-    with pytest.raises(ValueError, match="time of observation"):
-        sqlite.load(PLAIN, [], covers=day_of(DAY, at=NOON))
-    wrong = Coverage.one("all", {"mail_conn_id": "a"}, mail_conn_id="a", observed_at=NOON)
-    with pytest.raises(ValueError, match="no column mail_conn_id"):
-        sqlite.load(THINGS, [], covers=wrong)
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (THINGS, {"replace_where": {}}, "would replace the whole table"),
+        (THINGS, {"replace_where": {"colour": "red"}}, "no column colour"),
+        (THINGS, {"replace_where": {"number": "1"}}, "compares column number with a value that is not bigint"),
+        (THINGS, {"replace_where": {"number": None}}, "compares column number"),
+        (THINGS, {"replace_where": {"day": Between(DAY, None)}}, "compares column day"),
+        (THINGS, {"replace_where": {"sold_at": datetime.datetime(2026, 3, 1)}}, "without a zone"),
+        (HAPPENED, {"replace_where": OF_A}, "replace_where"),
+        (PLAIN, {"covers": day_of(DAY, at=NOON)}, "time of observation"),
+        (THINGS, {"covers": Coverage("a", NOON, {}, {"mail_conn_id": "a"})}, "no column mail_conn_id"),
+        (THINGS, {"mark_gone": MarkGone(NOON, lambda: [OF_A])}, "`mark_gone` needs a table"),
+    ],
+)
+def test_loads_that_cannot_be(sqlite: Warehouse, table: Table, options: Any, message: str) -> None:
+    sqlite.load(THINGS, [thing(THINGS, 1)])
+    with pytest.raises(ValueError, match=message):
+        sqlite.load(table, [], **options)
+    assert len(sqlite.rows(THINGS)) == 1

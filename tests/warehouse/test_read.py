@@ -1,11 +1,14 @@
-"""Reading: every row once, in constant memory, nothing left open. Loading does not need more memory either."""
+"""Reading of databases and files: every row once, in constant memory, nothing left open; and the memory of loads."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -13,21 +16,21 @@ from typing import Any
 import pytest
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
+from airflow_provider_mail.api.flows.validate_rows import RowChecker
 from airflow_provider_mail.warehouse.connection import configured_hook
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.files import check_format
 from airflow_provider_mail.warehouse.read import stream_rows
+from airflow_provider_mail.warehouse.read_files import MAX_ROW, FileForm, file_rows
 from airflow_provider_mail.warehouse.rows import UnreadableValue
-from tests.warehouse.conftest import CAN_STREAM, PORTABLE, Warehouse
+from tests.warehouse.conftest import CAN_STREAM, NATIVE, PORTABLE, Warehouse
 from tests.warehouse.tables import THINGS, numbers, thing
 
 
-def words_of(warehouse: Warehouse, most: int, word: str = "'x' AS word") -> str:
-    return numbers(warehouse.kind, most, "i AS id", word)
-
-
 def test_rows_come_once_in_order_as_tuples(warehouse: Warehouse) -> None:
+    sql = numbers(warehouse.kind, 10, "i AS id", "'x' AS word") + ";"
     for size, sizes in ((4, [4, 4, 2]), (5, [5, 5]), (10, [10]), (11, [10]), (1, [1] * 10)):
-        with stream_rows(warehouse.hook, words_of(warehouse, 10) + ";", size=size) as (names, batches):
+        with stream_rows(warehouse.hook, sql, size=size) as (names, batches):
             assert names == ("id", "word")
             found = list(batches)
         assert [len(batch) for batch in found] == sizes
@@ -65,22 +68,7 @@ def test_what_is_not_there_is_named_by_the_database(warehouse: Warehouse) -> Non
             raise AssertionError
 
 
-def test_a_statement_that_fails_halfway(native: Warehouse) -> None:
-    failing = {
-        "sqlite": "json(substr('1x', 1, 1 + (i >= 6000)))",
-        "duckdb": "CASE WHEN i = 600000 THEN error('no') ELSE '' END",
-        "mysql": "(SELECT 1 UNION SELECT 2 FROM dual WHERE i = 6000)",
-    }.get(native.kind, "1 / (i - 6000)")
-    sql = words_of(native, 1_000_000 if native.is_duckdb else 10_000, failing)
-    found: list[Any] = []
-    with (
-        stream_rows(native.hook, sql, size=100) as (_, batches),
-        pytest.raises(WarehouseError, match="`sql` on connection 'warehouse'"),
-    ):
-        found.extend(batches)
-    assert len(found) == 59 or (native.is_duckdb and 0 < len(found) < 5999)  # that one works on many rows at once
-
-
+@pytest.mark.parametrize("native", NATIVE, indirect=True)
 def test_reading_cannot_write(native: Warehouse) -> None:
     native.execute("CREATE TABLE people (email VARCHAR(50))", "INSERT INTO people VALUES ('a')")
     for sql in ("DELETE FROM people", "UPDATE people SET email = 'x'", "CREATE TABLE others (id INTEGER)"):
@@ -104,6 +92,7 @@ def test_a_statement_without_a_result(make_warehouse: Callable[..., Warehouse]) 
         raise AssertionError
 
 
+@pytest.mark.parametrize("native", NATIVE, indirect=True)
 def test_all_is_closed_however_reading_ends(native: Warehouse) -> None:
     native.execute("CREATE TABLE people (id INTEGER)")
     native.execute("INSERT INTO people " + numbers(native.kind, 20_000, "i"))
@@ -165,21 +154,21 @@ def test_configured_databases_may_be_databricks(monkeypatch: pytest.MonkeyPatch)
 # Memory, as Python counts it
 
 ROWS, WORDS = 60_000, "x" * 1000
-MOST = 20_000_000
-"""Bytes, of 60 MB of words alone."""
 
 
 @contextmanager
-def little_memory() -> Iterator[None]:
+def little_memory(most: int = 20_000_000) -> Iterator[None]:
+    """So many bytes at most: texts of 60 MB alone are read and loaded."""
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] < MOST
+        assert tracemalloc.get_traced_memory()[1] < most
     finally:
         tracemalloc.stop()
 
 
 @pytest.mark.not_unit
+@pytest.mark.parametrize("native", NATIVE, indirect=True)
 def test_reading_takes_little_memory(native: Warehouse) -> None:
     """What the driver holds beside Python's objects is not counted."""
     joined = f"concat('{WORDS}', i)" if native.is_mysql else f"'{WORDS}' || i"
@@ -203,3 +192,117 @@ def test_loading_takes_little_memory(make_warehouse: Callable[..., Warehouse], k
     with little_memory():
         warehouse.load(THINGS, many())
     assert warehouse.query("SELECT count(*) FROM things") == [(rows,)]
+
+
+# Files: one that is no file of rows ends in a sentence, and in little memory
+
+GOOD = b"email,name\nada@example.com,Ada\nbob@example.com,Bob\n"
+LONG = {
+    "one line": (b"", b"x"),
+    "one line of many values": (b"", b"x,"),
+    "a row over many lines": (b"", b'"a\nb",'),
+    "a quotation mark that is not closed": (b'"', b"x\n"),
+}
+
+
+@pytest.mark.not_unit
+@pytest.mark.parametrize("rest", LONG.values(), ids=LONG)
+def test_a_csv_row_without_end(rest: tuple[bytes, bytes]) -> None:
+    begin, piece = rest
+    file = io.BytesIO(gzip.compress(GOOD + begin + piece * (100_000_000 // len(piece)), 1))
+    with (
+        little_memory(60_000_000),
+        pytest.raises(WarehouseError, match=r"^path, line \d+: .*(row 4 is longer than 1,000,000|limit)"),
+        file_rows(file, "contacts.csv.gz", FileForm(file_format="csv", compression="gzip")) as found,
+    ):
+        for _ in found.batches:
+            pass
+
+
+def test_rows_within_the_limit() -> None:
+    """Also when all of them together are longer, and when a value goes over lines."""
+    value = "x\n" * 50_000
+    rows = "".join(f'ada{number}@example.com,"{value}"\n' for number in range(30))
+    file = io.BytesIO(f"email,name\r\n\r\n{rows}".encode())
+    with file_rows(file, "contacts.csv", FileForm(file_format="csv")) as found:
+        read = [row for batch in found.batches for row in batch]
+    assert len(rows) > MAX_ROW
+    assert read == [(f"ada{number}@example.com", value) for number in range(30)]
+
+
+def read(content: bytes, form: FileForm) -> tuple[list[str], list[Any]]:
+    with file_rows(io.BytesIO(content), "contacts", form) as found:
+        return list(found.columns), [row for batch in found.batches for row in batch]
+
+
+@pytest.mark.parametrize("mark", ["", "sep=;\r\n"])
+def test_each_row_of_csv_has_its_line(mark: str) -> None:
+    comma = ";" if mark else ","
+    text = f'{mark}email,name,n\n"a@x.com","A\nB",1\n\nb@x.com,2\nc@x.com,C,3,4\n'.replace(",", comma)
+    with file_rows(io.BytesIO(text.encode()), "contacts", FileForm(file_format="csv", size=2)) as found:
+        assert found.columns == ["email", "name", "n"]
+        batches = list(found.batches)
+    first = 2 if not mark else 3
+    assert [list(batch.lines) for batch in batches] == [[first, first + 3], [first + 4]]
+    assert [row.problem for batch in batches for row in batch if len(row) != 3] == [
+        "has 2 values instead of 3",
+        "has 4 values instead of 3",
+    ]
+
+
+def test_a_column_without_a_name_is_no_error() -> None:
+    assert read(b",email\n0,a@x.com\n", FileForm(file_format="csv")) == (["", "email"], [("0", "a@x.com")])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("encoding_argument", ["utf-8", None])
+def test_a_byte_order_mark_decides_the_encoding(encoding_argument: str | None, encoding: str) -> None:
+    form = FileForm(file_format="csv", encoding=encoding_argument or encoding)
+    assert read("email\n\u010a@x.com\n".encode(encoding), form) == (["email"], [("\u010a@x.com",)])
+    form = FileForm(file_format="jsonl", encoding=encoding_argument or encoding)
+    assert read('{"email": "\u010a@x.com"}\n{"email": "b"}\n'.encode(encoding), form)[1] == [("\u010a@x.com",), ("b",)]
+
+
+def test_half_a_surrogate_rejects_only_its_row() -> None:
+    _, rows = read(b'{"email": "a@x.com", "name": "\\ud800"}\n{"email": "b@x.com"}\n', FileForm(file_format="jsonl"))
+    checked = RowChecker(["email", "name"]).check(rows, 1)
+    assert [(each.row_number, each.field, each.reason) for each in checked.rejects] == [
+        (1, "name", "holds half a surrogate pair, which is not text")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("use", "argument"),
+    [
+        (read, FileForm(file_format="parquet")),
+        (read, FileForm(file_format="csv", compression="zstd")),
+        (lambda *_: check_format("parquet"), None),
+    ],
+    ids=["read Parquet", "read zstd", "write Parquet"],
+)
+def test_without_pyarrow_the_error_says_what_to_install(
+    use: Any, argument: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(WarehouseError, match=r"needs pyarrow .*pip install 'airflow-provider-mail\[parquet\]'"):
+        use(b"", argument)
+
+
+def test_parquet_times_that_python_has_not() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    far = 400_000_000_000_000_000  # microseconds: the year 14645
+    table = pyarrow.table({
+        "email": ["a@x.com", "b@x.com"],
+        "at": pyarrow.array([1, None], pyarrow.timestamp("ns", tz="UTC")),
+        "seen": pyarrow.array([far, 0], pyarrow.timestamp("us")),
+    })  # fmt: skip
+    file = io.BytesIO()
+    parquet.write_table(table, file)
+    _, rows = read(file.getvalue(), FileForm(file_format="parquet"))
+    assert rows[0][1] == datetime(1970, 1, 1, tzinfo=UTC)
+    (reject,) = RowChecker(["email", "at", "seen"]).check(rows, 1).rejects
+    assert (reject.row_number, reject.field) == (1, "seen")
+    assert "write it as text" in reject.reason

@@ -25,7 +25,7 @@ from airflow_provider_mail.warehouse.load import (
     database_time,
 )
 from airflow_provider_mail.warehouse.request import LOADS
-from airflow_provider_mail.warehouse.table import TIMESTAMP, Column, Table
+from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, LIST_READINGS, contact_row
 from tests.warehouse.conftest import ALL, Warehouse, in_each_dialect
 from tests.warehouse.lists import at, read, recorded, stays
@@ -177,10 +177,6 @@ def there(warehouse: Warehouse, at: datetime.datetime, *numbers: int, where: Map
     return warehouse.load(MARKED, rows, mark_gone=MarkGone(at, lambda: [where]))
 
 
-def gone(warehouse: Warehouse) -> dict[int, datetime.datetime | None]:
-    return {row[1]: row[-1] for row in warehouse.rows(MARKED)}
-
-
 def test_no_row_is_compared_with_each(postgres: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Postgres expects a single row in the window of a list, and may have the contacts of a million."""
     execute, plans = psycopg.Cursor.execute, []
@@ -211,30 +207,6 @@ def test_only_rows_of_the_window_are_marked(way: Warehouse) -> None:
     there(way, LATEST, 1, where={"account": "a", "day": None, "name": None})
     assert {row[1] for row in way.rows(MARKED) if row[-1]} == {2, 9}
     assert {row[1] for row in way.rows(MARKED) if row[0] == "b"} == {1}
-
-
-def test_windows_are_asked_for_when_all_rows_are_there(way: Warehouse) -> None:
-    there(way, NOON, 1, 2)
-    seen: list[int] = []
-
-    def rows() -> Any:
-        for number in (1, 3):
-            seen.append(number)
-            yield thing(MARKED, number, at=LATER)
-
-    way.load(MARKED, rows(), mark_gone=MarkGone(LATER, lambda: [OF_A] if seen == [1, 3] else []))
-    assert gone(way) == {1: None, 2: LATER, 3: None}
-    way.load(MARKED, [], mark_gone=MarkGone(LATEST, lambda: []))
-    assert gone(way) == {1: None, 2: LATER, 3: None}
-
-
-def test_a_table_without_the_column(sqlite: Warehouse) -> None:
-    with pytest.raises(ValueError, match="`mark_gone` needs a table"):
-        sqlite.load(THINGS, [], mark_gone=MarkGone(NOON, lambda: [OF_A]))
-    with pytest.raises(ValueError, match="a timestamp that may be null"):
-        Column("gone_at", TIMESTAMP, "", gone=True)
-    with pytest.raises(ValueError, match="and needs one of observation"):
-        Table((MARKED["account"], MARKED["gone_at"]), ("account",), "")
 
 
 # Rows that say that they were observed in the future: a load fails instead of leaving them there for ever

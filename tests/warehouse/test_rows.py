@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import pickle
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import MarkGone
 from airflow_provider_mail.warehouse.rows import (
     Encoder,
@@ -38,14 +37,6 @@ NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 def test_json_has_one_spelling(value: dict[str, Any]) -> None:
     plain = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
     assert json_text(value) == json_text(dict(reversed(value.items()))) == plain
-
-
-def test_decimals_keep_their_digits_in_json() -> None:
-    value = {"b": [Decimal("0.1234567890123456789"), (1, None)], "a": Decimal("2.50")}
-    assert json_text(value) == '{"a":2.50,"b":[0.1234567890123456789,[1,null]]}'
-    for wrong in ({"a": [Decimal(1), b""]}, {"a": Decimal("NaN"), "b": {1}}, {1: Decimal(1)}):
-        with pytest.raises(TypeError):
-            json_text(wrong)
 
 
 CONVERTS: dict[str, Callable[[Any], Any]] = {"boolean": int, "timestamp": utc_text, "json": json_text}
@@ -180,13 +171,6 @@ def test_no_count_of_the_service_can_be_negative() -> None:
         counts = [column for column in table.columns if column.type == BIGINT]
         assert counts
         assert {column.least for column in counts} == {0}
-
-
-@given(st.integers(1), st.text(), st.text())
-def test_the_error_travels_between_processes(row: int, column: str, reason: str) -> None:
-    error = UnstorableError.of(row, column, reason)
-    again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.row, again.column, again.reason) == (str(error), row, column, reason)
 
 
 @pytest.mark.parametrize("kind", [*ALL, "snowflake", "redshift"])

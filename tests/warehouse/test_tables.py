@@ -114,6 +114,12 @@ def test_no_text_breaks_out_of_its_quotes(name: str) -> None:
         (lambda: Table((Column("k", text(9), "", nullable=True),), ("k",), ""), "key column k"),
         (lambda: Table((SEEN,), ("seen_at",), ""), "key column seen_at"),
         (lambda: Table((ID, SEEN, Column("again", TIMESTAMP, "", observed=True)), ("id",), ""), "only one column"),
+        (lambda: Column("x", TIMESTAMP, "", gone=True), "a timestamp that may be null"),
+        (lambda: Table((ID, Column("x", TIMESTAMP, "", nullable=True, gone=True)), ("id",), ""), "one of observation"),
+        (lambda: Table((ID, SEEN), ("id",), "", insert_only=True), "time of observation"),
+        (lambda: Table((ID,), ("id",), "", counted_by="id"), "without updates"),
+        (lambda: Table((ID, Column("x", TEXT, "", nullable=True)), ("id",), "", insert_only=True, counted_by="x"),
+         "not nullable"),
     ],
 )  # fmt: skip
 def test_columns_and_tables_that_cannot_be(make: Callable[[], Any], message: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -38,25 +37,17 @@ Two days are read again in the first, and local days are parts of two days in th
 
 
 @pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
+def service(emulator: Emulator) -> Emulator:
     """Mail of each day, different from that of every other, and campaigns at its ends; on more days than are read."""
-    with Emulator() as emulator:
-        emulator.clock.freeze(datetime.datetime(2024, 12, 1, tzinfo=datetime.UTC))
-        days = days_of(min(FIRST, EUROPE_CHANGES) - 5 * DAY, max(LAST, EUROPE_CHANGES) + 5 * DAY)
-        for number, day in enumerate([*days, *days_of(AMERICA_CHANGES - 5 * DAY, AMERICA_CHANGES + 5 * DAY)]):
-            counts = {"openCount": 5 + number, "clickCount": number, "bounceCount": number % 3}
-            emulator.set_transactional_day(day, sentCount=day.toordinal() % 1000, **counts)
-            for hour, minute in ((0, 0), (1, 30), (12, 0), (22, 30), (23, 59)):
-                moment = datetime.datetime.combine(day, datetime.time(hour, minute), datetime.UTC)
-                emulator.add_campaign(f"{moment}", send_date=moment, sent=1000 + 10 * number + hour)
-        yield emulator
-        assert emulator.crashes() == []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def connections(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
-    airflow.set_mail_connection("mail_default", emulator)
-    airflow.set_connection("warehouse", warehouse.airflow_connection)
+    emulator.clock.freeze(datetime.datetime(2024, 12, 1, tzinfo=datetime.UTC))
+    days = days_of(min(FIRST, EUROPE_CHANGES) - 5 * DAY, max(LAST, EUROPE_CHANGES) + 5 * DAY)
+    for number, day in enumerate([*days, *days_of(AMERICA_CHANGES - 5 * DAY, AMERICA_CHANGES + 5 * DAY)]):
+        counts = {"openCount": 5 + number, "clickCount": number, "bounceCount": number % 3}
+        emulator.set_transactional_day(day, sentCount=day.toordinal() % 1000, **counts)
+        for hour, minute in ((0, 0), (1, 30), (12, 0), (22, 30), (23, 59)):
+            moment = datetime.datetime.combine(day, datetime.time(hour, minute), datetime.UTC)
+            emulator.add_campaign(f"{moment}", send_date=moment, sent=1000 + 10 * number + hour)
+    return emulator
 
 
 def days_of(first: datetime.date, last: datetime.date) -> list[datetime.date]:
@@ -71,7 +62,7 @@ def stored(warehouse: Database, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(900 + 10 * BACKFILL_DAYS)
-def test_a_backfill_loads_each_day_once(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
+def test_a_backfill_loads_each_day_once(airflow: RunningAirflow, service: Emulator, warehouse: Database) -> None:
     for name, (zone, first, last, _, _) in BACKFILLS.items():
         ends = (datetime.datetime.combine(day, datetime.time(), ZoneInfo(zone)).isoformat() for day in (first, last))
         airflow.unpause(f"daily_{name}")
@@ -87,7 +78,7 @@ def test_a_backfill_loads_each_day_once(airflow: RunningAirflow, emulator: Emula
         rows = stored(warehouse, f"{name}_campaigns")
         assert {row["mail_name"]: {ours: row[ours] for ours in COUNTS} for row in rows} == {
             campaign["mailName"]: {ours: campaign["mailStats"][theirs] for ours, theirs in COUNTS.items()}
-            for campaign in emulator.campaigns()
+            for campaign in service.campaigns()
             if datetime.datetime.fromisoformat(campaign["sendDate"]).date() in days
         }
         rows = stored(warehouse, f"{name}_days")
