@@ -117,7 +117,7 @@ GROUPS = {
             "warehouse/test_history.py",
             "warehouse/test_insert_only.py",
             "warehouse/test_p*.py",
-            "cli/test_events.py",
+            "cli/test_commands.py",
         ),
     ),
     "webhook": Group(
