@@ -12,8 +12,7 @@ import pytest
 
 from mail_emulator import Emulator, EmulatorSettings
 from mail_emulator.faults import FAULT_KINDS
-from tests.emulator.conftest import LETTER, SEND, Api, batch
-from tests.emulator.listener import Listener
+from tests.emulator.conftest import LETTER, SEND, Api, Listener, batch
 
 NO_REACTIONS = EmulatorSettings(hard_bounce_rate=0.0, soft_bounce_rate=0.0, open_rate=0.0)
 
