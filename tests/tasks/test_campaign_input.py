@@ -55,9 +55,10 @@ def sent(emulator: Emulator) -> list[dict[str, Any]]:
 NAIVE = datetime.datetime(2030, 1, 1)
 
 
-def test_arguments_that_depend_on_others(monkeypatch: pytest.MonkeyPatch, new_dag: NewDag) -> None:
+def test_what_is_wrong_and_right_in_the_dag_file(monkeypatch: pytest.MonkeyPatch, new_dag: NewDag) -> None:
     for arguments, words in (
         ({"sender_mail": None}, "sender_mail: is missing"),
+        ({"repel_list_names": {"staff": 1}}, "repel_list_names: one text is needed, not the whole result"),
         ({"subject": None, "content": ""}, "subject: is missing; give it, or set allow_blank=True; content: "),
         ({"on_incomplete": "keep"}, r"on_incomplete: 'keep' needs wait_for_completion=True \(or only_save=True\)"),
         ({"cancel_on_kill": True}, "cancel_on_kill: needs wait_for_completion=True"),

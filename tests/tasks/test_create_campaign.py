@@ -302,12 +302,6 @@ def test_seed_tests_that_are_not_sent(emulator: Emulator, arguments: dict[str, A
     assert sends(emulator) == []
 
 
-def test_a_retry_sends_no_second_seed_test(emulator: Emulator) -> None:
-    emulator.faults.add("close_after", SENDS)
-    assert Tries().run_all(lambda: seed_test(mail_name=None)) == "success"
-    assert len(emulator.campaigns()) == 1
-
-
 # --- at most so many of a day, counted at the service, whoever created the others ---
 
 TOMORROW = "2026-11-27T09:00:00Z"
@@ -436,11 +430,3 @@ def test_nothing_of_that_name(emulator: Emulator, kind: Any) -> None:
     with pytest.raises(AirflowFailException):
         executed(kind(task_id=TASK, mail_name="spring", ignore_if_missing=False))
     assert emulator.journal.count(DELETE) == 0
-
-
-def test_deleted_once(emulator: Emulator) -> None:
-    for name in ("spring", "spring sale"):
-        emulator.add_campaign(name)
-    for deleted in (True, False):
-        assert executed(MailDeleteCampaignOperator(task_id=TASK, mail_name="spring"))["deleted"] is deleted
-    assert [entry["body"] for entry in emulator.journal.entries(DELETE)] == [{"mailName": "spring"}]

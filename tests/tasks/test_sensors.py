@@ -86,7 +86,7 @@ AWAITED = {
 EACH = [
     *(("campaign", way) for way in REPEATING),
     *(("stats", way) for way in REPEATING if STORES or way != "reschedule"),
-    *(("sender", way) for way in ("poke", "deferrable")),
+    *(("sender", way) for way in REPEATING),
     ("checks", "poke"),
 ]
 
@@ -160,24 +160,32 @@ def test_a_rejected_key_fails_at_once(run: Run, emulator: Emulator, connect: Con
     assert "rejected the credentials" in done.log
 
 
+@pytest.mark.parametrize("has_store", [True, False])
 @repeating
 def test_rejections_after_the_first_poll_are_tolerated(
-    run: Run, emulator: Emulator, connect: Connect, way: str
+    run: Run, emulator: Emulator, connect: Connect, way: str, has_store: bool
 ) -> None:
     emulator.add_campaign("spring", state="sending")
+    forget = {} if has_store else {"pre_execute": lambda context: context.pop("task_state_store", None)}
     with exchanged_key(emulator, connect, 1):
-        done = run(lambda: wait("campaign", way))
+        done = run(lambda: wait("campaign", way, **forget))
     assert (done.state, done.tries) == ("success", 1)
     assert [entry["auth"] for entry in emulator.journal.entries(GETS)] == ["api_key", *["invalid"] * 3, "api_key"]
 
 
-@pytest.mark.parametrize("way", WAYS if STORES else ["poke", "deferrable"])
-def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, way: str) -> None:
-    sent(emulator)
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *(("campaign", way) for way in (WAYS if STORES else ["poke", "deferrable"])),  # to count them
+        *((kind, way) for kind in ("stats", "sender") for way in ("poke", "deferrable")),
+    ],
+)
+def test_polls_that_fail_for_too_long_end_the_try(run: Run, emulator: Emulator, kind: str, way: str) -> None:
+    AWAITED[kind].reach(emulator)
     # So long a pause is not waited for: each poll is one request.
     count = 4 if way == "deferrable" else 3
-    emulator.faults.add("too_many_requests", GETS, count=count, retry_after=999)
-    done = run(lambda: wait("campaign", way, poll_error_timeout=0))
+    emulator.faults.add("too_many_requests", AWAITED[kind].operation, count=count, retry_after=999)
+    done = run(lambda: wait(kind, way, poll_error_timeout=0))
     assert (done.state, done.tries) == ("success", 2)
     assert "connection 'mail_default': 3 polls in a row failed" in done.log
 
@@ -365,7 +373,7 @@ def test_a_second_try_waits_again_and_creates_nothing(
 def test_a_cleared_task_sends_nothing_that_was_sent(run: Run, emulator: Emulator, deferrable: bool) -> None:
     """Although the campaign is gone, and was sent before its send time."""
     send_date = in_seconds(80_000)
-    with at_request(emulator, SENDS, 1, lambda: emulator.set_campaign_state("spring", "done")):
+    with at_request(emulator, GETS, FIRST_POLL, lambda: emulator.set_campaign_state("spring", "done")):
         done = run(lambda: create(deferrable=deferrable, send_date=send_date))
     assert (done.state, datetime.now(UTC) < send_date) == ("success", True)
     emulator.set_campaign_state("spring", "removed")

@@ -25,14 +25,14 @@ from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.tables.events import EVENTS
 from mail_emulator import Emulator
-from tests.support.changes import at_every_request, at_request, post
+from tests.support.changes import at_every_request, post
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.tasks.conftest import TASK, Connect, Done, Run, SqlDatabase
 from tests.tasks.sensing import WAYS
 from tests.tasks.test_example_dags import Person, asks
 
-CREATES, IMPORTS = "campaign/mail/sends", "contacts/imports"
+CREATES = "campaign/mail/sends"
 
 # --- rates ---
 
@@ -304,13 +304,6 @@ def test_the_same_people_are_in_a_stage_of_each_run(run: Run, emulator: Emulator
     assert first == second
 
 
-def test_nothing_follows_a_gate_that_fails(run: Run, emulator: Emulator) -> None:
-    emulator.change_settings(hard_bounce_rate=0.9)
-    ends = states(run(staged()))
-    assert [ends[name] for name in ("gate_canary", "send_early", "send_rest")] == ["failed", *["upstream_failed"] * 2]
-    assert recipients(emulator).keys() == {"spring canary"}
-
-
 COUNTS = {"read": 10, "accepted": 4, "rejected": 1, "suppressed": 0}
 
 
@@ -319,14 +312,6 @@ def test_a_source_that_changed_stops_before_anybody_is_mailed(changed: dict[str,
     assert check_stages([COUNTS, COUNTS]) == {"read": 10, "accepted": 8, "rejected": 2, "suppressed": 0}
     with pytest.raises(AirflowFailException, match="Nobody was mailed: clear the imports"):
         check_stages([COUNTS, COUNTS | changed])
-
-
-def test_a_person_who_comes_while_it_is_read_is_reported(run: Run, emulator: Emulator) -> None:
-    people = [*PEOPLE]
-    with at_request(emulator, IMPORTS, 1, lambda: people.append("late@example.com")):
-        done = run(staged(people))
-    assert (states(done)["check"], emulator.journal.count(CREATES)) == ("failed", 0)
-    assert "the imports of the stages read 200, 201, 201 rows" in done.log
 
 
 @pytest.mark.parametrize(("opened", "winner"), [((10, 40), "b"), ((10, 12), "a")])

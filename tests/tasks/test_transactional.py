@@ -150,6 +150,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (batch, {"template_name": "stored", "subject": None}, "subject of template 'stored': {{day}} has no value in 3"),
     (batch, {"template_name": "empty"}, "the content of template 'empty' shows nothing"),
     (single, {"to": {"name": "Ada"}}, "to.email: "),
+    (single, {"to": [7]}, "to[0]: an address must be text, not int"),
     (single, {"to": ", ".join(map(address, range(21)))}, "to: 21 recipients, one message can have 20"),
     (single, {"unique_msg_id": "é" * 26}, "unique_msg_id: 52 bytes in UTF-8, at most 50"),
     (single, {"content": "<p></p>"}, "content: shows nothing"),
@@ -393,6 +394,21 @@ def test_a_known_id_proves_that_a_request_in_doubt_was_sent(emulator: Emulator, 
         with pytest.raises(AirflowFailException, match="400"):
             tries.run(make())
         assert mailed(emulator) == everybody(range(10))
+
+
+@remembers
+def test_other_requests_than_an_earlier_try_began_with_are_not_sent(emulator: Emulator) -> None:
+    """Neither fewer nor others, whatever is done with the request in doubt."""
+    tries = Tries()
+    emulator.faults.add("close_after", SENDS, skip=1)
+    with pytest.raises(MailAnswerLostError):
+        tries.run(batch(messages=letters(40), on_ambiguous="resend"))
+    others, last = letters(10, start=50), letters(20, start=20)
+    for choice in ("skip", "resend"):
+        for these in (others[:5], letters(10), [*others, *letters(30, start=10)], [*letters(10), *others, *last]):
+            assert tries.run_all(lambda: batch(messages=these, on_ambiguous=choice), most=1) == "failed"  # noqa: B023
+            assert "these differ from what an earlier try began to send" in str(tries.error)
+    assert mailed(emulator) == everybody(range(20))
 
 
 @remembers
