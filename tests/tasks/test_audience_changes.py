@@ -302,8 +302,9 @@ def test_a_shared_list_that_others_empty_or_delete(emulator: Emulator, audience:
 
 def test_another_mapping_or_list_is_another_state(audience: Audience) -> None:
     audience.load("ada")
-    others: list[dict[str, Any]] = [{"list_name": "others"}, {"columns": {"email": "email"}}, {"null_value": ""}]
-    for arguments in others:
+    arguments: dict[str, Any] = {}
+    for name, value in (("list_name", "others"), ("columns", {"email": "email"}), ("null_value", "")):
+        arguments[name] = value
         audience.run("ada", "ada", **arguments)
 
 
@@ -327,9 +328,11 @@ def test_a_brake_stops_before_the_first_request(
     assert mailed(emulator) == sorted(people)
 
 
-def test_a_dry_run_or_the_sandbox_changes_nothing(emulator: Emulator, audience: Audience) -> None:
+def test_a_dry_run_or_the_sandbox_changes_nothing(
+    emulator: Emulator, audience: Audience, warehouse: SqlDatabase
+) -> None:
     audience.load("max", sandbox_mode=True)
-    assert emulator.contacts() == []
+    assert (emulator.contacts(), warehouse.tables()) == ([], set())
     audience.run("ada bob", "ada bob")
     result = audience.load("bob eva", dry_run=True)
     assert [result[name] for name in ("joined", "changed", "left")] == [1, 0, 1]

@@ -425,8 +425,9 @@ def test_a_time_out_of_the_task_loses_nothing(run: Run, emulator: Emulator, hund
     assert "AirflowTaskTimeout" in done.log
     assert rejected == crm.query("SELECT row_number FROM rejects") == [(3,)]
     assert names(emulator).keys() == EVERYBODY.keys() - {"p3@example.com"}
-    # The request that was under way may have been given up although the service performed it.
-    assert taken(emulator) in ((10, 11) if REMEMBERS else (16, 17))
+    # The request that was under way may have been given up although the service performed it, and others may follow
+    # until the signal arrives.
+    assert taken(emulator) in ((10, 11) if REMEMBERS else range(16, 21))
 
 
 @remembers
