@@ -266,14 +266,6 @@ def test_a_person_rejects_it(
     assert [len(account.campaign_recipients(campaign["mailName"])) for campaign in account.campaigns()] == recipients
 
 
-def test_what_is_wrong_is_not_asked_about(run: Run, account: Emulator) -> None:
-    account.add_campaign("newsletter 2025-12-08", sent=5, send_date="2025-12-08T00:00:00Z")
-    done = run(example("mail_approval"))
-    ends = [states(done)[name] for name in ("preflight", "approve", "send")]
-    assert ends == ["failed", "upstream_failed", "upstream_failed"]
-    assert "growth: " in done.log
-
-
 @pytest.mark.skipif(AIRFLOW_VERSION >= (3, 1), reason="a person can be asked")
 def test_without_a_question_nothing_is_sent(run: Run, account: Emulator) -> None:
     done = run(example("mail_approval"))

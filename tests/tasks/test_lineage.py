@@ -5,17 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from airflow.providers.openlineage.extractors.base import DefaultExtractor
-from airflow.providers.openlineage.extractors.manager import ExtractorManager
 from airflow.sdk import Asset
-from airflow.utils.state import TaskInstanceState
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail import assets, lineage
@@ -34,8 +30,6 @@ from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSAC
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, SqlDatabase
 from tests.tasks.loading import WEEK, executed, load_task, sql_hook
-
-OPENLINEAGE = tuple(map(int, version("apache-airflow-providers-openlineage").split(".")[:2]))
 
 
 def extracted(operator: Any) -> tuple[Any, Any]:
@@ -93,20 +87,6 @@ def test_a_load_that_fails_has_no_datasets(warehouse: SqlDatabase) -> None:
         executed(operator)
     found = DefaultExtractor(operator).extract_on_failure(None)
     assert found is None or (found.inputs, found.outputs) == ([], [])
-
-
-@pytest.mark.skipif(OPENLINEAGE < (2, 19), reason="says nothing of assets when a task starts (seen with 2.7 and 2.15)")
-def test_when_a_task_starts_its_assets_name_the_datasets() -> None:
-    """The same that it reports once it has run."""
-    operator = load_task("mail_campaign_stats")
-    operator.inlets = [campaign_stats_asset()]
-    operator.outlets = [Asset("postgres://db.example.com:5432/dwh/public/mail_campaign_stats")]
-    run = SimpleNamespace(run_id="run")
-    found = ExtractorManager().extract_metadata(run, operator, TaskInstanceState.RUNNING, task_instance=None)
-    assert [(dataset.namespace, dataset.name) for dataset in (*found.inputs, *found.outputs)] == [
-        ("mail://mail_default", "campaigns/stats"),
-        ("postgres://db.example.com:5432", "dwh.public.mail_campaign_stats"),
-    ]
 
 
 def test_nothing_of_the_provider_is_imported_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,9 +131,11 @@ def test_the_clock_of_the_database_is_the_second_choice(
     assert ("observed_at is the time of this worker" in caplog.text) is not has_clock
 
 
-def test_a_repeated_request_counts_from_its_last_attempt(service: Emulator, warehouse: SqlDatabase) -> None:
+@pytest.mark.parametrize("hours", [0, 24])
+def test_a_repeated_request_counts_from_its_last_attempt(service: Emulator, warehouse: SqlDatabase, hours: int) -> None:
     """Its response is fresh, so one of a request that was sent in between must not win."""
     began = datetime.datetime.now(UTC)
+    service.clock.advance(hours=hours)  # then the clock of the database counts
     service.faults.add("too_many_requests", CAMPAIGN_STATS, retry_after=50)
     load("mail_campaign_stats")
     assert service.journal.count(CAMPAIGN_STATS) == 2

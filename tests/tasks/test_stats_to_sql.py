@@ -54,10 +54,6 @@ def load(first: int = 0, last: int | None = None, **arguments: Any) -> dict[str,
     return executed(task(first, last, **arguments))
 
 
-def counts(result: dict[str, Any]) -> tuple[int, int, int]:
-    return result["inserted"], result["changed"], result["unchanged"]
-
-
 def names(warehouse: SqlDatabase) -> list[str]:
     return [name for (name,) in warehouse.query(f"SELECT mail_name FROM {STATS} ORDER BY mail_name")]
 
@@ -106,15 +102,6 @@ def test_the_rows_of_campaigns(run: Run, emulator: Emulator, warehouse: SqlDatab
     assert warehouse.tables() == {STATS}  # a single day may not be whole, so it is not recorded
     (entry,) = emulator.journal.entries(CAMPAIGN_STATS)
     assert "sandboxMode" not in entry["body"]
-
-
-def test_days_of_transactional_mail_are_restated(emulator: Emulator, warehouse: SqlDatabase) -> None:
-    for opened, expected in ((1, (2, 0, 0)), (10, (0, 1, 1)), (10, (0, 0, 2))):
-        emulator.set_transactional_day(DAY, sentCount=40, openCount=opened)
-        result = load(0, 1, path=TRANSACTIONAL_STATS, table="days")
-        assert (counts(result), result["missing_days"]) == (expected, 0)
-    rows = warehouse.query("SELECT stats_date, sent_count, open_count FROM days ORDER BY stats_date")
-    assert [(str(date), *numbers) for date, *numbers in rows] == [(day(0), 40, 10), (day(1), 0, 0)]
 
 
 def test_a_missing_day_is_not_zero(run: Run, march: Emulator, warehouse: SqlDatabase) -> None:

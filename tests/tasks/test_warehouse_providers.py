@@ -26,10 +26,9 @@ from tests.tasks.test_example_dags import example as example_dag
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing
 
 pytestmark = pytest.mark.not_unit
-PROVIDERS = {"bigquery": "google", "databricks": "databricks", "redshift": "amazon", "snowflake": "snowflake"}
 
 
-@pytest.fixture(params=PROVIDERS)
+@pytest.fixture(params=["bigquery", "databricks", "redshift", "snowflake"])
 def warehouse(request: pytest.FixtureRequest) -> Standin:
     """Each of the four."""
     standin: Standin = request.getfixturevalue(request.param)
@@ -46,16 +45,6 @@ def example(kind: str) -> Any:
         task.retries = 0
     dag.get_task("contacts").rows_per_file = 20
     return dag
-
-
-@pytest.mark.parametrize("kind", PROVIDERS)
-def test_results_of_other_tasks_are_templates(kind: str) -> None:
-    pytest.importorskip(f"airflow.providers.{PROVIDERS[kind]}", reason="needs the dependency group warehouses")
-    dag = example(kind)
-    assert [task.task_id for task in dag.topological_sort()] == ["contacts", "stage", "copy", "merge"]
-    for field, value in vars(dag.get_task("copy")).items():
-        if isinstance(value, str | list) and "{{" in str(value):
-            assert field in dag.get_task("copy").template_fields, field
 
 
 def people(warehouse: Standin) -> list[tuple[Any, ...]]:
