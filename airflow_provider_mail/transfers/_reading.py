@@ -113,7 +113,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes, Pager
-        from airflow_provider_mail.api.flows.concurrent_pages import read_pages
+        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
@@ -126,7 +126,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
             self._interrupt = interrupt = Interrupt()
             if self._killed:
                 interrupt.stop()
-            return read_pages(client, pager, self.max_in_flight, interrupt, on_total=progress.expect)
+            return concurrent_pages(client, pager, self.max_in_flight, interrupt, on_total=progress.expect)
 
         def again() -> Rows:
             if pager.reading == 1:

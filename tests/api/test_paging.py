@@ -233,7 +233,7 @@ def config(base_url: str, **fields: Any) -> api.ClientConfig:
 
 def read_at_once(listing: Callable[[Any], Any], changes: Changes = Changes.REFUSE, at_once: int = 4) -> list[str]:
     with Rehearsed(listing) as client:
-        pages = concurrent_pages(client, api.GetLists(), at_once, changes)
+        pages = concurrent_pages(client, Pager(api.GetLists(), changes), at_once)
         return [record.list_name for page in pages for record in page]
 
 
@@ -338,7 +338,8 @@ def pages_client(everybody: Emulator) -> Iterator[api.MailClient]:
 
 
 def contacts(client: api.MailClient, at_once: int = 4) -> list[str | None]:
-    pages = concurrent_pages(client, api.GetListContacts(list_name="everybody", page_size=10), at_once)
+    request = api.GetListContacts(list_name="everybody", page_size=10)
+    pages = concurrent_pages(client, Pager(request, Changes.REFUSE), at_once)
     return [contact.id for page in pages for contact in page]
 
 
@@ -373,7 +374,8 @@ def test_a_page_that_fails_ends_the_list(
 
 
 def test_closing_early_sends_only_what_is_in_flight(pages_client: api.MailClient, everybody: Emulator) -> None:
-    with closing(concurrent_pages(pages_client, api.GetListContacts(list_name="everybody", page_size=1), 4)) as pages:
+    request = api.GetListContacts(list_name="everybody", page_size=1)
+    with closing(concurrent_pages(pages_client, Pager(request, Changes.REFUSE), 4)) as pages:
         next(pages)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-pages")]
     assert everybody.journal.count("contacts/list/get") <= 1 + 8 + 1

@@ -145,14 +145,12 @@ def test_filters_of_get(api: Api) -> None:
     assert names(mailName="foreign") == []
 
 
-def test_a_saved_draft_is_never_sent(api: Api) -> None:
-    assert api.campaign("m", onlySave=True)["code"] == 200
-    api.emulator.clock.advance(days=1)
-    assert api.status("m") == -1
-    assert api.emulator.campaign_recipients("m") == []
-
-
 def test_sending_ends_after_a_time(api: Api) -> None:
+    """A saved draft is never sent."""
+    api.campaign("draft", onlySave=True)
+    api.emulator.clock.advance(days=1)
+    assert (api.status("draft"), api.emulator.campaign_recipients("draft")) == (-1, [])
+    api.ok("campaign/mail/delete", mailName="draft")
     api.emulator.change_settings(sending_seconds=60.0)
     api.campaign("m")
     (sending,) = api.ok("campaign/mail/get")["mailList"]

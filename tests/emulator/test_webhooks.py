@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 
 from mail_emulator.webhooks import DueEvents
-from tests.emulator.conftest import EVENTS, SEND, SINGLE, Api, batch, version
-from tests.emulator.listener import Listener
+from tests.emulator.conftest import EVENTS, SEND, SINGLE, Api, Listener, batch, version
 
 SHOP = {"senderMail": "shop@other.example"}
 
@@ -20,11 +19,10 @@ def _frozen(api: Api) -> None:
 
 
 class TestConfiguration:
-    def test_is_null_when_nothing_was_saved(self, api: Api) -> None:
+    def test_only_supplied_fields_change(self, api: Api) -> None:
+        """All are null when nothing was saved."""
         names = ("transEvent", "transCallbackUrl", "transCallbackUrlExtra", "transEnable")
         assert api.ok("webhook/get") == {"code": 200, "message": "", **dict.fromkeys(names)}
-
-    def test_only_supplied_fields_change(self, api: Api) -> None:
         api.ok("webhook/save", transCallbackUrl="http://127.0.0.1:1/a", transEvent={"opened": True})
         api.ok("webhook/save", transEnable=True, transEvent={"clicked": True})
         api.ok("webhook/save")

@@ -183,12 +183,6 @@ def is_sent(emulator: Emulator, sending: Inbox) -> Callable[[], None]:
     return change
 
 
-def test_a_wait_ends_when_the_push_arrives(emulator: Emulator, sending: Inbox, clock: Clock) -> None:
-    clock.after(QUIET, is_sent(emulator, sending))
-    with soon(clock):
-        assert events(campaign())[0]["status"] == "complete"
-
-
 def test_an_asset_event_is_fired_when_the_push_arrives(emulator: Emulator, sending: Inbox, clock: Clock) -> None:
     clock.after(QUIET, is_sent(emulator, sending))
 

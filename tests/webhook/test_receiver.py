@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from fastapi import FastAPI
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from starlette.testclient import TestClient
 
 from airflow_provider_mail.webhook import commits, health
@@ -143,6 +143,8 @@ def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogC
     with receiver(ready) as sender:
 
         @settings(suppress_health_check=list(HealthCheck), deadline=None)
+        @example(body=b"[]")
+        @example(body=b"{")
         @given(body=BODIES)
         def each(body: bytes) -> None:
             status = sender.push(body)

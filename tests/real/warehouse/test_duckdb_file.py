@@ -48,15 +48,15 @@ def is_free(database: str) -> bool:
 @pytest.mark.parametrize("killed", [False, True])
 def test_another_process_waits_for_its_turn(database: str, killed: bool) -> None:
     """Also for one that is killed."""
-    mine, begun, theirs, leave = FORK.Event(), FORK.Event(), FORK.Event(), FORK.Event()
+    mine, begun, theirs, leave, end = (FORK.Event() for _ in range(5))  # who sets one waits for those who wait for it
     first = fork(hold, database, mine, leave)
     assert mine.wait(PATIENCE)
-    second = fork(hold, database, theirs, leave, begun)
+    second = fork(hold, database, theirs, end, begun)
     assert begun.wait(PATIENCE)
     assert not is_free(database)
     first.kill() if killed else leave.set()
     assert theirs.wait(PATIENCE)
-    leave.set()
+    end.set()
     for process in (first, second):
         process.join(PATIENCE)
     assert second.exitcode == 0
