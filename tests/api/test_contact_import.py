@@ -198,18 +198,18 @@ def test_a_rejection_that_no_row_causes_ends_the_import(
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"),
+    ("refused", "fault", "error"),
     [
         # Once the valid row was rejected, too: only the code of the last row was compared.
-        ({"kind": "code_before", "skip": 2, "code": 403, "message": "contact quota exceeded"}, MailRejectedError),
+        ([2], {"kind": "code_before", "skip": 2, "code": 403, "message": "contact quota exceeded"}, MailRejectedError),
         # The response to the check of the account is lost.
-        ({"kind": "close_before", "where": {"sandboxMode": True}}, MailAnswerLostError),
+        ([1, 2], {"kind": "close_before", "where": {"sandboxMode": True}}, MailAnswerLostError),
     ],
 )
 def test_no_row_is_rejected_while_the_account_may_be_the_cause(
-    job: Import, emulator: Emulator, fault: Any, error: type[Exception]
+    job: Import, emulator: Emulator, refused: list[int], fault: Any, error: type[Exception]
 ) -> None:
-    emulator.change_settings(refused_addresses=(address(2),))
+    emulator.change_settings(refused_addresses=tuple(map(address, refused)))
     emulator.faults.add(operation=IMPORTS, count=None, **fault)
     with pytest.raises(error):
         job.run(people(2))
