@@ -422,7 +422,7 @@ def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:
         (THINGS, {"replace_where": {"sold_at": datetime.datetime(2026, 3, 1)}}, "without a zone"),
         (HAPPENED, {"replace_where": OF_A}, "replace_where"),
         (PLAIN, {"covers": day_of(DAY, at=NOON)}, "time of observation"),
-        (THINGS, {"covers": Coverage("a", NOON, {}, {"mail_conn_id": "a"})}, "no column mail_conn_id"),
+        (THINGS, {"covers": Coverage("a", NOON, {"all": {"mail_conn_id": "a"}}, OF_A)}, "no column mail_conn_id"),
         (THINGS, {"mark_gone": MarkGone(NOON, lambda: [OF_A])}, "`mark_gone` needs a table"),
     ],
 )

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from fastapi import FastAPI
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from starlette.testclient import TestClient
 
 from airflow_provider_mail.webhook import commits, health
@@ -144,6 +144,7 @@ def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogC
 
         @settings(suppress_health_check=list(HealthCheck), deadline=None)
         @given(body=BODIES)
+        @example(body=b"{}")
         def each(body: bytes) -> None:
             status = sender.push(body)
             assert status == (200 if is_push(body) else 400)
