@@ -69,7 +69,7 @@ GROUPS = {
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
-        ("machines/test_importing.py", "tasks/test_rejected_rows.py"),
+        ("machines/test_importing.py", "tasks/test_imports.py"),
     ),
     "statistics": Group(
         ("api/_core/compact.py", "api/flows/statistics.py"),
@@ -83,25 +83,23 @@ GROUPS = {
             "machines/test_waiting.py",
             "tasks/test_triggers.py",
             "tasks/test_event_trigger.py",
-            "tasks/test_inbox_sensor.py",
+            "tasks/test_inbox_waits.py",
             "tasks/test_sensors.py",
-            "tasks/test_task_status.py",
         ),
     ),
     "ledger": Group(
         (
             "_task/state.py",
-            "_task/import_checkpoint.py",
+            "_task/imports.py",
             "_task/at_most_once.py",
             "api/flows/batches.py",
         ),
         (
-            "tasks/test_at_most_once.py",
-            "tasks/test_creation_record.py",
+            "tasks/test_create_campaign.py",
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),
-        ("machines/test_*ing.py", "tasks/test_resumed_imports.py", "tasks/test_transactional_tries.py"),
+        ("machines/test_*ing.py", "tasks/test_imports.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
@@ -111,7 +109,7 @@ GROUPS = {
             "warehouse/test_dialects.py",
             "warehouse/test_existing.py",
             "warehouse/test_privacy.py",
-            "cli/test_events.py",
+            "cli/test_commands.py",
         ),
     ),
     "webhook": Group(

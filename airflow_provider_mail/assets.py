@@ -85,7 +85,7 @@ def table_asset(sql_conn_id: str, table: str, **extra: Any) -> Asset:
     """
     from airflow.sdk import Asset
 
-    from airflow_provider_mail._task.sql import sql_hook
+    from airflow_provider_mail._task.storage import sql_hook
     from airflow_provider_mail.lineage import SqlTable
 
     return Asset(uri=SqlTable(sql_hook(sql_conn_id), table).place().uri, **extra)

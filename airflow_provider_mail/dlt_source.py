@@ -29,7 +29,7 @@ from airflow_provider_mail._dlt_resources import (
 )
 from airflow_provider_mail._dlt_watermarks import DaysToRead, OnTotal, Pages, Part, Row, days_to_read, span
 from airflow_provider_mail.api._core.compact import compact_records
-from airflow_provider_mail.api._core.pagination import Changes
+from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient
@@ -227,7 +227,8 @@ class _Source:
         :param lists: names, or ``"all"``.
         """
         if lists == "all":
-            pages = concurrent_pages(self._client, GetLists(page_size=100), self._max_in_flight, Changes.ALLOW_GROWTH)
+            pager = Pager(GetLists(page_size=100), Changes.ALLOW_GROWTH)
+            pages = concurrent_pages(self._client, pager, self._max_in_flight)
             return list(dict.fromkeys(record.list_name for page in pages for record in page))
         for name in lists:
             # The service may return no contacts for a wrong name.
@@ -268,7 +269,8 @@ class _Source:
         began = time.time()
         values: Part = {}
         # A list that grew in the meantime is read again; its records are yielded once.
-        pages = concurrent_pages(self._client, request, self._max_in_flight, Changes.ALLOW_GROWTH, on_total=on_total)
+        pager = Pager(request, Changes.ALLOW_GROWTH)
+        pages = concurrent_pages(self._client, pager, self._max_in_flight, on_total=on_total)
         for records in pages:
             # One time for all rows: it tells which of them are of the same reading.
             values = values or {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}

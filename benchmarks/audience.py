@@ -44,7 +44,7 @@ STEPS = {
 
 def read() -> dict[str, int]:
     """Read the rows as an import does."""
-    from airflow_provider_mail._task.sql import sql_hook
+    from airflow_provider_mail._task.storage import sql_hook
     from airflow_provider_mail.warehouse.read import stream_rows
 
     with stream_rows(sql_hook("people_db"), SQL) as (_, batches):
@@ -68,7 +68,7 @@ def loop() -> dict[str, int]:
     """The usual loop: rows since the last run, in requests one after the other."""
     from airflow.providers.http.hooks.http import HttpHook
 
-    from airflow_provider_mail._task.sql import sql_hook
+    from airflow_provider_mail._task.storage import sql_hook
 
     rows = sql_hook("people_db").get_records(f"{SQL} WHERE updated_at > 1")
     mapping = [{"columnNum": number, "propertyName": name} for number, name in enumerate(PLAIN)]

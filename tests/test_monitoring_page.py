@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import combinations
 
 from airflow_provider_mail import _metrics
 from docs import monitoring
@@ -50,16 +49,3 @@ def test_variables_are_those_that_the_queries_have() -> None:
         prefix, names = re.findall(r'"(\w+?)_(?:\(([\w|]+)\)|requests)\(_total\)\?"', variable["query"]["query"])[0]
         for name in (names or "requests").split("|"):
             assert variable["name"] in DECLARED[f"{prefix}_{name}"].tags
-
-
-def test_panels_do_not_overlap() -> None:
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
-    assert all(place["x"] + place["w"] <= 24 for place in places)
-    for one, other in combinations(places, 2):
-        assert (
-            one["x"] + one["w"] <= other["x"]
-            or other["x"] + other["w"] <= one["x"]
-            or one["y"] + one["h"] <= other["y"]
-            or other["y"] + other["h"] <= one["y"]
-        )

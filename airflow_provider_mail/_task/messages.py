@@ -1,8 +1,11 @@
-"""The messages of a mailing: made of the rows of a query, and checked for blank texts and tags without a value."""
+"""The messages of a mailing: made of the rows of a query; checked for blank texts, missing values and duplicates."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.blank import is_blank, is_blank_html
 from airflow_provider_mail.api._core.tags import tags_of
 from airflow_provider_mail.api.errors import MailValidationError
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.templates import Template
 
 MAX_NAMED = 20
+
+MAX_NAMED_DUPLICATES = 10
 
 
 class MessageCheck:
@@ -242,3 +248,81 @@ class RowMessages:
                 f"sql: row {number}, column {self._named[part]!r}: is of type {type(text).__name__}: cast it to text"
             )
         return [address.strip() for address in (text or "").split(",") if address.strip()]
+
+
+class Recipients:
+    """The recipients of one mailing, to detect duplicates.
+
+    A duplicate is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one; addresses are the same
+    if their `address_key` is. The same ``cc`` or ``bcc`` in several messages is intended: an archive, a manager.
+
+    A digest of each address under a random key is stored in a private SQLite database, which moves from memory to a
+    temporary file when it grows. So memory use stays constant, and no address is stored.
+
+    :param on_duplicate: ``fail``: collect all duplicates for :meth:`check`; ``skip``: remove them except for the first
+        occurrence; ``allow``: count them.
+    """
+
+    def __init__(self, on_duplicate: str) -> None:
+        self._skip = on_duplicate == "skip"
+        self._fail = on_duplicate == "fail"
+        self._key = secrets.token_bytes(16)
+        self._database = sqlite3.connect("", isolation_level=None)
+        for statement in (
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            "CREATE TABLE seen (digest BLOB PRIMARY KEY, message INTEGER) WITHOUT ROWID",
+            "BEGIN",
+        ):
+            self._database.execute(statement)
+        self._named: list[str] = []
+        self.count = 0
+
+    def keep(self, number: int, version: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the message without removed recipients; ``None`` when ``to`` becomes empty."""
+        in_message: set[bytes] = set()
+        kept = dict(version)
+        for part in ("to", "cc", "bcc"):
+            if people := version.get(part):
+                new = [person for person in people if not self._seen(person, number, part, in_message)]
+                if self._skip and len(new) < len(people):
+                    kept[part] = new
+        return kept if kept.get("to") or not version.get("to") else None
+
+    def check(self) -> None:
+        """Reject the mailing when it has duplicates and ``on_duplicate`` is ``fail``.
+
+        :raises MailValidationError: naming the first ones by their position.
+        """
+        if self._fail and self.count:
+            more = f"; and {self.count - len(self._named):,} more" if self.count > len(self._named) else ""
+            raise MailValidationError(
+                f"SendBatch: {'; '.join(self._named)}{more}. {self.count:,} duplicate recipients: nothing was "
+                "sent. on_duplicate_recipient='skip' mails each recipient once, 'allow' mails all"
+            )
+
+    def close(self) -> None:
+        """Remove the database."""
+        self._database.close()
+
+    def _seen(self, person: Any, number: int, part: str, in_message: set[bytes]) -> bool:
+        """Return whether the recipient is a duplicate, and count it; ``in_message``: digests of the same message."""
+        email = person.get("email") if isinstance(person, Mapping) else None
+        if not isinstance(email, str):
+            return False
+        name = address_key(email).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(name, digest_size=16, key=self._key).digest()
+        first = number
+        if digest not in in_message:
+            in_message.add(digest)
+            if part != "to" or self._is_new(digest, number):
+                return False
+            ((first,),) = self._database.execute("SELECT message FROM seen WHERE digest = ?", (digest,))
+        self.count += 1
+        if len(self._named) < MAX_NAMED_DUPLICATES:
+            reason = "twice in this message" if first == number else f"the same recipient as messages[{first}]"
+            self._named.append(f"messages[{number}].{part}: {reason}")
+        return True
+
+    def _is_new(self, digest: bytes, number: int) -> bool:
+        return bool(self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (digest, number)).rowcount)

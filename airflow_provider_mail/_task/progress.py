@@ -1,22 +1,17 @@
-"""The progress of a long import or load: in its log, its metrics and the task state store; the counts of an import."""
+"""The progress of a long import or load in its log and the task state store, and the row that says how it ended."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_provider_mail._config import setting
-from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
-
 if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.rejects import RejectSpool
-    from airflow_provider_mail.api.flows.import_contacts import Progress
+    from airflow_provider_mail.warehouse.table import Table
 
 LOG_INTERVAL = 10.0
 """Seconds between two lines of the log."""
@@ -26,9 +21,6 @@ STORE_INTERVAL, STORE_SHARE = 30.0, 20
 
 STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
-
-MAX_REASONS = 50
-"""Reasons of rejections that are stored with the counts of an import."""
 
 
 class TaskProgress(NamedTuple):
@@ -141,92 +133,30 @@ class ProgressLog:
             self._log.debug("The progress could not be stored: %s", error)
 
 
-class ImportProgress:
-    """Called with the counts of an import after each chunk; shows and counts them every ten seconds."""
+def store_run(
+    log: Any,
+    connect: Callable[[], DbApiHook],
+    table: Table,
+    table_name: str,
+    values: dict[str, Any],
+    before: Callable[[DbApiHook, datetime], object] = lambda hook, now: None,
+) -> None:
+    """Store the row of a run that has ended, in place of that of an earlier try.
 
-    def __init__(self, task: Any, context: Context, total: int | None) -> None:
-        self._log = ProgressLog(task.log, context)
-        self._log.expect(total)
-        self._tags = task_tags(task)
-        self._counted = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
+    An error is only logged: the work of the task is done, and must not be done again.
 
-    def __call__(self, progress: Progress) -> None:
-        """Log, store and count the progress, if that is due."""
-        done = progress.accepted + progress.rejected
-        if self._log.update(done, earlier=progress.accepted_earlier, rejected=progress.rejected):
-            self._count(progress)
-
-    def close(self, progress: Progress) -> None:
-        """Count what has not been counted yet."""
-        self._count(progress)
-        self._log.close()
-
-    def _count(self, progress: Progress) -> None:
-        counts = {
-            ROWS_READ: progress.read,
-            # A row that an earlier try got accepted was counted then.
-            ROWS_ACCEPTED: progress.accepted - progress.accepted_earlier,
-            ROWS_REJECTED: progress.rejected,
-        }
-        emit({metric: count - self._counted[metric] for metric, count in counts.items()}, self._tags)
-        self._counted = counts
-
-
-def import_counts(progress: Progress) -> dict[str, int]:
-    """Return the counts of an import, as its task returns them."""
-    return {name: count for name, count in asdict(progress).items() if name != "seconds"}
-
-
-@contextmanager
-def import_record(
-    task: Any, context: Context, import_id: str, progress: Progress, spool: RejectSpool, *, sandbox: bool
-) -> Iterator[None]:
-    """Store the counts of an import when it ends, in place of those of an earlier try, if ``imports_conn_id`` is set.
-
-    :param import_id: identifies the task instance, the same in every try.
-    :param spool: the rejected rows, of which only the reasons are stored.
-    :param sandbox: whether the service only checks the rows.
+    :param connect: returns the hook of the database.
+    :param values: those of the row, by column, but ``finished_at``.
+    :param before: called with that time, to store what belongs to the row.
     """
-    from airflow_provider_mail.version_compat import AirflowSkipException
-
-    state = "failed"
-    try:
-        yield
-        state = "success"
-    except AirflowSkipException:
-        state = "skipped"
-        raise
-    finally:
-        if conn_id := setting("imports_conn_id"):
-            values = {
-                "import_id": import_id,
-                "mail_conn_id": task.mail_conn_id,
-                "list_name": task.list_name or None,
-                "state": state,
-                "reasons": [
-                    {"field": field, "reason": reason, "rows": rows}
-                    for field, reason, rows in spool.reasons(MAX_REASONS)
-                ],
-                "sandbox": sandbox,
-                "try_number": context["ti"].try_number,
-            }
-            _store_record(task, conn_id, values, progress)
-
-
-def _store_record(task: Any, conn_id: str, values: dict[str, Any], progress: Progress) -> None:
-    """Store the row. An error is only logged: the task's work is done, and must not be done again."""
-    from airflow_provider_mail.warehouse.connection import configured_hook
     from airflow_provider_mail.warehouse.load import database_time, load
-    from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 
-    table = setting("imports_table")
     try:
-        hook = configured_hook("imports_conn_id", conn_id)
-        # Columns are named as the counts that they have, those of rows with a prefix.
-        counts = asdict(progress)
-        values |= {name: counts[count] for name in IMPORTS.names if (count := name.removeprefix("rows_")) in counts}
+        hook = connect()
         # The database's clock, so that the row of a later try is never taken for the older one.
-        values["finished_at"] = database_time(hook) or datetime.now(UTC)
-        load(hook, IMPORTS, table, [tuple(values[name] for name in IMPORTS.names)])
+        now = database_time(hook) or datetime.now(UTC)
+        before(hook, now)
+        values = values | {"finished_at": now}
+        load(hook, table, table_name, [tuple(values[name] for name in table.names)])
     except Exception:
-        task.log.exception("The counts of the import could not be stored in %s of connection %r", table, conn_id)
+        log.exception("The row of this run could not be stored in table %s", table_name)

@@ -134,29 +134,6 @@ def list_names(argument: str, value: Any) -> list[str] | None:
     return names
 
 
-def audience_lists(value: Any) -> dict[str, list[str]]:
-    """Return the lists of an audience, for the fields of a campaign.
-
-    :param value: the result of an import, or the results of a mapped one.
-    :raises MailValidationError: when it is not, or the import was a dry run.
-    """
-    from airflow_provider_mail.api.errors import MailValidationError
-
-    results = [value] if isinstance(value, Mapping) else list(value)
-    lists: dict[str, list[str]] = {"send_list_names": [], "repel_list_names": []}
-    for result in results:
-        if result.get("dry_run"):
-            raise MailValidationError("audience: the import was a dry run, which makes no list")
-        for argument, names in lists.items():
-            names += [name for name in list_names(argument, result.get(argument)) or [] if name not in names]
-    if not lists["send_list_names"]:
-        raise MailValidationError(
-            "audience: the import has no list; give it a list_name. It is the result of a task that imports contacts, "
-            "such as audience=task.output"
-        )
-    return lists
-
-
 def read_container(text: str) -> Any:
     """Parse a dictionary or list, as which a template renders the whole output of a task; ``None`` for other text."""
     if len(text) > MAX_CHARACTERS or not _LITERAL.fullmatch(text):
@@ -311,7 +288,7 @@ def _recipients(name: str, value: Any) -> str | None:
     if isinstance(value, str) and _PLAIN["Address"].fullmatch(value):
         return None
     from airflow_provider_mail.api.errors import MailValidationError
-    from airflow_provider_mail.api.flows.recipients import recipients_of
+    from airflow_provider_mail.api.flows.batches import recipients_of
 
     try:
         recipients = recipients_of(name, value)

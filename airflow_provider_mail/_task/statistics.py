@@ -1,4 +1,4 @@
-"""Statistics: the days of the service that a run loads, the time of a reading, and the reading of a window.
+"""Statistics: the days of the service that a run loads, the time of a reading, the reading of a window, and rates.
 
 Days are whole days in UTC; both ends of a window are included.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, partial
+from math import erfc, sqrt
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -65,8 +66,8 @@ def interval_days(context: Context) -> tuple[date, date]:
     For a run without an interval, or with an empty one, these are the day before the run and the day of the run.
     """
     if interval := _interval(context):
-        return _utc(interval[0]).date(), (_utc(interval[1]) - timedelta(microseconds=1)).date()
-    day = _utc(_moment(context)).date()
+        return interval[0].astimezone(UTC).date(), (interval[1].astimezone(UTC) - timedelta(microseconds=1)).date()
+    day = _moment(context).astimezone(UTC).date()
     return day - timedelta(days=1), day
 
 
@@ -83,9 +84,9 @@ def _moment(context: Context) -> datetime:
 def _warn_of_gap(context: Context, start: date, end: date) -> None:
     """Log a warning if the schedule leaves days between this window and the run before that no run loads."""
     previous = _previous_run(context)
-    if previous is None or (last := _utc(previous).date()) >= start:
+    if previous is None or (last := previous.astimezone(UTC).date()) >= start:
         return
-    days = (_utc(_moment(context)).date() - last).days
+    days = (_moment(context).astimezone(UTC).date() - last).days
     _log.warning(
         "The data interval of this run is empty, so it reads %s to %s, and no run reads all of the days since the "
         "one before, %s to %s. Set schedule=CronDataIntervalTimetable(..., timezone='UTC'), whose runs have the whole "
@@ -123,10 +124,6 @@ def _previous_run(context: Context) -> datetime | None:
 def today() -> date:
     """Return the present day in UTC."""
     return datetime.now(UTC).date()
-
-
-def _utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
 
 
 def _day(value: str | date) -> date:
@@ -209,6 +206,11 @@ class Statistics:
     read_again: Callable[[], Iterator[tuple[Any, ...]]] | None = None
 
 
+def _origin(hook: MailHook, observation: Observation) -> dict[str, Any]:
+    """Return what every row says of its reading."""
+    return {"mail_conn_id": hook.mail_conn_id, "team": hook.team_name, "observed_at": observation.at}
+
+
 def read_campaign_stats(
     hook: MailHook,
     observation: Observation,
@@ -229,11 +231,7 @@ def read_campaign_stats(
     fields: dict[str, Any] = {"mail_name": mail_name or None, "type": type or None}
     request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
     records = hook.run(campaign_stats(request, compact=True))
-    origin: dict[str, Any] = {
-        "mail_conn_id": hook.mail_conn_id,
-        "team": hook.team_name,
-        "observed_at": observation.at,
-    }
+    origin = _origin(hook, observation)
 
     def rows(selected: Sequence[Any] = records) -> Iterator[tuple[Any, ...]]:
         return map(partial(campaign_stats_row, **origin), selected)
@@ -274,11 +272,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
 
     request = GetTransactionalStats(start_date=start_day, end_date=end_day)
     records = hook.run(transactional_stats(request))
-    origin: dict[str, Any] = {
-        "mail_conn_id": hook.mail_conn_id,
-        "team": hook.team_name,
-        "observed_at": observation.at,
-    }
+    origin = _origin(hook, observation)
     covers = Coverage.days(
         TRANSACTIONAL_STATS["stats_date"],
         start_day,
@@ -293,3 +287,89 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
         covers,
         missing_days=tuple(missing_days(request, records, today())),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A count as a share of the mails that were sent, compared with a limit.
+
+    :param name: of the counter.
+    :param count: the number of mails that it counts.
+    :param sent: the number of mails that were sent.
+    :param limit: the largest acceptable share.
+    :param confidence: the probability with which the true share is below ``upper``, and with which it is above
+        ``lower``.
+    """
+
+    name: str
+    count: int
+    sent: int
+    limit: float
+    confidence: float
+
+    @property
+    def share(self) -> float:
+        """The observed share; 0 if nothing was sent."""
+        return self.count / self.sent if self.sent else 0.0
+
+    @property
+    def lower(self) -> float:
+        """The lower bound of the true share."""
+        return wilson_bounds(self.count, self.sent, self.confidence)[0]
+
+    @property
+    def upper(self) -> float:
+        """The upper bound of the true share."""
+        return wilson_bounds(self.count, self.sent, self.confidence)[1]
+
+    @property
+    def verdict(self) -> str:
+        """``ok`` if the true share is below the limit, ``exceeded`` if it is above, else ``not shown``."""
+        if self.upper <= self.limit:
+            return "ok"
+        return "exceeded" if self.lower > self.limit else "not shown"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.count:,} of {self.sent:,} ({self.share:.2%}), the true share lies between "
+            f"{self.lower:.2%} and {self.upper:.2%}; the limit is {self.limit:.2%}"
+        )
+
+
+def wilson_bounds(count: int, total: int, confidence: float) -> tuple[float, float]:
+    """Return the bounds of Wilson's score interval of a share, each with the given confidence.
+
+    Unlike the quotient plus or minus its error, they are right for few mails and for counts near zero.
+
+    :param count: at most ``total``.
+    :param total: 0 gives the bounds 0 and 1.
+    :param confidence: of each bound, such as 0.95.
+    """
+    if not total:
+        return 0.0, 1.0
+    from statistics import NormalDist
+
+    z = NormalDist().inv_cdf(confidence)
+    share, weight = count / total, z * z / total
+    center = share + weight / 2
+    margin = z * sqrt(share * (1 - share) / total + weight / (4 * total))
+    return max(0.0, (center - margin) / (1 + weight)), min(1.0, (center + margin) / (1 + weight))
+
+
+def two_proportion_test(count_a: int, sent_a: int, count_b: int, sent_b: int) -> tuple[float, float]:
+    """Return z and the p-value of the two-proportion z-test with a pooled standard error, two-sided.
+
+    The p-value is the probability that equal true shares lead to a difference at least as large as the observed one. z
+    is positive if the share of ``a`` is the larger one. It is 0, and the p-value 1, if nothing was sent, or if both
+    shares are 0 or 1.
+
+    :param count_a: at most ``sent_a``.
+    :param count_b: at most ``sent_b``.
+    """
+    pooled = (count_a + count_b) / (sent_a + sent_b or 1)
+    if not (sent_a and sent_b and 0 < pooled < 1):
+        return 0.0, 1.0
+    error = sqrt(pooled * (1 - pooled) * (1 / sent_a + 1 / sent_b))
+    z = (count_a / sent_a - count_b / sent_b) / error
+    # 1 - cdf(z) has no correct digit for a large z.
+    return z, erfc(abs(z) / sqrt(2))

@@ -6,9 +6,8 @@ from argparse import Namespace
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider_mail._task.audience_files import FileStateStore, audiences_in
-from airflow_provider_mail._task.audience_state import Header, SqlStateStore
-from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail._audience.store import FileStateStore, Header, SqlStateStore, audiences_in
+from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.cli.commands import command, fail, show
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail._task.exceptions import without_addresses
-from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.preflight import sender_finding
 from airflow_provider_mail.api.lists import find_list

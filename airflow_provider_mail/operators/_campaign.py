@@ -12,7 +12,9 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.checks import argument_error
 from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
 from airflow_provider_mail._task.rendering import unwrap
+from airflow_provider_mail._task.rules import list_names
 from airflow_provider_mail._task.waiting import WaitingMixin
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException
 
 if TYPE_CHECKING:
@@ -70,7 +72,6 @@ class BaseCampaignOperator(MailTaskMixin, BaseOperator):
         :raises MailValidationError: naming each field that is wrong.
         :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
         """
-        from airflow_provider_mail._task.rules import audience_lists, list_names
         from airflow_provider_mail.api.campaigns import CreateCampaign
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
@@ -123,7 +124,6 @@ class WaitForCampaignMixin(WaitingMixin):
     def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
         """Run the flow; check between two steps whether the task was killed, so that nothing is created afterwards."""
         from airflow_provider_mail.api._core.exchange import FlowRunner
-        from airflow_provider_mail.api.errors import MailError
 
         runner = FlowRunner(flow)
         while runner.step is not None:
@@ -153,7 +153,7 @@ class WaitForCampaignMixin(WaitingMixin):
 
         :raises AirflowFailException: with the result of the cancellation.
         """
-        from airflow_provider_mail._task.on_kill import was_ended
+        from airflow_provider_mail._task.waiting import was_ended
         from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 
         if was_ended(context["ti"]):
@@ -166,7 +166,6 @@ class WaitForCampaignMixin(WaitingMixin):
         :raises AirflowFailException: when the campaign will not be sent.
         :raises AirflowException: when the polls failed for too long, or the wait timed out.
         """
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
         self._awaited = mail_name = request.mail_name
@@ -253,3 +252,26 @@ def default_mail_name(context: Context) -> str:
     from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 
     return task_instance_name(context, MAX_MAIL_NAME_BYTES)
+
+
+def audience_lists(value: Any) -> dict[str, list[str]]:
+    """Return the lists of an audience, for the fields of a campaign.
+
+    :param value: the result of an import, or the results of a mapped one.
+    :raises MailValidationError: when it is not, or the import was a dry run.
+    """
+    from airflow_provider_mail.api.errors import MailValidationError
+
+    results = [value] if isinstance(value, Mapping) else list(value)
+    lists: dict[str, list[str]] = {"send_list_names": [], "repel_list_names": []}
+    for result in results:
+        if result.get("dry_run"):
+            raise MailValidationError("audience: the import was a dry run, which makes no list")
+        for argument, names in lists.items():
+            names += [name for name in list_names(argument, result.get(argument)) or [] if name not in names]
+    if not lists["send_list_names"]:
+        raise MailValidationError(
+            "audience: the import has no list; give it a list_name. It is the result of a task that imports contacts, "
+            "such as audience=task.output"
+        )
+    return lists

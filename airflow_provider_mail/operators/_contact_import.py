@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.checks import argument_error, is_known
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_instance_name
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.audience import Audience
-    from airflow_provider_mail._task.audience_rows import Rows
-    from airflow_provider_mail._task.import_checkpoint import StoredImportCheckpoint
-    from airflow_provider_mail._task.recipients import Spellings
+    from airflow_provider_mail._audience.audience import Audience
+    from airflow_provider_mail._audience.rows import Rows
+    from airflow_provider_mail._task.imports import Spellings, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api import contacts
     from airflow_provider_mail.api._core.interrupt import Interrupt
@@ -123,8 +122,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
-        from airflow_provider_mail._task.checks import is_known
-
         super().check_arguments(arguments, mapped=mapped)
         columns = arguments.get("columns")
         # `ImportPlan` checks more, but importing it would slow down the parsing of DAG files.
@@ -151,10 +148,10 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
         """Return the audience that the arguments ask for."""
-        from airflow_provider_mail._task.audience import Audience, RunAudience
+        from airflow_provider_mail._audience.audience import Audience, RunAudience
 
         if self.changes_only:
-            from airflow_provider_mail._task.audience_changes import TrackedAudience
+            from airflow_provider_mail._audience.changes import TrackedAudience
 
             return TrackedAudience(self, context, progress)
         return RunAudience(self, context, progress) if self.audience == "exact" else Audience(self, context, progress)
@@ -164,7 +161,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
         :param argument: names the connection. Default: that of the source.
         """
-        from airflow_provider_mail._task.sql import sql_hook
+        from airflow_provider_mail._task.storage import sql_hook
 
         return sql_hook(getattr(self, argument) or vars(self)["sql_conn_id"])
 
@@ -176,8 +173,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return {"rejects_path": self.rejects_path} if self.rejects_path else {}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_mail._task.import_checkpoint import import_checkpoint
-        from airflow_provider_mail._task.progress import import_record
+        from airflow_provider_mail._task.imports import import_checkpoint, import_record
         from airflow_provider_mail._task.rejects import RejectSpool
         from airflow_provider_mail.api.contacts import ImportContacts
         from airflow_provider_mail.api.flows.import_contacts import Progress
@@ -220,8 +216,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         checkpoint: StoredImportCheckpoint | None,
         context: Context,
     ) -> None:
-        from airflow_provider_mail._task.progress import ImportProgress
-        from airflow_provider_mail._task.recipients import Spellings
+        from airflow_provider_mail._task.imports import ImportProgress, Spellings
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
         progress = audience.progress
@@ -406,7 +401,7 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         self.log.warning("%s", message)
 
     def _result(self, progress: Progress, list_name: str | None, sandbox: bool) -> dict[str, Any]:
-        from airflow_provider_mail._task.progress import import_counts
+        from airflow_provider_mail._task.imports import import_counts
 
         return {
             "list_name": list_name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow.sdk import BaseOperator
 
@@ -11,8 +11,6 @@ from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -87,7 +85,7 @@ class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the campaigns; fail if no difference is shown and ``on_no_difference`` is ``fail``."""
-        from airflow_provider_mail._task.rates import two_proportion_test
+        from airflow_provider_mail._task.statistics import two_proportion_test
 
         a, b = self._campaign("a"), self._campaign("b")
         z, p_value = two_proportion_test(a["count"], a["sent"], b["count"], b["sent"])
@@ -126,7 +124,7 @@ class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
 
     def _campaign(self, name: Literal["a", "b"]) -> dict[str, Any]:
         """Return the numbers of a campaign, from the argument of that name."""
-        from airflow_provider_mail._task.rates import wilson_bounds
+        from airflow_provider_mail._task.statistics import wilson_bounds
 
         record: Mapping[str, Any] = getattr(self, name)
         needed = ("mail_name", "sent_count", COUNTERS[self.metric])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
 from airflow.sdk import BaseOperator
 
@@ -27,8 +27,6 @@ from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -185,7 +183,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail.api.flows.import_contacts import batches
+        from airflow_provider_mail.warehouse.rows import batched
 
         contacts = self._rows(context)
         rows = iter(contacts)
@@ -197,7 +195,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         values = _values if isinstance(first, Mapping) else _lists
         total = len(contacts) if isinstance(contacts, Sized) else None
         in_order = values(chain([first], rows), names, self.columns is None)
-        yield Source(names, batches(in_order, self.chunk_size), total)
+        yield Source(names, batched(in_order, self.chunk_size), total)
 
     def _rows(self, context: Context) -> Rows:
         rows = unwrap(self, self.contacts, context)

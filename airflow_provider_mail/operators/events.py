@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -168,7 +167,6 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
 
     def _check(self) -> None:
         """Check the arguments and the database before the first request."""
-        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.tables.events import RULES
 
         for name in ("counters", "event_types"):
@@ -262,7 +260,6 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
 
     def _disabled(self, differences: Sequence[Difference]) -> str:
         """Return which of the events that differ are not pushed, as text to append."""
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.webhooks import GetWebhook
         from airflow_provider_mail.warehouse.tables.events import RULES
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rendering import unwrap
+from airflow_provider_mail._task.rules import list_names
 from airflow_provider_mail.operators.campaigns import DEFERRABLE, MailCreateCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -159,7 +158,6 @@ class MailSendTestOperator(MailCreateCampaignOperator):
         return super().execute(context)
 
     def _check_size(self, context: Context) -> None:
-        from airflow_provider_mail._task.rules import list_names
         from airflow_provider_mail.api.flows.campaign_caps import list_sizes
 
         names = list_names("seed_list_names", unwrap(self, self.seed_list_names, context)) or []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from airflow.sdk import BaseOperator
 
@@ -11,8 +11,6 @@ from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDelet
 from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments

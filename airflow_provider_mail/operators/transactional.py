@@ -6,19 +6,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated, task_instance_name
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, SendGuardMixin, Templated, task_instance_name
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
-from airflow_provider_mail._task.send_guard import SendGuardMixin
+from airflow_provider_mail.api.errors import MailError, MailValidationError
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -89,7 +87,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     def _send(self, context: Context) -> tuple[MailingState, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
         from airflow_provider_mail._task.state import NullTaskState, task_state
-        from airflow_provider_mail.api.errors import MailError
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -133,8 +130,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         :param advice: how to give them a value.
         :raises MailValidationError: when ``on_unfilled_tag`` is ``fail``.
         """
-        from airflow_provider_mail.api.errors import MailValidationError
-
         if problem and self.on_unfilled_tag == "fail":
             raise MailValidationError(
                 f"{problem}. Nothing was sent. {advice}, name tags that the service fills in service_tags, or set "
@@ -237,8 +232,7 @@ class MailSendOperator(BaseSendOperator):
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api._core.tags import tags_of
-        from airflow_provider_mail.api.flows.batches import Chunk, unique_msg_id
-        from airflow_provider_mail.api.flows.recipients import recipients_of
+        from airflow_provider_mail.api.flows.batches import Chunk, recipients_of, unique_msg_id
         from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
 
         to = recipients_of("to", unwrap(self, self.to, context))
@@ -278,9 +272,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     @contextmanager
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
         from airflow_provider_mail._task.at_most_once import ChunkSpool
-        from airflow_provider_mail._task.messages import MessageCheck
-        from airflow_provider_mail._task.recipients import Recipients
-        from airflow_provider_mail.api.errors import MailValidationError
+        from airflow_provider_mail._task.messages import MessageCheck, Recipients
         from airflow_provider_mail.api.flows.batches import cut
         from airflow_provider_mail.api.templates import find_template
         from airflow_provider_mail.api.transactional import SendBatch

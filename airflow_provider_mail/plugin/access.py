@@ -12,9 +12,12 @@ from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagDetails
 from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
+from sqlalchemy import select, tuple_
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid
@@ -59,8 +62,6 @@ def permitted_user(request: Request, user: Any = Depends(authenticated_user)) ->
 
 
 def may_read_dag(user: Any, dag_id: str) -> bool:
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
-
     return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))
 
 
@@ -110,10 +111,6 @@ def platform_url(account: str, campaign: Campaign) -> str:
 
 
 def _existing(tasks: Collection[Task]) -> Collection[Task]:
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.utils.session import create_session
-    from sqlalchemy import select, tuple_
-
     if not tasks:
         return ()
     identity = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
@@ -165,10 +162,7 @@ class Wait:
 
 def waits(user: Any) -> Sequence[Wait]:
     """The waits of the DAGs that a user may read, the longest first."""
-    from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import Trigger
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
 
     query = (
         select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index, Trigger)

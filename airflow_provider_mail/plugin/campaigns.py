@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names, only_task
 from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, decoded, moment
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.warehouse.read import decoded, moment
 
 PAGE_SIZE = 50
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from airflow_provider_mail.plugin.access import Task, task_named
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, decoded, moment
+from airflow_provider_mail.plugin.reader import Reader, Row
+from airflow_provider_mail.warehouse.read import decoded, moment
 
 SHOWN = 50
 

@@ -13,8 +13,9 @@ from airflow_provider_mail.plugin import campaigns, imports, lists, views
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, moment
+from airflow_provider_mail.plugin.reader import Reader, Row
 from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.warehouse.read import moment
 from airflow_provider_mail.warehouse.time_limit import read_within
 
 DAYS = 30

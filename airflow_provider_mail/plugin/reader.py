@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import json
 import re
 import threading
 import time
@@ -172,21 +171,8 @@ def public_message(message: str, hook: DbApiHook) -> str:
     return f"{message} ({at})" if at else message
 
 
-def moment(value: Any) -> datetime.datetime | None:
-    """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""
-    if value is None:
-        return None
-    time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
-    return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
-
-
 def day(value: Any) -> datetime.date:
     return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
-
-
-def decoded(value: Any) -> Any:
-    """Return a JSON value of a table; some drivers decode it."""
-    return json.loads(value) if isinstance(value, str | bytes) else value
 
 
 PLACES = 4

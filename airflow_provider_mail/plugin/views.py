@@ -14,8 +14,9 @@ from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin.access import Task
 from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
-from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, moment, public_message
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
 from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.read import moment
 from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
 

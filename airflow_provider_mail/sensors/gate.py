@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT
@@ -12,12 +12,10 @@ from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail._task.rates import Rate
+    from airflow_provider_mail._task.statistics import Rate
     from airflow_provider_mail.warehouse.event_counts import CampaignEvents
 
 __all__ = ["MailStatsGateOperator"]
@@ -194,7 +192,7 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         if not record or record.get("sandbox"):
             nothing = {"sent": 0, "rates": [], "problems": [], "table": ""}
             return {"decision": "sandbox", "mail_name": self.mail_name, **nothing}
-        from airflow_provider_mail._task.rates import Rate
+        from airflow_provider_mail._task.statistics import Rate
 
         sent, counts, problems = self._counts(record)
         # A service may count more bounces than mails.
@@ -247,7 +245,7 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         return sent, counts, self._missing_events(codes, events)
 
     def _event_counts(self, codes: Collection[str], sent_at: datetime) -> CampaignEvents:
-        from airflow_provider_mail._task.sql import sql_hook
+        from airflow_provider_mail._task.storage import sql_hook
         from airflow_provider_mail.warehouse.event_counts import campaign_event_counts
 
         assert self.sql_conn_id is not None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
@@ -79,7 +78,6 @@ class MailSenderSensor(BaseWaitSensor):
         return SenderWait(self.sender_email, errors, state=state)
 
     def poll(self, context: Context) -> Checks | MailError | None:
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.senders import checks_of, find_sender, verify_sender
 
         if self.selector:

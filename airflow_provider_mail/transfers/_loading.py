@@ -12,7 +12,8 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -118,7 +119,6 @@ class BaseMailToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
         return {name: count for name in names if (count := getattr(loaded, name)) is not None}
 
     def checked_table_names(self) -> dict[str, str]:
-        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
         if self.on_unstorable == "fail" and (self.rejects_table or self.rejects_path):
@@ -202,8 +202,6 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         return window(context, self.start_day, self.end_day, self.lookback_days)
 
     def _transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        from airflow_provider_mail.api.errors import MailRejectedError
-
         try:
             return self.transfer(start_day, end_day)
         except MailRejectedError as error:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin
+from airflow_provider_mail.api.errors import MailIncompleteError
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes, Pager
-        from airflow_provider_mail.api.flows.concurrent_pages import read_pages
+        from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
@@ -125,7 +126,7 @@ class BaseListReader(MailTaskMixin, BaseOperator):
             self._interrupt = interrupt = Interrupt()
             if self._killed:
                 interrupt.stop()
-            return read_pages(client, pager, self.max_in_flight, interrupt, on_total=progress.expect)
+            return concurrent_pages(client, pager, self.max_in_flight, interrupt, on_total=progress.expect)
 
         def again() -> Rows:
             if pager.reading == 1:
@@ -153,8 +154,6 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     def read_completely(self, work: Callable[[], T]) -> T:
         """Run a function that reads the list; if the list changes meanwhile, run it again, up to three times in all."""
-        from airflow_provider_mail.api.errors import MailIncompleteError
-
         self.readings = 0
         with self.mail_errors():
             for attempt in range(1, READINGS + 1):

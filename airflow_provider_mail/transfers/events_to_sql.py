@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow.sdk import Asset, BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -159,8 +158,6 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator)
 
     def _check(self) -> None:
         """Check the databases and table names before the inbox is drained."""
-        from airflow_provider_mail._task.sql import check_tables
-        from airflow_provider_mail.api.errors import MailConfigError
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
         table_names = {"table": self.table, "dead_letters_table": self.dead_letters_table}

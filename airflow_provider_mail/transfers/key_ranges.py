@@ -43,7 +43,7 @@ def key_ranges(
     :raises AirflowFailException: naming the invalid argument.
     :raises WarehouseError: when the query fails.
     """
-    from airflow_provider_mail._task.sql import sql_hook
+    from airflow_provider_mail._task.storage import sql_hook
 
     if type(ranges) is not int or not 1 <= ranges <= MAX_RANGES:
         raise AirflowFailException(f"ranges: {ranges!r} is not from 1 to {MAX_RANGES}")

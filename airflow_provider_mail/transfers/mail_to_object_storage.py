@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperator
@@ -23,8 +23,6 @@ from airflow_provider_mail.transfers._reading import (
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -80,7 +78,7 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
 
         :raises AirflowFailException: naming the argument that is wrong.
         """
-        from airflow_provider_mail._task.files import storage_path
+        from airflow_provider_mail._task.storage import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import check_format
 
@@ -139,7 +137,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         return {**result, "readings": self.readings, **self.keep_rejects(context)}
 
     def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
-        from airflow_provider_mail._task.files import conditions, write_load
+        from airflow_provider_mail._task.storage import conditions, write_load
 
         with self.reading(context) as reading:
             observation = reading.observation
@@ -441,8 +439,8 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return "campaigns/stats" if self.kind == "campaigns" else "transactional/stats"
 
     def _write_load(self, parent: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
-        from airflow_provider_mail._task.files import ROWS_PER_FILE, conditions, write_load
         from airflow_provider_mail._task.statistics import Observation, read_campaign_stats, read_transactional_stats
+        from airflow_provider_mail._task.storage import ROWS_PER_FILE, conditions, write_load
 
         read = read_campaign_stats if self.kind == "campaigns" else read_transactional_stats
         with self.mail_errors():
@@ -475,7 +473,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return {**result, **days, "missing_days": len(statistics.missing_days)}
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
-        from airflow_provider_mail._task.files import put, remove
+        from airflow_provider_mail._task.storage import put, remove
         from airflow_provider_mail.warehouse.files import encode_files
         from airflow_provider_mail.warehouse.load import current_task_run
         from airflow_provider_mail.warehouse.rows import Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.transfers._loading import (
@@ -17,8 +17,6 @@ from airflow_provider_mail.transfers._loading import (
 from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments

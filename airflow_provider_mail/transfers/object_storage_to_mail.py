@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
 
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rules import choice
@@ -22,8 +22,6 @@ from airflow_provider_mail.operators._contact_import import (
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -199,7 +197,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.files import storage_path
+        from airflow_provider_mail._task.storage import storage_path
         from airflow_provider_mail.warehouse.read_files import file_rows
 
         path = storage_path(self.path, self.object_storage_conn_id, "path")

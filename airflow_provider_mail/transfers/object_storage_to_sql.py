@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, RemovesRows
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -38,7 +36,7 @@ class BaseStageTableOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
 
         :raises AirflowFailException: when there is no manifest.
         """
-        from airflow_provider_mail._task.files import storage_path
+        from airflow_provider_mail._task.storage import storage_path
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.manifest import Manifest
 
@@ -146,7 +144,7 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         )  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_mail._task.files import storage_path
+        from airflow_provider_mail._task.storage import storage_path
         from airflow_provider_mail.api.campaigns import existing_campaigns
         from airflow_provider_mail.warehouse.manifest import merge_stage
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS

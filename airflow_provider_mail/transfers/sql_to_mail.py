@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
-from airflow_provider_mail._task.sql import SqlTask
+from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.operators._contact_import import (
     AUDIENCE_FIELDS,
     AudienceMode,
@@ -28,8 +29,6 @@ from airflow_provider_mail.operators.transactional import (
 )
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
@@ -206,7 +205,6 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
-        from airflow_provider_mail._task.sql import check_tables
         from airflow_provider_mail.warehouse.read import stream_rows
 
         if self.rejects_table:
@@ -377,7 +375,6 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
         from airflow_provider_mail._task.messages import RowMessages
-        from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.read import stream_rows
 
         parameters = unwrap(self, self.parameters, context)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_mail._task.rules import not_text, number
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         if not self.cancel_on_kill:
             return
         # The wait has already imported everything that this module needs.
-        from airflow_provider_mail._task.on_kill import cancel_if_ended
+        from airflow_provider_mail._task.waiting import cancel_if_ended
 
         outcome = await cancel_if_ended(self.task_instance, self.mail_conn_id, self.mail_name)
         self.log.info("campaign %r %s", self.mail_name, outcome)
@@ -189,7 +190,6 @@ class MailCampaignEventTrigger(BaseEventTrigger):
             digest,
         )
         from airflow_provider_mail._polling.shared_poller import subscribe
-        from airflow_provider_mail.api.errors import MailError
 
         names = [self.mail_name, self.name_prefix, self.name_contains]
         # Each watcher of the asset has a key of its own; a changed poke_interval does not change the key.

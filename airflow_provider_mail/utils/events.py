@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from airflow_provider_mail._task.sql import sql_hook
+from airflow_provider_mail._task.storage import sql_hook
 
 __all__ = ["erase_events", "replay_dead_letters"]
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
-from airflow_provider_mail.warehouse.lock_watch import pause
-from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading
+from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading, pause
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +13,7 @@ from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, Where
 from airflow_provider_mail.warehouse.rows import Source
-from airflow_provider_mail.warehouse.table import Column, Table, TableName
+from airflow_provider_mail.warehouse.table import Table, TableName
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -138,7 +139,11 @@ class StoredTable:
         """
         with stream_rows(self._hook, self._dialect.select_page(columns, by), [after], size) as (_, batches):
             rows = next(batches, [])
-        return [tuple(map(_python, map(self._table.__getitem__, columns), row)) for row in rows]
+        times = [self._table[name].type.name == "timestamp" for name in columns]
+        return [
+            tuple(moment(value) if is_time else value for is_time, value in zip(times, row, strict=True))
+            for row in rows
+        ]
 
     def select(self, columns: str, condition: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows that fulfil a condition. Read them all before the next statement.
@@ -187,9 +192,14 @@ class StoredTable:
         raise failure
 
 
-def _python(column: Column, value: Any) -> Any:
-    """The value as it was loaded: some databases have no type for times, or none with a zone."""
-    if column.type.name != "timestamp" or value is None:
-        return value
-    time = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
-    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+def moment(value: Any) -> datetime.datetime | None:
+    """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""
+    if value is None:
+        return None
+    time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
+    return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
+
+
+def decoded(value: Any) -> Any:
+    """Return a JSON value of a table; some drivers decode it."""
+    return json.loads(value) if isinstance(value, str | bytes) else value

@@ -6,10 +6,10 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -153,6 +153,7 @@ def each(converts: Mapping[str, Callable[[Any], Any]]) -> dict[str, Convert]:
     return {name: partial(map, convert) for name, convert in converts.items()}
 
 
+@dataclass(frozen=True)
 class Encoder:
     """Checks and converts rows column by column: a few steps of Python for hundreds of values.
 
@@ -163,29 +164,19 @@ class Encoder:
     :param json_depth: how deep a JSON value may be nested; ``None``: as deep as Python can recurse.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        converts: Mapping[str, Convert],
-        null: object = None,
-        *,
-        nul: bool = True,
-        padded: Mapping[str, str] = MappingProxyType({}),
-        json_depth: int | None = None,
-    ) -> None:
-        self._table = table
-        self._converts = converts
-        self._null = null
-        self._nul = nul
-        self._padded = padded
-        self._json_depth = json_depth
+    table: Table
+    converts: Mapping[str, Convert]
+    null: object = None
+    nul: bool = True
+    padded: Mapping[str, str] = field(default_factory=dict)
+    json_depth: int | None = None
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Encode rows to one sequence of values per column.
 
         :raises UnstorableError: naming row and column, never the value.
         """
-        columns = self._table.columns
+        columns = self.table.columns
         for row, width in enumerate(map(len, rows), number):
             if width != len(columns):
                 raise WarehouseError(f"row {row} has {width} values for {len(columns)} columns")
@@ -202,7 +193,7 @@ class Encoder:
             self._reject_first(number, column, values, self._type_problem)
         # Converters and the database's limits are for values that are not null.
         present = [value for value in values if value is not None] if type(None) in types else values
-        convert = self._converts.get(column.type.name)
+        convert = self.converts.get(column.type.name)
         converted = _converted(convert, present) if convert else present
         if converted is None:
             self._reject_first(number, column, values, self._conversion_problem)
@@ -213,7 +204,7 @@ class Encoder:
             return converted
         # Put the nulls back between the converted values.
         remaining = iter(converted)
-        return [self._null if value is None else next(remaining) for value in values]
+        return [self.null if value is None else next(remaining) for value in values]
 
     def _reject_first(
         self, number: int, column: Column, values: Sequence[Any], problem_of: Callable[[Column, Any], str | None]
@@ -229,7 +220,7 @@ class Encoder:
 
     def _conversion_problem(self, column: Column, value: Any) -> str | None:
         type_name = column.type.name
-        if value is None or _converted(self._converts[type_name], [value]):
+        if value is None or _converted(self.converts[type_name], [value]):
             return None
         problem = text_problem(value, nul=True) if type_name in ("text", "json") else None
         return problem or f"needs {'a datetime with a zone' if type_name == 'timestamp' else f'a {type_name} value'}"
@@ -242,9 +233,9 @@ class Encoder:
             lowest = smallest if column.least is None else max(smallest, column.least)
             return bool(lowest <= min(values) and max(values) <= largest)
         if type_name in ("text", "json"):
-            if column.name in self._padded and any(value.endswith(" ") for value in converted):
+            if column.name in self.padded and any(value.endswith(" ") for value in converted):
                 return False
-            if type_name == "json" and self._json_depth and not all(map(self._is_flat, values, converted)):
+            if type_name == "json" and self.json_depth and not all(map(self._is_flat, values, converted)):
                 return False
             # One long text is checked faster than many short ones.
             joined = "".join(converted)
@@ -252,7 +243,7 @@ class Encoder:
                 return False
             # In JSON, a NUL is escaped.
             has_nul = "\x00" in joined or (type_name == "json" and "\\u0000" in joined)
-            return self._nul or not has_nul
+            return self.nul or not has_nul
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
@@ -264,18 +255,18 @@ class Encoder:
                 return f"is less than {column.least}, which cannot be true: the service's error"
             smallest, largest = _RANGES[type_name]
             return None if smallest <= value <= largest else f"is too large for {type_name}"
-        if column.name in self._padded and value.endswith(" "):
+        if column.name in self.padded and value.endswith(" "):
             return (
-                f"ends with a space, which the collation {self._padded[column.name]} of this key column ignores: "
+                f"ends with a space, which the collation {self.padded[column.name]} of this key column ignores: "
                 "declare the column with a collation that has NO PAD, such as utf8mb4_nopad_bin or utf8mb4_0900_bin"
             )
-        if type_name == "json" and self._json_depth and _depth(value) > self._json_depth:
-            return f"is nested more than {self._json_depth} deep, which the database does not accept as JSON"
-        return text_problem(value, nul=self._nul)
+        if type_name == "json" and self.json_depth and _depth(value) > self.json_depth:
+            return f"is nested more than {self.json_depth} deep, which the database does not accept as JSON"
+        return text_problem(value, nul=self.nul)
 
     def _is_flat(self, value: Any, text: str) -> bool:
         """Counting brackets is enough for almost all values."""
-        limit = self._json_depth or 0
+        limit = self.json_depth or 0
         return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
 
 

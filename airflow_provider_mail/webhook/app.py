@@ -8,6 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 _TASK_STATUS = EventCode.TASK_STATUS.encode()
 
 
+@dataclass(frozen=True)
 class Receiver:
     """Takes pushes at ``.../<token>``, with 200 once the inbox holds them; ``.../health`` shows whether it can.
 
@@ -48,25 +50,16 @@ class Receiver:
     :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
 
-    def __init__(
-        self,
-        commits: GroupCommit,
-        tokens: Cached[Mapping[str, str]],
-        health: Health,
-        *,
-        max_body: int,
-        user_agent: str,
-    ) -> None:
-        self._commits = commits
-        self._tokens = tokens
-        self._health = health
-        self._max_body = max_body
-        self._user_agent = user_agent
+    commits: GroupCommit
+    tokens: Cached[Mapping[str, str]]
+    health: Health
+    max_body: int
+    user_agent: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = hide_token(scope)
         if asks_for(HEALTH, scope, token):
-            response = Response("OK") if await self._health.can_store() else unavailable()
+            response = Response("OK") if await self.health.can_store() else unavailable()
         elif asks_for(ALIVE, scope, token):
             response = Response("OK")
         else:
@@ -75,7 +68,7 @@ class Receiver:
 
     async def _response(self, request: Request, token: str) -> Response:
         try:
-            tokens = await self._tokens.get()
+            tokens = await self.tokens.get()
         except Exception:
             return self._counted(unavailable())
         presented, mail_conn_id = token_digest(token), None
@@ -94,17 +87,17 @@ class Receiver:
         """Respond to a request with a valid token; return the number of its events, too, if they were counted."""
         if request.method != "POST":
             return (Response("Method Not Allowed", 405, {"Allow": "POST"}),)
-        if self._user_agent and request.headers.get("user-agent") != self._user_agent:
+        if self.user_agent and request.headers.get("user-agent") != self.user_agent:
             return (Response("Forbidden", 403),)
         if not _JSON.fullmatch(request.headers.get("content-type", "")):
             return (Response("Unsupported Media Type", 415),)
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             return (Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"}),)
-        if self._health.is_full():
+        if self.health.is_full():
             return (unavailable(),)
         count = 0
         try:
-            with self._commits.room() as room:
+            with self.commits.room() as room:
                 try:
                     async with asyncio.timeout(BODY_SECONDS):
                         body = await self._body(request, room)
@@ -116,20 +109,20 @@ class Receiver:
                     return (Response("The body is not a JSON array of events", 400),)
                 if (count := await count_events(body)) > MAX_EVENTS_PER_PUSH:
                     return Response(f"The push has more than {MAX_EVENTS_PER_PUSH} events", 400), count
-            await self._commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
+            await self.commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
         except (Overloaded, NotStored):
             return unavailable(), count
-        self._health.stored(len(body))
+        self.health.stored(len(body))
         return Response("OK"), count
 
     async def _body(self, request: Request, room: Room) -> bytes | None:
         """Read the body; ``None`` when it is too long."""
         declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > self._max_body:
+        if declared.isdecimal() and int(declared) > self.max_body:
             return None
         body = bytearray()
         async for chunk in request.stream():
-            if len(body) + len(chunk) > self._max_body:
+            if len(body) + len(chunk) > self.max_body:
                 return None
             room.add(len(chunk))
             body += chunk

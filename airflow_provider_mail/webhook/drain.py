@@ -8,7 +8,6 @@ After a fix, `replay` reads the dead letters again.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,9 +20,9 @@ from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.load import load
-from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+from airflow_provider_mail.warehouse.read import StoredTable, decoded, stream_rows
 from airflow_provider_mail.warehouse.request import OneOf
-from airflow_provider_mail.warehouse.rows import json_text
+from airflow_provider_mail.warehouse.rows import batched, json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter, read_push
 
@@ -301,8 +300,8 @@ def conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Key
     :param existing: identities that were stored before; ``None`` if they are unknown.
     """
     candidates = _not_stored(stored, rows) if existing is None else _known_or_different(rows, existing)
-    for part in _chunks([*candidates]):
-        stored_raw = {(conn_id, event_id): _decoded(raw) for conn_id, event_id, raw in _select(stored, part, "raw")}
+    for part in batched(candidates, _MAX_IDS):
+        stored_raw = {(conn_id, event_id): decoded(raw) for conn_id, event_id, raw in _select(stored, part, "raw")}
         for row in part:
             if stored_raw.get(row[:2], row[_RAW]) != row[_RAW]:
                 conn_id, received_at, push_id, index = row[0], *row[_RAW + 1 :]
@@ -319,7 +318,7 @@ def _known_or_different(rows: Sequence[Row], existing: Collection[Key]) -> Itera
 
 def _not_stored(stored: StoredTable, rows: Sequence[Row]) -> Iterator[Row]:
     """Those in whose place the table has another event with the same identity."""
-    for part in _chunks(rows):
+    for part in batched(rows, _MAX_IDS):
         places = {row[:2]: row[2:] for row in _select(stored, part, "push_id", "push_index")}
         yield from (row for row in part if places.get(row[:2], row[_PLACE:]) != row[_PLACE:])
 
@@ -328,11 +327,3 @@ def _select(stored: StoredTable, part: Sequence[Row], *columns: str) -> Iterator
     conn_ids, event_ids = ({row[index] for row in part} for index in (0, 1))
     conditions = {"mail_conn_id": OneOf([*conn_ids]), "event_id": OneOf([*event_ids])}
     yield from stored.rows(("mail_conn_id", "event_id", *columns), conditions)
-
-
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    yield from (rows[start : start + _MAX_IDS] for start in range(0, len(rows), _MAX_IDS))
-
-
-def _decoded(raw: Any) -> Any:
-    return json.loads(raw) if isinstance(raw, str | bytes) else raw

@@ -38,13 +38,12 @@ SQL = os.environ.get("BENCHMARK_SQL", "")
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.flows.import_contacts",
-    "airflow_provider_mail._task.audience",
+    "airflow_provider_mail._audience.audience",
     "airflow_provider_mail._task.exceptions",
-    "airflow_provider_mail._task.import_checkpoint",
+    "airflow_provider_mail._task.imports",
     "airflow_provider_mail.hold",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail._task.progress",
-    "airflow_provider_mail._task.recipients",
     "airflow_provider_mail._task.rejects",
     "airflow_provider_mail.warehouse.read",
 )

@@ -352,6 +352,7 @@ def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
     asyncio.run(cancel_and_continue())
 
 
+@pytest.mark.parametrize("connect", ["sync"], indirect=True)
 def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], emulator: Emulator) -> None:
     """Not even until the garbage collector runs: the body of an import has 350 kB."""
     client = connect(emulator.base_url)

@@ -23,9 +23,10 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.import_contacts import Progress, batches, import_contacts
+from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
 from airflow_provider_mail.api.flows.upload_chunks import MAX_REJECTED_ROWS, ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
+from airflow_provider_mail.warehouse.rows import batched
 from mail_emulator import Emulator
 from tests.api.wire import Gate
 from tests.support.changes import at_request
@@ -63,7 +64,7 @@ class Import:
     def run(self, source: Iterator[Sequence[Row]] | Sequence[Row], memory: Any = None, **plan: Any) -> Progress:
         """Import batches, or rows to be cut into chunks."""
         made = ImportPlan(**{"properties": PROPERTIES, "chunk_size": 10, "max_in_flight": 4, **plan})
-        chunks = batches(source, made.chunk_size) if isinstance(source, list) else source
+        chunks = batched(source, made.chunk_size) if isinstance(source, list) else source
         report: dict[str, Any] = {
             "on_reject": self.rejects.append,
             "on_progress": lambda now: self.heard.append((now.accepted, now.rejected, now.requests)),

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_mail import api
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from mail_emulator import Emulator
-from tests.api.parts import Interrupt, Workers
+from tests.api.parts import Changes, Interrupt, Pager, Workers
 from tests.support.changes import at_request, time_out_task
 
 IMPORT, READ = "contacts/imports", "contacts/list/get"
@@ -80,7 +80,7 @@ def test_a_reading_ends(how: str, emulator: Emulator, client: api.MailClient, en
     emulator.faults.add(**STALL_READ, operation=READ, skip=3, count=None)
     action, error, interrupt = ends[how]
     request = api.GetListContacts(list_name="vip", page_size=10)
-    with closing(concurrent_pages(client, request, 4, interrupt=interrupt)) as pages:
+    with closing(concurrent_pages(client, Pager(request, Changes.REFUSE), 4, interrupt)) as pages:
         if how == "close":
             next(pages)
         else:

@@ -114,7 +114,7 @@ def test_any_fault_of_the_creation_and_of_the_deletion(kind: Kind, emulator: Emu
         if fault.outcome == "lost" and fault.processed:
             assert emulator.journal.count(kind.add.path) == 1
         assert kind.held(emulator) == 1, fault
-        emulator.faults.add(fault.name, kind.remove.path, count=None)
+        emulator.faults.add(fault.name, kind.remove.path)
         with contextlib.suppress(MailError):
             client.run(delete(kind.remove))
             assert kind.held(emulator) == 0, fault

@@ -107,11 +107,17 @@ JOINS, LEAVES = moves(st.just(True), 4), moves(st.just(False), 3)
 ENDS: st.SearchStrategy[End] = st.sampled_from(["empty", "last page again", "first page again", "rejected"])
 
 
-@given(COUNTS, CAPS, st.none() | st.integers(1, 70), ENDS, st.booleans())
-def test_a_list_that_holds_still_is_read_whole(count: int, cap: int, size: Any, end: End, rejects_large: bool) -> None:
+@given(COUNTS, CAPS, st.none() | st.integers(1, 70), ENDS, st.booleans(), st.integers(1, 6), st.sampled_from(Changes))
+def test_a_list_that_holds_still_is_read_whole_and_once(
+    count: int, cap: int, size: Any, end: End, rejects_large: bool, at_once: int, mode: Changes
+) -> None:
+    """Page by page, and with several pages at once; in its order."""
     listing = Listing(names(count), cap=cap, end=end, rejects_large=rejects_large and cap >= 10)
     assert read(listing, api.GetLists(page_size=size)) == names(count)
     assert listing.asked <= -(-count // min(cap, size or 10)) + 3 + count * listing.rejects_large
+    listing = Listing(names(count), cap=cap, end=end)
+    assert read_at_once(listing, mode, at_once) == names(count)
+    assert listing.asked <= -(-count // min(cap, 10)) + 3
 
 
 @given(COUNTS, CAPS, ENDS, st.none() | st.just(-1) | st.integers(-100, 100).map(str))
@@ -227,19 +233,11 @@ def config(base_url: str, **fields: Any) -> api.ClientConfig:
 
 def read_at_once(listing: Callable[[Any], Any], changes: Changes = Changes.REFUSE, at_once: int = 4) -> list[str]:
     with Rehearsed(listing) as client:
-        pages = concurrent_pages(client, api.GetLists(), at_once, changes)
+        pages = concurrent_pages(client, Pager(api.GetLists(), changes), at_once)
         return [record.list_name for page in pages for record in page]
 
 
 AT_ONCE = st.integers(1, 6)
-
-
-@settings(max_examples=examples(30))
-@given(COUNTS, CAPS, ENDS, AT_ONCE)
-def test_pages_at_once_are_in_order(count: int, cap: int, end: End, at_once: int) -> None:
-    listing = Listing(names(count), cap=cap, end=end)
-    assert read_at_once(listing, at_once=at_once) == names(count)
-    assert listing.asked <= -(-count // min(cap, 10)) + 3
 
 
 @pytest.mark.parametrize(
@@ -309,15 +307,6 @@ def test_growth_excuses_no_missing_record() -> None:
         read_at_once(short, Changes.ALLOW_GROWTH, at_once=1)
 
 
-@pytest.mark.parametrize("changes", Changes)
-def test_a_list_that_holds_still_is_read_once(changes: Changes) -> None:
-    listing = Listing(names(25))
-    assert read_at_once(listing, changes, at_once=1) == names(25)
-    assert listing.asked == 4
-    with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
-        read_at_once(Listing(names(25), says=lambda _: None), changes, at_once=1)
-
-
 def test_reading_begins_with_the_first_page_and_its_total() -> None:
     listing = Listing(names(25))
 
@@ -328,6 +317,9 @@ def test_reading_begins_with_the_first_page_and_its_total() -> None:
     assert read_at_once(forgetful) == names(25)
     with pytest.raises(api.MailValidationError, match="page_index"):
         Pager(api.GetLists(page_index=2))
+    for mode in Changes:
+        with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
+            read_at_once(Listing(names(25), says=lambda _: None), mode)
 
 
 # Over real connections.
@@ -346,7 +338,8 @@ def pages_client(everybody: Emulator) -> Iterator[api.MailClient]:
 
 
 def contacts(client: api.MailClient, at_once: int = 4) -> list[str | None]:
-    pages = concurrent_pages(client, api.GetListContacts(list_name="everybody", page_size=10), at_once)
+    request = api.GetListContacts(list_name="everybody", page_size=10)
+    pages = concurrent_pages(client, Pager(request, Changes.REFUSE), at_once)
     return [contact.id for page in pages for contact in page]
 
 
@@ -381,7 +374,8 @@ def test_a_page_that_fails_ends_the_list(
 
 
 def test_closing_early_sends_only_what_is_in_flight(pages_client: api.MailClient, everybody: Emulator) -> None:
-    with closing(concurrent_pages(pages_client, api.GetListContacts(list_name="everybody", page_size=1), 4)) as pages:
+    request = api.GetListContacts(list_name="everybody", page_size=1)
+    with closing(concurrent_pages(pages_client, Pager(request, Changes.REFUSE), 4)) as pages:
         next(pages)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-pages")]
     assert everybody.journal.count("contacts/list/get") <= 1 + 8 + 1

@@ -17,6 +17,7 @@ import airflow_provider_mail
 from airflow_provider_mail import api
 from airflow_provider_mail.api import errors
 from airflow_provider_mail.api.errors import MailAuthError, MailError, MailRejectedError
+from docs import exports
 
 PACKAGE = Path(airflow_provider_mail.__file__).parent
 SKIPPED = ("mail_emulator.", "airflow_provider_mail.plugin")
@@ -87,5 +88,7 @@ def test_type_checkers_see_the_names_that_python_has() -> None:
     assert sorted(seen) == sorted(api.__all__)
     for name, module in seen.items():
         assert getattr(api, name) is getattr(importlib.import_module(module), name)
+    source = exports.FILE.read_text()
+    assert source == exports.filled(source), "run: make docs"
     with pytest.raises(ImportError, match="cannot import name 'MailKlient'"):
         exec("from airflow_provider_mail.api import MailKlient")

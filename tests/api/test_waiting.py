@@ -328,6 +328,8 @@ FEW = {"max_errors": 1, "timeout": 10}
     ("results", "options", "ends", "message"),
     [
         (same(7, 0, 1, 2), {}, "complete", "statistics of campaign 'news' are final: the same in 3 of 3 observations"),
+        ([(record(7), number * 600.0) for number in range(13)], {}, "complete", "3 of 3"),
+        (same(7, 0, 1) + same(8, 1.5, 2.5, 3.5), {}, "complete", "3 of 3"),
         (same(7, 1, 23) + same(9, 24), AGE, "complete", "it was sent 1 day, 0:00:00 ago"),
         # Without a send time there is no age.
         ([(record(7, None), 99 * HOUR)], AGE, "waiting", "are not old enough"),

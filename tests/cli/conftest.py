@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,8 +13,7 @@ from airflow_provider_mail.__main__ import main
 from mail_emulator import Emulator
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """What a command printed, and how it ended."""
 
     status: int
@@ -33,12 +31,9 @@ Command = Callable[..., Said]
 
 @pytest.fixture
 def command(
-    emulator: Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    airflow_home: Path,
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], airflow_home: Path,
     request: pytest.FixtureRequest,
-) -> Command:
+) -> Command:  # fmt: skip
     """Runs ``python -m airflow_provider_mail`` with these arguments; time passes at once unless a test moves it."""
     if "still_clock" not in request.fixturenames:
         request.getfixturevalue("clock")
@@ -54,13 +49,11 @@ def command(
 
     def command(*arguments: str) -> Said:
         capfd.readouterr()
+        status = 0
         try:
             main(arguments)
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
-        else:
-            status = 0
-        printed = capfd.readouterr()
-        return Said(status, printed.out, printed.err)
+        return Said(status, *capfd.readouterr())
 
     return command

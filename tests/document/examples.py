@@ -158,7 +158,7 @@ senders.get test_senders_and_oauth.py::test_a_sender_is_valid_when_all_four_chec
 senders.add test_senders_and_oauth.py::test_senders_are_added_and_deleted
 senders.verify test_senders_and_oauth.py::test_a_sender_is_verified_by_address_or_domain
 senders.delete test_senders_and_oauth.py::test_senders_are_added_and_deleted
-webhook.get test_webhooks.py::TestConfiguration::test_is_null_when_nothing_was_saved
+webhook.get test_webhooks.py::TestConfiguration::test_only_supplied_fields_change
     test_responses_match_document.py::test_what_may_be_null_or_absent
 webhook.save test_webhooks.py::TestConfiguration::test_only_supplied_fields_change
 """

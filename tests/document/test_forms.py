@@ -23,7 +23,6 @@ LABELS = st.text(LETTERS_AND_DIGITS, min_size=1, max_size=25)
 OTHERS = st.tuples(st.text(max_size=9), st.characters(exclude_categories=["L", "Nd", "Cs"]), st.text(max_size=9))
 """The parts of a text with at least one character that is neither letter nor digit."""
 OFFSETS = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-ZONES = st.timezones() | OFFSETS
 # The first and last day of the calendar can lie outside it in UTC.
 FIRST, LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
 

@@ -87,6 +87,11 @@ def test_codes_and_rules_that_settings_change(api: Api) -> None:
     api.emulator.change_settings(enforce_unique_mail_name=False)
     assert api.campaign("m")["guid"] != api.campaign("m")["guid"]
     assert len(api.emulator.campaigns("m")) == 3
+    response = api.campaign("s", sandboxMode=True)
+    assert (response["code"], type(response["id"]), type(response["guid"])) == (200, int, str)
+    api.emulator.change_settings(sandbox_ids="null")
+    assert api.campaign("s", sandboxMode=True)["id"] is None
+    assert api.emulator.campaigns("s") == []
 
 
 def test_get_shows_every_field_of_the_specification(api: Api) -> None:
@@ -140,14 +145,12 @@ def test_filters_of_get(api: Api) -> None:
     assert names(mailName="foreign") == []
 
 
-def test_a_saved_draft_is_never_sent(api: Api) -> None:
-    assert api.campaign("m", onlySave=True)["code"] == 200
-    api.emulator.clock.advance(days=1)
-    assert api.status("m") == -1
-    assert api.emulator.campaign_recipients("m") == []
-
-
 def test_sending_ends_after_a_time(api: Api) -> None:
+    """A saved draft is never sent."""
+    api.campaign("draft", onlySave=True)
+    api.emulator.clock.advance(days=1)
+    assert (api.status("draft"), api.emulator.campaign_recipients("draft")) == (-1, [])
+    api.ok("campaign/mail/delete", mailName="draft")
     api.emulator.change_settings(sending_seconds=60.0)
     api.campaign("m")
     (sending,) = api.ok("campaign/mail/get")["mailList"]
@@ -166,20 +169,6 @@ def test_sending_ends_after_a_number_of_polls(api: Api, outcome: str, looks: int
     api.emulator.clock.advance(days=9)
     assert [api.status("m") for _ in statuses] == statuses
     assert bool(api.emulator.campaign_recipients("m")) == (outcome == "done")
-
-
-def test_a_campaign_may_have_a_plan_of_its_own(api: Api) -> None:
-    api.emulator.plan_campaign("quick", seconds=0)
-    api.emulator.plan_campaign("broken", looks=1, outcome="failed")
-    names = ("quick", "broken", "slow")
-    for name in names:
-        api.campaign(name)
-    api.emulator.plan_campaign("slow", seconds=3600)
-    assert [api.status(name) for name in names] == [2, 1, 1]
-    api.emulator.clock.advance(60)
-    assert [api.status(name) for name in names] == [2, 4, 1]
-    api.emulator.clock.advance(3600)
-    assert api.status("slow") == 2
 
 
 @pytest.mark.parametrize("status", [1, -1])
@@ -237,15 +226,6 @@ def test_a_created_campaign_may_appear_late(api: Api) -> None:
     assert api.status("seconds") is None
     api.emulator.clock.advance(30)
     assert api.status("seconds") == 2
-
-
-def test_a_sandboxed_campaign_does_not_exist(api: Api) -> None:
-    response = api.campaign("m", sandboxMode=True)
-    assert (response["code"], response["message"]) == (200, "")
-    assert (type(response["id"]), type(response["guid"])) == (int, str)
-    api.emulator.change_settings(sandbox_ids="null")
-    assert api.campaign("m", sandboxMode=True)["id"] is None
-    assert api.emulator.campaigns() == []
 
 
 def test_each_contact_gets_a_campaign_once(api: Api) -> None:

@@ -216,13 +216,6 @@ def test_wrong_faults(api: Api) -> None:
             api.emulator.faults.add(kind, operation, **params)
 
 
-def test_operations_are_named_with_and_without_their_prefix(api: Api) -> None:
-    for operation in ("contacts/imports", "/v5/contacts/imports", "/v5/auth/oauth/token", "*"):
-        api.emulator.faults.add("refuse", operation, count=None)
-    # None of them is the control interface.
-    assert api.http.post("/_emulator/clock/read").status_code == 200
-
-
 def test_listening_pauses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     sleep, paused, over = asyncio.sleep, threading.Event(), threading.Event()
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections import Counter, deque
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
 
 import pytest
 
 from mail_emulator.webhooks import DueEvents
-from tests.emulator.conftest import EVENTS, SEND, SINGLE, Api, batch, version
-from tests.emulator.listener import Listener
+from tests.emulator.conftest import EVENTS, SEND, SINGLE, Api, Listener, batch, version
 
 SHOP = {"senderMail": "shop@other.example"}
 
@@ -23,11 +19,10 @@ def _frozen(api: Api) -> None:
 
 
 class TestConfiguration:
-    def test_is_null_when_nothing_was_saved(self, api: Api) -> None:
+    def test_only_supplied_fields_change(self, api: Api) -> None:
+        """All are null when nothing was saved."""
         names = ("transEvent", "transCallbackUrl", "transCallbackUrlExtra", "transEnable")
         assert api.ok("webhook/get") == {"code": 200, "message": "", **dict.fromkeys(names)}
-
-    def test_only_supplied_fields_change(self, api: Api) -> None:
         api.ok("webhook/save", transCallbackUrl="http://127.0.0.1:1/a", transEvent={"opened": True})
         api.ok("webhook/save", transEnable=True, transEvent={"clicked": True})
         api.ok("webhook/save")
@@ -90,34 +85,6 @@ class TestPush:
         api.send(10, trackOpen=0)
         api.flush()
         assert [len(events) for _, _, events in listener.pushes[before:]] == [3, 3, 3, 1]
-
-    def test_pushes_are_noted_and_listed_under_a_lock(self, api: Api, listener: Listener) -> None:
-        """Listing them failed once while another was noted."""
-        lock, unlocked = api.emulator.service.lock, []
-
-        def take() -> None:
-            if lock.acquire(blocking=False):
-                unlocked.append(lock.release())
-
-        def check() -> None:
-            other = threading.Thread(target=take)
-            other.start()
-            other.join()
-
-        class Watched(deque[Any]):
-            def append(self, push: Any) -> None:
-                check()
-                super().append(push)
-
-            def __iter__(self) -> Iterator[Any]:
-                check()
-                return super().__iter__()
-
-        api.emulator.server.webhook_sender.pushes = Watched()
-        api.send(3)
-        api.flush()
-        assert len(api.emulator.pushes()) >= 1
-        assert unlocked == []
 
     def test_is_repeated_until_2xx(self, api: Api, listener: Listener, pauses: list[float]) -> None:
         api.emulator.change_settings(webhook_retry_seconds=60)
@@ -265,14 +232,6 @@ class TestCampaignEvents:
             events = [event["EventCode"] for check in (early, late) for chunk in check for _, event in chunk]
             service.store.set_meta("webhook", "{}")
         assert events.count("Delivered") + events.count("Bounced") == 10
-
-    def test_repeated_opens(self, api: Api, listener: Listener) -> None:
-        api.emulator.change_settings(repeated_open_every=1, open_rate=0.5)
-        api.campaign("m")
-        api.emulator.clock.advance(days=9)
-        api.flush()
-        opens = Counter(event["Email"] for event in listener.events() if event["EventCode"] == "Opened")
-        assert set(opens.values()) == {2}
 
     def test_failed_and_arranged_campaigns_have_no_recipients(self, api: Api, listener: Listener) -> None:
         api.emulator.change_settings(campaign_outcome="failed")

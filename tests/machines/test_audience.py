@@ -396,7 +396,7 @@ def make(emulator: Emulator, clock: Clock, tmp_path: Path, monkeypatch: pytest.M
     for name, file in (("STATE", "table"), ("OTHERS", "others.db")):
         connection = {"conn_type": "sqlite", "host": str(tmp_path / file)}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
-    monkeypatch.setattr("airflow_provider_mail._task.audience_changes._has_ended", lambda header: True)
+    monkeypatch.setattr("airflow_provider_mail._audience.state._has_ended", lambda header: True)
     monkeypatch.setattr(BaseHook, "get_connection", staticmethod(cache(BaseHook.get_connection)))
     death = Death(emulator)
     for store in (SqlStateStore, FileStateStore):

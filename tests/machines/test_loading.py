@@ -320,7 +320,7 @@ def create_tables(machine: Loading) -> None:
     machine._put(machine.read([0, DAYS - 1]), iter(()), None)
 
 
-EXAMPLES = {"sqlite": (30, 30), "portable_sqlite": (8, 8), "psycopg3": (6, 6), "mysql": (3, 3),
+EXAMPLES = {"sqlite": (25, 25), "portable_sqlite": (6, 6), "psycopg3": (3, 3),
             "psycopg2": (0, 2), "portable_postgres": (2, 0)}  # fmt: skip
 """How many of each machine are tried; of databases that are loaded in the same way, most with the quicker one."""
 TABLES = ("things", "contacts", "contacts_history", "contacts_history_readings")

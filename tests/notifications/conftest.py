@@ -20,14 +20,11 @@ AIRFLOW = "https://airflow.example.com"
 PEOPLE = ["ada@example.com", "bob@example.com"]
 DEADLINE = {
     "dag_run": {
-        "dag_id": "orders",
-        "dag_run_id": "scheduled__2026-01-31T06:00:00+00:00",
-        "logical_date": "2026-01-31T06:00:00Z",
-        "run_after": "2026-01-31T07:00:00Z",
-        "state": "running",
+        "dag_id": "orders", "dag_run_id": "scheduled__2026-01-31T06:00:00+00:00", "state": "running",
+        "logical_date": "2026-01-31T06:00:00Z", "run_after": "2026-01-31T07:00:00Z",
     },
     "deadline": {"id": "0199", "deadline_time": datetime.datetime(2026, 1, 31, 8, tzinfo=datetime.UTC)},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

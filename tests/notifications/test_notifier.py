@@ -94,21 +94,15 @@ def test_the_error_is_shown_without_secrets_addresses_and_tags(
 @pytest.mark.parametrize(
     ("context", "other"),
     [
-        *(
-            ({"dag_run": FAILED_RUN, "reason": "task_failure"}, other)
-            for other in (
-                {"dag_run": FAILED_RUN | {"clear_number": 1}},
-                {"dag_run": FAILED_RUN | {"run_id": "other"}},
-                {"reason": "success"},
-            )
-        ),
-        *(
-            ({"ti": FAILED_TASK}, {"ti": FAILED_TASK | other})
-            for other in ({"try_number": 2}, {"map_index": 2}, {"state": "up_for_retry"}, {"task_id": "loads"})
-        ),
+        *(({"dag_run": FAILED_RUN, "reason": "task_failure"}, other) for other in (
+            {"dag_run": FAILED_RUN | {"clear_number": 1}}, {"dag_run": FAILED_RUN | {"run_id": "other"}},
+            {"reason": "success"},
+        )),
+        *(({"ti": FAILED_TASK}, {"ti": FAILED_TASK | other})
+          for other in ({"try_number": 2}, {"map_index": 2}, {"state": "up_for_retry"}, {"task_id": "loads"})),
         (DEADLINE, {"deadline": {**DEADLINE["deadline"], "id": "0200"}}),
     ],
-)
+)  # fmt: skip
 def test_each_event_has_an_id_of_its_own(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, context: dict[str, Any], other: dict[str, Any]
 ) -> None:
@@ -212,13 +206,8 @@ def test_whatever_is_missing_there_is_a_mail(emulator: Emulator, monkeypatch: py
 
 def test_durations_are_short(emulator: Emulator) -> None:
     start = datetime.datetime(2026, 1, 31, tzinfo=datetime.UTC)
-    for seconds, shown in [
-        (0.4, "0 s"),
-        (59.6, "1 min 0 s"),
-        (61, "1 min 1 s"),
-        (3720, "1 h 2 min"),
-        (90000, "25 h 0 min"),
-    ]:
+    shown_as = {0.4: "0 s", 59.6: "1 min 0 s", 61: "1 min 1 s", 3720: "1 h 2 min", 90000: "25 h 0 min"}
+    for seconds, shown in shown_as.items():
         end = start + datetime.timedelta(seconds=seconds)
         notify({"ti": FAILED_TASK | {"state": "success", "start_date": start, "end_date": end}})
         assert f">{shown}<" in emulator.messages()[-1]["content"]

@@ -56,21 +56,17 @@ def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile
     assert {path for path in names if ".dist-info/" not in path} == pages | files("airflow_provider_mail")
     assert {"airflow_provider_mail/py.typed", "airflow_provider_mail/docs/sql/freshness.sql"} <= names
     assert any(path.endswith(".dist-info/licenses/LICENSE") for path in names)
-    assert [path for path in names if path.endswith(".jinja2")] == [
-        "airflow_provider_mail/notifications/notification.html.jinja2"
-    ]
+    templates = [path for path in names if path.endswith(".jinja2")]
+    assert templates == ["airflow_provider_mail/notifications/notification.html.jinja2"]
 
 
 def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    folders = files(
-        "airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "emulator", "example_dags", "tests"
-    )
+    folders = ("airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "emulator", "example_dags", "tests")
     pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
-    others = {".gitignore", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
-    assert names == folders | pages | others
+    assert names == files(*folders) | pages | {".gitignore", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
 
 
 def test_the_guides_that_are_named_are_on_the_site_and_in_the_wheel(wheel: zipfile.Path) -> None:

@@ -11,8 +11,7 @@ import collections
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,8 +28,7 @@ SIZE = 200_000
 """So many pieces take a linear pattern milliseconds, and a quadratic one longer than a test may take."""
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """A pattern, and the methods that it is used with."""
 
     where: str
@@ -49,11 +47,11 @@ def uses() -> Iterator[Use]:
             of_re = isinstance(call.func.value, ast.Name) and call.func.value.id == "re"
             if not of_re or call.func.attr not in ("compile", *METHODS) or not call.args:
                 continue
-            pattern = _text(call.args[0])
-            if pattern is None:
+            if (pattern := _text(call.args[0])) is None:
                 continue
             where = f"{file.relative_to(PACKAGE)}:{call.lineno}"
-            flags = sum(getattr(re, name.attr) for name in ast.walk(call) if _is_flag(name))  # type: ignore[attr-defined]
+            named = {node.attr for node in ast.walk(call) if isinstance(node, ast.Attribute)}
+            flags = sum(flag for name, flag in re.RegexFlag.__members__.items() if name in named)
             methods = (call.func.attr,) if call.func.attr != "compile" else _methods_of(tree, call)
             yield Use(where, pattern, flags, methods or METHODS[:1])
 
@@ -68,10 +66,6 @@ def _text(node: ast.expr) -> str | bytes | None:
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "word" for part in node.values)
     return None
-
-
-def _is_flag(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr.isupper() and node.attr in re.RegexFlag.__members__
 
 
 def _methods_of(tree: ast.AST, compiled: ast.Call) -> tuple[str, ...]:
@@ -99,7 +93,6 @@ def hostile(pattern: str) -> list[str]:
 def test_every_pattern_is_linear(use: Use) -> None:
     compiled = re.compile(use.pattern, use.flags)
     text = use.pattern if isinstance(use.pattern, str) else use.pattern.decode("latin-1")
-
     for piece, method in itertools.product(hostile(text), use.methods):
         for whole in (piece * SIZE, f"{{{{<a {piece * SIZE}", f"{piece * SIZE}\x01"):
             written: Any = whole if isinstance(use.pattern, str) else whole.encode("latin-1", "replace")
@@ -123,8 +116,7 @@ def test_what_the_notifier_reads_is_read_once(piece: str) -> None:
 
 
 def test_an_error_of_one_word_makes_a_notification() -> None:
-    occasion = NotificationContext.from_context(
-        {"exception": ValueError("w" * SIZE), "dag_run": {"dag_id": "d", "run_id": "r"}}
-    )
+    failed = {"exception": ValueError("w" * SIZE), "dag_run": {"dag_id": "d", "run_id": "r"}}
+    occasion = NotificationContext.from_context(failed)
     assert occasion.error.startswith("ValueError: ww")
     assert len(occasion.error) < 1000

@@ -21,13 +21,8 @@ TIMEOUT_MS = 120_000
 
 # No sandbox, since tests may run as root; and nothing that a browser does on the network by itself.
 ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
+    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--disable-quic"),
 ]
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from airflow_provider_mail._task.state import TASK_STATE_KEY as RECORD_KEY
+from airflow_provider_mail._task.state import TASK_STATE_KEY as RECORD_KEY  # noqa: F401
 from airflow_provider_mail._task.state import StoredCreationState
 from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.errors import MailError
 from tests.support.tries import Killed, StateStore
-
-__all__ = ["RECORD_KEY", "Killed", "StateStore", "creation_record", "killed_after"]
 
 T = TypeVar("T")
 

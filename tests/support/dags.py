@@ -60,10 +60,6 @@ class RunResult(ABC):
     def state_store(self, task_id: str) -> dict[str, tuple[str, Any]]:
         """What the task keeps in the task state store, by key: the stored text, and when it expires."""
 
-    @abstractmethod
-    def clear_and_run(self, task_id: str) -> TaskResult:
-        """Do what a user does who clears a task: one more try in the same run, with what the task remembers."""
-
     def outcome(self) -> dict[str, Any]:
         """Return all in which runs of one DAG agree, whatever runs it, without what differs between any two runs."""
         kept = {
@@ -110,32 +106,6 @@ class AirflowResult(RunResult):
 
         return {row.key: (row.value, row.expires_at) for row in self._rows(Model, Model.task_id == task_id)}
 
-    def clear_and_run(self, task_id: str) -> TaskResult:
-        from airflow.models.taskinstance import TaskInstance, clear_task_instances
-        from airflow.sdk.definitions.dag import _run_task
-        from airflow.utils.session import create_session
-        from sqlalchemy import select
-
-        query = select(TaskInstance).where(
-            TaskInstance.dag_id == self.dag_id, TaskInstance.run_id == self.run_id, TaskInstance.task_id == task_id
-        )
-        with create_session() as session:
-            clear_task_instances(list(session.scalars(query)), session)
-            session.flush()
-            ti = session.scalars(query).one()
-            ti.try_number += 1
-            ti.dag_run.start_date = datetime.datetime.now(datetime.UTC)  # As the scheduler does for a cleared run.
-            session.commit()
-            task = self.dag.get_task(task_id)
-            if AIRFLOW_VERSION < (3, 1):
-                ti.task = task
-                _run_task(ti=ti)
-            else:
-                _run_task(ti=ti, task=task)
-            session.expire_all()
-            ti = session.scalars(query).one()
-            return TaskResult(state=str(ti.state or "none"), try_number=ti.try_number)
-
 
 def migrate(database: Path, cache: Path) -> None:
     """Make the metadata database of this process's Airflow, from a copy in `cache` where there is one.
@@ -150,13 +120,8 @@ def migrate(database: Path, cache: Path) -> None:
         if template.exists():
             shutil.copy(template, database)
             return
-        done = subprocess.run(
-            [sys.executable, "-m", "airflow", "db", "migrate"],
-            env=dict(os.environ),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
+        done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}\n{done.stderr}")
         # A run that is ended here must not leave half a file.

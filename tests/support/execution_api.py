@@ -84,11 +84,15 @@ class ExecutionApi:
                 xcoms = self.instances[task_id].xcoms if mine and task_id in self.instances else {}
                 response = self._xcom(request, xcoms, key, rest, body)
             case ["store", "ti", ti_id, *key]:
-                response = self._store(request, self._by_id(ti_id).store, "/".join(key), body)
+                store, written = self._by_id(ti_id).store, body and (json.dumps(body["value"]), body["expires_at"])
+                response = self._value(
+                    request, store, "/".join(key), lambda held: {"value": json.loads(held[0])}, written
+                )
             case ["variables", _] if self.variables_away:
                 response = httpx.Response(500, json={"detail": "away"})
             case ["variables", key]:
-                response = self._variable(request, key, body)
+                written = body and body["val" if "val" in body else "value"]
+                response = self._value(request, self.variables, key, lambda held: {"key": key, "value": held}, written)
             case ["connections", _] if request.method == "GET":
                 response = MISSING  # Those of tests are in the environment, where a task looks first.
             case _:
@@ -139,19 +143,6 @@ class ExecutionApi:
             context["xcom_keys_to_clear"] = list(ti.xcoms)
         return httpx.Response(200, json=context)
 
-    def _variable(self, request: httpx.Request, key: str, body: Json) -> httpx.Response | None:
-        match request.method:
-            case "GET":
-                return found({"key": key, "value": self.variables[key]}) if key in self.variables else MISSING
-            case "PUT":
-                self.variables[key] = body["val" if "val" in body else "value"]
-                return DONE
-            case "DELETE":
-                self.variables.pop(key, None)
-                return DONE
-            case _:
-                return None
-
     @staticmethod
     def _xcom(
         request: httpx.Request, xcoms: dict[str, Json], key: str, rest: list[str], body: Json
@@ -171,20 +162,18 @@ class ExecutionApi:
                 return None
 
     @staticmethod
-    def _store(
-        request: httpx.Request, store: dict[str, tuple[str, str | None]], key: str, body: Json
+    def _value(
+        request: httpx.Request, values: dict[str, Any], key: str, read: Json, written: Any
     ) -> httpx.Response | None:
+        """Get, put or delete a value; without a key delete all."""
         match request.method:
             case "GET" if key:
-                return found({"value": json.loads(store[key][0])}) if key in store else MISSING
+                return found(read(values[key])) if key in values else MISSING
             case "PUT" if key:
-                store[key] = json.dumps(body["value"]), body["expires_at"]
-                return DONE
-            case "DELETE" if key:
-                store.pop(key, None)
+                values[key] = written
                 return DONE
             case "DELETE":
-                store.clear()
+                values.pop(key, None) if key else values.clear()
                 return DONE
             case _:
                 return None

@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tests.support.processes import Component, free_port, wait_until
@@ -54,30 +53,15 @@ class MariaDatabase:
     @property
     def airflow_connection(self) -> str:
         """For `AIRFLOW_CONN_...`."""
-        return json.dumps(
-            {
-                "conn_type": "mysql",
-                "host": "127.0.0.1",
-                "port": self.port,
-                "login": self.user,
-                "password": self.password,
-                "schema": self.name,
-                "extra": {"client": CLIENT},
-            }
-        )
+        fields = {"conn_type": "mysql", "host": "127.0.0.1", "port": self.port, "schema": self.name}
+        return json.dumps(fields | {"login": self.user, "password": self.password, "extra": {"client": CLIENT}})
 
     def connect(self) -> MySQLConnectionAbstract:
         """A new connection that commits every statement by itself."""
         import mysql.connector
 
-        return mysql.connector.connect(  # type: ignore[return-value]
-            host="127.0.0.1",
-            port=self.port,
-            user=self.user,
-            password=self.password,
-            database=self.name,
-            autocommit=True,
-        )
+        account = {"user": self.user, "password": self.password, "database": self.name}
+        return mysql.connector.connect(host="127.0.0.1", port=self.port, autocommit=True, **account)
 
     def empty(self) -> None:
         """Drop all that is in it, whoever is still connected."""
@@ -106,60 +90,33 @@ class MariaServer:
         return MariaDatabase("mysql", self._port, "root", self._password)
 
     def __enter__(self) -> Self:
-        data, temporary = self._folder / "data", self._folder / "tmp"
+        data, temporary, accounts = (self._folder / name for name in ("data", "tmp", "accounts.sql"))
         temporary.mkdir()
-        common = [
-            "--no-defaults",
-            f"--datadir={data}",
-            f"--user={getpass.getuser()}",
-            # Of its own: a server that starts, also to make the system tables, removes the temporary tables it finds.
-            f"--tmpdir={temporary}",
-        ]
-        made = subprocess.run(
-            [
-                _program("mariadb-install-db") or "",
-                *common,
-                "--auth-root-authentication-method=normal",
-                "--skip-test-db",
-                "--skip-name-resolve",
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        # A temporary folder of its own: a server that starts, also to make the system tables, empties that folder.
+        common = ["--no-defaults", f"--datadir={data}", f"--user={getpass.getuser()}", f"--tmpdir={temporary}"]
+        install = [_program("mariadb-install-db") or "", *common, "--auth-root-authentication-method=normal"]
+        options = ["--skip-test-db", "--skip-name-resolve"]
+        made = subprocess.run([*install, *options], capture_output=True, text=True, check=False)
         if made.returncode:
             raise RuntimeError(f"mariadb-install-db failed:\n{made.stdout}\n{made.stderr}")
-        accounts = self._folder / "accounts.sql"
         accounts.write_text(
             "DELETE FROM mysql.global_priv WHERE User <> 'mariadb.sys';\n"
             "FLUSH PRIVILEGES;\n"
             f"CREATE USER root@'127.0.0.1' IDENTIFIED BY '{self._password}';\n"
             "GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"
         )
-        self._component = Component(
-            "mariadbd",
-            [
-                _program("mariadbd") or "",
-                *common,
-                "--bind-address=127.0.0.1",
-                f"--port={self._port}",
-                f"--socket={self._folder / 'socket'}",
-                f"--pid-file={self._folder / 'pid'}",
-                # Before anybody can connect.
-                f"--init-file={accounts}",
-                # Nothing here outlives the tests, so nothing has to survive a power cut.
-                "--innodb-flush-log-at-trx-commit=0",
-                "--skip-innodb-doublewrite",
-                "--innodb-buffer-pool-size=64M",
-                "--innodb-log-file-size=32M",
-                # As servers have it that nobody configured: other names for what only differs in case.
-                "--character-set-server=latin1",
-                "--collation-server=latin1_swedish_ci",
-                "--local-infile=0",
-            ],
-            env=dict(os.environ),
-            log=self._folder / "log",
-        )
+        command = [
+            *(_program("mariadbd") or "", *common, "--bind-address=127.0.0.1", f"--port={self._port}"),
+            *(f"--socket={self._folder / 'socket'}", f"--pid-file={self._folder / 'pid'}"),
+            # Before anybody can connect.
+            f"--init-file={accounts}",
+            # Nothing here outlives the tests, so nothing has to survive a power cut.
+            *("--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite", "--innodb-buffer-pool-size=64M"),
+            # The character set that servers have which nobody configured: other names for what only differs in case.
+            *("--innodb-log-file-size=32M", "--character-set-server=latin1", "--collation-server=latin1_swedish_ci"),
+            "--local-infile=0",
+        ]
+        self._component = Component("mariadbd", command, env=dict(os.environ), log=self._folder / "log")
         self._component.start()
         try:
             wait_until(self._answers, what="MariaDB", timeout=240, interval=0.05)
@@ -169,9 +126,7 @@ class MariaServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._component
         self._component.stop(timeout=20)
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from airflow_provider_mail import _metrics
-from airflow_provider_mail._task.checks import declared
-from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses
-from airflow_provider_mail._task.exceptions import log as errors_log
-from airflow_provider_mail._task.rendering import unwrap
-from airflow_provider_mail._task.rules import _PLAIN as PLAIN_TEXTS
-from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS
-from airflow_provider_mail._task.rules import _validator as validator
-
-__all__ = [
-    "ARGUMENTS",
-    "PLAIN_TEXTS",
-    "SEEN_ARGUMENTS",
-    "AirflowErrors",
-    "declared",
-    "errors_log",
-    "forget_metrics",
-    "unwrap",
-    "validator",
-    "without_addresses",
-]
+from airflow_provider_mail._task.checks import declared  # noqa: F401
+from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses  # noqa: F401
+from airflow_provider_mail._task.exceptions import log as errors_log  # noqa: F401
+from airflow_provider_mail._task.rendering import unwrap  # noqa: F401
+from airflow_provider_mail._task.rules import _PLAIN as PLAIN_TEXTS  # noqa: F401
+from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS  # noqa: F401
+from airflow_provider_mail._task.rules import _validator as validator  # noqa: F401
 
 
 def forget_metrics() -> None:

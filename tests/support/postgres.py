@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Self
 from urllib.parse import urlencode
 
@@ -41,9 +41,8 @@ class Database:
     @property
     def airflow_connection(self) -> str:
         """For `AIRFLOW_CONN_...`."""
-        return json.dumps(
-            {"conn_type": "postgres", "host": self.socket_folder, "login": self.user, "schema": self.name, "port": 5432}
-        )
+        fields = {"conn_type": "postgres", "host": self.socket_folder, "login": self.user, "port": 5432}
+        return json.dumps(fields | {"schema": self.name})
 
     def connect(self) -> psycopg.Connection:
         """A new connection that commits every statement by itself."""
@@ -68,9 +67,7 @@ class PostgresServer:
             connection.execute("SELECT pg_reload_conf()")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.cleanup()
 
     @property

@@ -16,16 +16,7 @@ OTHERS = (
     "airflow.sdk.execution_time.task_runner",
 )
 OURS = (
-    "_polling",
-    "_task",
-    "api",
-    "hooks",
-    "notifications",
-    "operators",
-    "sensors",
-    "transfers",
-    "triggers",
-    "utils",
+    *("_polling", "_task", "api", "hooks", "notifications", "operators", "sensors", "transfers", "triggers", "utils"),
     "warehouse",
 )
 """Packages of ours, with all modules below them: models and dialects are imported by each task when it needs them."""

@@ -108,14 +108,8 @@ class Component:
     def start(self) -> None:
         """Start it; its output is appended to what an earlier life wrote."""
         with self.log.open("ab") as out:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            self._process = subprocess.Popen(self._command, env=self._env, start_new_session=True, **streams)
 
     @property
     def pid(self) -> int:

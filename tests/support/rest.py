@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 
+from tests.support.processes import PATIENCE
+
 Json = dict[str, Any]
 
 
@@ -13,7 +15,7 @@ class AirflowApi:
     """Version 2 of the API, of an Airflow in which everybody is an administrator."""
 
     def __init__(self, base_url: str) -> None:
-        self._http = httpx.Client(base_url=base_url, timeout=60, trust_env=False)
+        self._http = httpx.Client(base_url=base_url, timeout=PATIENCE, trust_env=False)
 
     def close(self) -> None:
         self._http.close()

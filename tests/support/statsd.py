@@ -39,12 +39,8 @@ class StatsdServer:
     @property
     def settings(self) -> dict[str, str]:
         """The environment in which Airflow sends its metrics here, with tags."""
-        values = {
-            "HOST": "127.0.0.1",
-            "ON": "True",
-            "PORT": str(self._port.getsockname()[1]),
-            "INFLUXDB_ENABLED": "True",
-        }
+        port = str(self._port.getsockname()[1])
+        values = {"HOST": "127.0.0.1", "ON": "True", "PORT": port, "INFLUXDB_ENABLED": "True"}
         return {f"AIRFLOW__METRICS__STATSD_{name}": value for name, value in values.items()}
 
 

@@ -48,6 +48,7 @@ class TaskRunnerResult(RunResult):
         return dict(self.runner.api.instances[task_id].store)
 
     def clear_and_run(self, task_id: str) -> TaskResult:
+        """Do what a user does who clears a task: one more try in the same run, with what the task remembers."""
         return self.runner.clear_and_run(task_id)
 
 
@@ -101,9 +102,8 @@ class TaskRunner:
         return "failed" if ends & FAILED else "success"
 
     def clear_and_run(self, task_id: str) -> TaskResult:
-        """Run one more try of a task, as for a user who clears it."""
         ti = self.api.instances[task_id]
-        self.api.dag_run["start_date"] = _now()
+        self.api.dag_run["start_date"] = datetime.datetime.now(datetime.UTC).isoformat()
         self.api.dag_run["clear_number"] += 1
         ti.clear()
         self._run_try(ti)
@@ -187,21 +187,14 @@ def _dag_run(dag: DAG, logical_date: datetime.datetime, conf: dict[str, Any] | N
     interval = timetable.infer_manual_data_interval(run_after=logical_date)
     now = datetime.datetime.now(datetime.UTC)
     run_type = DagRunType.MANUAL
-    values = {
-        "dag_id": dag.dag_id,
-        "run_id": StoredDagRun.generate_run_id(run_type=run_type, logical_date=logical_date, run_after=now),
-        "logical_date": logical_date.isoformat(),
-        "data_interval_start": interval.start.isoformat(),
-        "data_interval_end": interval.end.isoformat(),
-        "run_after": now.isoformat(),
-        "start_date": logical_date.isoformat(),  # as `dag.test()` has it
-        "run_type": run_type.value,
-        "state": "running",
-        "conf": conf,
-        "clear_number": 0,
-        "consumed_asset_events": [],
+    times = {
+        **{"logical_date": logical_date, "data_interval_start": interval.start, "data_interval_end": interval.end},
+        **{"run_after": now, "start_date": logical_date},  # as `dag.test()` has it
     }
-    return {name: values.get(name) for name in DagRun.model_fields}
+    values: dict[str, Any] = {name: moment.isoformat() for name, moment in times.items()}
+    values |= {"dag_id": dag.dag_id, "run_type": run_type.value, "state": "running", "conf": conf, "clear_number": 0}
+    values["run_id"] = StoredDagRun.generate_run_id(run_type=run_type, logical_date=logical_date, run_after=now)
+    return {name: values.get(name, [] if name == "consumed_asset_events" else None) for name in DagRun.model_fields}
 
 
 def _runnable(dag: DAG, run_id: str, ti: TaskInstance) -> Any:
@@ -209,15 +202,8 @@ def _runnable(dag: DAG, run_id: str, ti: TaskInstance) -> Any:
     from airflow.sdk.api.datamodels._generated import TaskInstance as WorkerTaskInstance
 
     version = {"dag_version_id": uuid.uuid4()} if AIRFLOW_VERSION >= (3, 1) else {}
-    return WorkerTaskInstance(
-        id=ti.id,
-        task_id=ti.task_id,
-        dag_id=dag.dag_id,
-        run_id=run_id,
-        try_number=ti.try_number,
-        map_index=-1,
-        **version,
-    )
+    ids = {"id": ti.id, "task_id": ti.task_id, "dag_id": dag.dag_id, "run_id": run_id, "map_index": -1}
+    return WorkerTaskInstance(try_number=ti.try_number, **ids, **version)
 
 
 def _resume(ti: TaskInstance, what: Any) -> None:
@@ -254,10 +240,6 @@ def _serialization() -> tuple[Any, Any]:
     from airflow.serialization.serialized_objects import BaseSerialization
 
     return BaseSerialization.serialize, BaseSerialization.deserialize
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat()
 
 
 def _sleep(seconds: float) -> None:

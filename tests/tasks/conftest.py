@@ -35,12 +35,8 @@ def connect(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Connect:
     """A function that makes a connection to the emulator, with fields of the form as keywords."""
 
     def connect(conn_id: str = "mail_default", *, host: str = "", password: str = "", **extra: Any) -> None:
-        settings = {
-            "conn_type": "mail",
-            "host": host or emulator.base_url,
-            "password": password or emulator.api_key,
-        }
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({**settings, "extra": extra}))
+        fields = {"host": host or emulator.base_url, "password": password or emulator.api_key, "extra": extra}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": "mail", **fields}))
 
     return connect
 
@@ -141,8 +137,8 @@ def run_with(
         if not isinstance(dag, DAG):
             with new_dag() as dag:
                 what()  # type: ignore[operator]
-        for record in (capfd.readouterr, caplog.clear, errors.clear):
-            record()
+        for forget in (capfd.readouterr, caplog.clear, errors.clear):
+            forget()
         result = runner(dag, **options)
         printed = capfd.readouterr().out
         # Airflow 3.0 prints what `dag.test()` talks with itself, and logs as everybody does; later ones print all.
@@ -212,12 +208,8 @@ class SqlDatabase:
             return [tuple(row) for row in cursor.fetchall()]
 
     def tables(self) -> set[str]:
-        catalogue = (
-            "SELECT name FROM sqlite_master WHERE type = 'table'"
-            if self.is_sqlite
-            else "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-        )
-        return {name for (name,) in self.query(catalogue)}
+        """The names of its tables, of SQLite."""
+        return {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 @pytest.fixture

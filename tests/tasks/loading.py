@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task.sql import sql_hook  # noqa: F401 - private: imported here alone
+from airflow_provider_mail._task.storage import sql_hook  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignStatsToSqlOperator,
@@ -60,7 +60,7 @@ def load_task(table: str, /, **arguments: Any) -> Any:
 
 def error_of(make: Callable[[], Any]) -> str:
     """Why a task fails: with the DAG file, or else when it runs."""
-    with pytest.raises((ValueError, OSError, AirflowFailException, MailError, WarehouseError)) as raised:
+    with pytest.raises((TypeError, ValueError, OSError, AirflowFailException, MailError, WarehouseError)) as raised:
         executed(make())
     return str(raised.value)
 

@@ -21,7 +21,7 @@ from tests.tasks.loading import error_of
 
 IMPORTS = "contacts/imports"
 HOURS = 3600.0
-UNAUTHORIZED = {"code": 401, "http_status": 401}
+UNAUTHORIZED: dict[str, Any] = {"code": 401, "http_status": 401}
 STOPS = (MailError, AirflowFailException)
 
 
@@ -29,7 +29,7 @@ def imported(*people: str, **arguments: Any) -> MailImportContactsOperator:
     """A task that imports people, such as ``"ada"``, or ``"ada=A"`` with a name of hers."""
     pairs = [person.partition("=") for person in people]
     contacts = [{"email": f"{person}@example.com", "name": name or "N"} for person, _, name in pairs]
-    given = {"task_id": "load", "contacts": contacts, "list_name": "friends", "audience": "exact"}
+    given: dict[str, Any] = {"task_id": "load", "contacts": contacts, "list_name": "friends", "audience": "exact"}
     return MailImportContactsOperator(**given | {"on_empty": "continue"} | arguments)
 
 
@@ -234,7 +234,7 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
     ):
         result = audience.run("ada bob cem dora eva", reached, reached=reached, suppress_conn_id="crm", **arguments)
         assert [result["read"], result["suppressed"]] == [5, 5 - len(reached.split())]
-    rejects = {"rejects_path": str(tmp_path / "rejects.jsonl"), "max_reject_fraction": 1}
+    rejects: dict[str, Any] = {"rejects_path": str(tmp_path / "rejects.jsonl"), "max_reject_fraction": 1}
     people = {"suppress_conn_id": "crm", "suppress_table": "staff", "refused": "max", "reached": "ada"}
     audience.run("eva ada max", **people | rejects)
     assert '"row_number": 3' in (tmp_path / "rejects.jsonl").read_text()

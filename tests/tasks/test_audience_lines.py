@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections import Counter
 
@@ -20,29 +21,28 @@ def text(people: list[int]) -> bytes:
 
 
 def found(state: list[int], void: set[int], source: list[int], size: int) -> tuple[Counter[bytes], int]:
-    """Compare; return the lines of the source that were found, and how many lines of the state were reported."""
+    """Compare; return the lines of the source that were found, and how many lines of the state were reported.
+
+    :param void: the positions of lines of the state that no longer count.
+    """
     members = Members()
     for part in parts_of("member", text(state), array("I", [0] * len(state))):
         members.add(part)
     places = [(number, place) for number in range(len(members)) for place in range(members.rows(number))]
-    voids = [places[position] for position in sorted(void) if position < len(places)]
+    voids: dict[int, list[int]] = {}
+    for number, place in (places[position] for position in sorted(void) if position < len(places)):
+        voids.setdefault(number, []).append(place)
     if voids:
-        spelled = ", ".join(
-            f'"{number}": {[place for other, place in voids if other == number]}'
-            for number in {part for part, _ in voids}
-        )
-        members.add(Part("member", 0, f"{{{spelled}}}", b""))
-    counted = [state[position] for position in range(len(state)) if position not in void]
-    reported: Counter[bytes] = Counter()
+        members.add(Part("member", 0, json.dumps(voids), b""))
+    reported, matched = Counter[bytes](), Counter[bytes]()
     matcher = Matcher(members, lambda number, place, line: reported.update([line]))
-    matched: Counter[bytes] = Counter()
     for start in range(0, len(source), size):
-        batch = source[start : start + size]
-        lines = text(batch).splitlines(keepends=True)
-        missed = set(matcher.unmatched(b"".join(lines), len(lines)))
+        lines = text(source[start : start + size]).splitlines(keepends=True)
+        missed = set(matcher.unmatched(lines))
         matched.update(line for place, line in enumerate(lines) if place not in missed)
     matcher.rest()
     members.close()
+    counted = [person for position, person in enumerate(state) if position not in void]
     assert matched + reported == Counter(text(counted).splitlines(keepends=True))
     return matched, reported.total()
 
@@ -52,10 +52,8 @@ def found(state: list[int], void: set[int], source: list[int], size: int) -> tup
 def test_every_line_is_found_or_reported(
     state: list[tuple[int, int]], source: list[tuple[int, int]], void: set[int], size: int
 ) -> None:
-    people = [
-        [person for first, count in blocks for person in range(first, first + count)] for blocks in (state, source)
-    ]
-    found(people[0], void, people[1], size)
+    before, now = ([n for first, count in blocks for n in range(first, first + count)] for blocks in (state, source))
+    found(before, void, now, size)
 
 
 @pytest.mark.parametrize(("source", "most"), [

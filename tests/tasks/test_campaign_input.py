@@ -1,13 +1,16 @@
-"""Bad input to `MailCreateCampaignOperator` is an error that names the argument, before anything is sent."""
+"""What a campaign is made of: bad input is an error that names the argument, before anything is sent.
+
+Content that is the name of a file, and `MailPreflightOperator`, which finds what is wrong and changes nothing.
+"""
 
 from __future__ import annotations
 
 import datetime
 import json
-import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,22 +19,27 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from jinja2 import DebugUndefined, StrictUndefined, Undefined
 
+from airflow_provider_mail._task.mixin import from_file
 from airflow_provider_mail._task.rules import list_names
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.operators import campaigns
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
+from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from mail_emulator import Emulator
-from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import CAMPAIGN, campaign
+from tests.tasks.conftest import TASK, Run, SqlDatabase
+from tests.tasks.sending import CAMPAIGN, SENDS, campaign
 
 NewDag = Callable[..., DAG]
-SENDS = "campaign/mail/sends"
+CREATES = "campaign/mail/sends"
 on_both = pytest.mark.parametrize("native", [False, True])
 
 
 @pytest.fixture(autouse=True)
 def _newsletter(emulator: Emulator) -> None:
-    emulator.add_list("newsletter", ["ada@example.com"])
+    emulator.add_list("newsletter", ["ada@example.com", "bob@example.com"])
 
 
 def create(**arguments: Any) -> MailCreateCampaignOperator:
@@ -39,72 +47,46 @@ def create(**arguments: Any) -> MailCreateCampaignOperator:
 
 
 def sent(emulator: Emulator) -> list[dict[str, Any]]:
-    return [entry["body"] for entry in emulator.journal.entries(SENDS)]
-
-
-def _name(value: object) -> str:
-    return "-".join(value) if isinstance(value, dict) else ""
+    return [entry["body"] for entry in emulator.journal.entries(CREATES)]
 
 
 # --- with the DAG file ---
 
-
-@pytest.mark.parametrize(("arguments", "words"), [
-    ({"send_date": datetime.datetime(2030, 1, 1)}, "send_date: "),
-    ({"send_date": "2030-01-01"}, "send_date: not an ISO 8601 date and time"),
-    ({"send_date": 20300101}, "send_date: must be a datetime or ISO 8601 text"),
-    ({"editor_type": "classic"}, "editor_type: 'classic' is none of CLASSIC, DRAG"),
-    ({"mail_name": 5}, "mail_name: text is needed, not int"),
-    ({"send_list_names": ["a", 1]}, "send_list_names: item 1 must be text, not int"),
-    ({"repel_list_names": {"staff": 1}}, "repel_list_names: one text is needed, not the whole result"),
-    ({"sender_mail": None}, "sender_mail: is missing"),
-    ({"reply_to": "Ada <ada@example.com>"}, "reply_to: is not an email address"),
-    ({"only_save": "{{ params.draft }}"}, "only_save: True or False is needed"),
-    ({"subject": None, "content": ""}, "subject: is missing; give it, or set allow_blank=True; content: "),
-    ({"attachment": {"file_name": "a.pdf"}}, "attachment: a dictionary needs file_name and file_data"),
-    ({"attachment": {"file_name": "a", "file_data": "", "size": "3"}}, "attachment: a dictionary needs"),
-    ({"on_incomplete": "delete"}, "on_incomplete: 'delete' is none of cancel, keep, fail"),
-    ({"on_incomplete": "keep"}, "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True)"),
-    ({"cancel_on_kill": True}, "cancel_on_kill: needs wait_for_completion=True"),
-], ids=_name)  # fmt: skip
-def test_what_is_wrong_in_the_dag_file_breaks_it(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
-        create(**arguments)
-    if not {"subject", "on_incomplete", "cancel_on_kill"} & arguments.keys():  # which depend on others
-        with pytest.raises(ValueError, match=re.escape(words)):
-            MailCreateCampaignOperator.partial(task_id=TASK, **arguments)
+NAIVE = datetime.datetime(2030, 1, 1)
 
 
-def test_what_is_right_in_the_dag_file(monkeypatch: pytest.MonkeyPatch, new_dag: NewDag) -> None:
+def test_arguments_that_depend_on_others(monkeypatch: pytest.MonkeyPatch, new_dag: NewDag) -> None:
+    for arguments, words in (
+        ({"sender_mail": None}, "sender_mail: is missing"),
+        ({"subject": None, "content": ""}, "subject: is missing; give it, or set allow_blank=True; content: "),
+        ({"on_incomplete": "keep"}, r"on_incomplete: 'keep' needs wait_for_completion=True \(or only_save=True\)"),
+        ({"cancel_on_kill": True}, "cancel_on_kill: needs wait_for_completion=True"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            create(**arguments)
     create(on_incomplete="keep", wait_for_completion=True, cancel_on_kill=True)
     create(on_incomplete="keep", only_save=True)
-    create(on_incomplete="cancel")
     with new_dag(default_args={"deferrable": True}):
         create()
-        # What a mapped task is given later is not missing.
-        MailCreateCampaignOperator.partial(task_id="each", sender_mail="news@example.com").expand(
-            send_list_names=[["a"], ["b"]]
-        )
     monkeypatch.setattr(campaigns, "DEFERRABLE", True)
     create(deferrable=True)
 
 
 def test_what_is_wrong_in_a_mapped_task(new_dag: NewDag) -> None:
     partial = MailCreateCampaignOperator.partial
-    naive = datetime.datetime(2030, 1, 1)
     with new_dag():
         with pytest.raises(ValueError, match="send_date: "):
-            partial(task_id="each", **CAMPAIGN).expand(send_date=[None, naive])
+            partial(task_id="each", **CAMPAIGN).expand(send_date=[None, NAIVE])
         with pytest.raises(ValueError, match="send_date: "):
-            partial(task_id="some", **CAMPAIGN).expand_kwargs([{}, {"send_date": naive}])
+            partial(task_id="some", **CAMPAIGN).expand_kwargs([{}, {"send_date": NAIVE}])
         partial(task_id="right", **CAMPAIGN).expand_kwargs([{"send_date": None}])
+        # What a mapped task is given later is not missing.
+        partial(task_id="lists", sender_mail="news@example.com").expand(send_list_names=[["a"], ["b"]])
 
 
 # --- when the task runs ---
 
 NO_VALUE = "an expression of its template has no value"
-
-
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"send_date": "{{ '' }}"}, "send_date: not an ISO 8601 date and time"),
     ({"send_list_names": ["{{ '' }}"]}, "send_list_names: item 0 is empty"),
@@ -124,7 +106,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"content": "<p>{% for a in [1, none] %}{{ a }}{% endfor %}</p>"}, f"content: {NO_VALUE}"),
     ({"content": "<p>{% set x = 'nan' %}{{ x | float }}</p>"}, f"content: {NO_VALUE}"),
     ({"attachment": {"file_name": "{{ none }}.txt", "file_data": "QQ=="}}, f"attachment: {NO_VALUE}"),
-    ({"send_list_names": ["a", "{{ none }} b"]}, f"send_list_names: {NO_VALUE}"),
     ({"repel_list_names": ["{{ ti.xcom_pull('nothing') }}"]}, f"repel_list_names: {NO_VALUE}"),
     ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: its template rendered to"),
 ]
@@ -138,7 +119,6 @@ def test_what_is_wrong_when_the_task_runs(
         for number, (arguments, _) in enumerate(WRONG):
             create(task_id=f"task{number}", **arguments)
     done = run(dag)
-
     assert {(task.state, task.try_number) for task in done.result.tasks.values()} == {("failed", 1)}
     said = zip(WRONG, map(str, errors), strict=True)
     assert native or [(words, text) for (_, words), text in said if words not in text] == []
@@ -154,10 +134,9 @@ def test_none_of_another_task(run: Run, new_dag: NewDag, emulator: Emulator, nat
             nothing >> create(task_id=name, mail_name=name, **{name: "{{ ti.xcom_pull('nothing') }}"})
             create(task_id=f"{name}_output", mail_name=f"{name} 2", **{name: nothing})
     done = run(dag)
-
     assert done.result.state == "failed"
     assert [name for name in names if done.log.count(f"{name}: is None; nothing was sent") < 1 + native] == []
-    assert emulator.journal.count(SENDS) == 0
+    assert sent(emulator) == []
 
 
 def test_what_is_meant_is_mailed(run: Run, emulator: Emulator) -> None:
@@ -177,7 +156,7 @@ def test_what_is_meant_is_mailed(run: Run, emulator: Emulator) -> None:
             create(task_id=f"task{number}", mail_name=f"{number}", **arguments)
 
     assert run(tasks).state == "success"
-    assert emulator.journal.count(SENDS) == len(meant)
+    assert len(sent(emulator)) == len(meant)
 
 
 @on_both
@@ -196,12 +175,8 @@ def test_what_is_compared_or_has_a_default_is_not_shown(
     options = {"template_undefined": undefined, "render_template_as_native_obj": native}
     with new_dag(params={"vip": Param(None)}, **options) as dag:
         create(subject=" ".join(["Hello", *parts]))
-
     assert run(dag).state == "success"
     assert sent(emulator)[0]["subject"].split()[:5] == ["Hello", "you", "and", "all", "4"]
-
-
-# --- the service's tags and Airflow's templates are both written with two braces ---
 
 
 @pytest.mark.parametrize("undefined", [Undefined, DebugUndefined])
@@ -214,7 +189,6 @@ def test_raw_tags_and_those_of_other_tasks_reach_the_service(
         create(task_id="raw", subject=raw, content=task(lambda: "<p>Hello {{name}}</p>", task_id="page")())
         create(mail_name="undefined", subject="Hello {{ name }}", content="<p>{{ name ~ '!' }}</p>")
     assert run(dag).state == ("success" if undefined is DebugUndefined else "failed")
-
     found = {body["mailName"]: (body["subject"], body["content"]) for body in sent(emulator)}
     assert found["spring"] == ("Hello {{name}}, {{ first_name }}, today is Monday", "<p>Hello {{name}}</p>")
     assert ("undefined" in found) == (undefined is DebugUndefined)
@@ -223,20 +197,18 @@ def test_raw_tags_and_those_of_other_tasks_reach_the_service(
 # --- names of lists ---
 
 
-@pytest.mark.parametrize(
-    "given", [None, "{{ params.lists }}", "{{ params.lists | tojson }}", " {{ params.lists | list }} "]
-)
 @on_both
-def test_lists_from_a_trigger_form(run: Run, new_dag: NewDag, emulator: Emulator, given: Any, native: bool) -> None:
+def test_lists_from_a_trigger_form(run: Run, new_dag: NewDag, emulator: Emulator, native: bool) -> None:
     lists = ["newsletter", "it's [new], ok"]
     for name in (lists[1], "left"):
         emulator.add_list(name)
     with new_dag(params={"lists": lists, "repel": "left"}, render_template_as_native_obj=native) as dag:
-        create(send_list_names=given or lists, repel_list_names="{{ params.repel }}")
-
+        for given in (lists, "{{ params.lists }}", "{{ params.lists | tojson }}", " {{ params.lists | list }} "):
+            number = len(dag.task_ids)
+            names = {"mail_name": f"{number}", "send_list_names": given, "repel_list_names": "{{ params.repel }}"}
+            create(task_id=f"task{number}", **names)
     assert run(dag).state == "success"
-    (body,) = sent(emulator)
-    assert (body["sendListNames"], body["repelListNames"]) == (lists, ["left"])
+    assert [(body["sendListNames"], body["repelListNames"]) for body in sent(emulator)] == [(lists, ["left"])] * 4
 
 
 @pytest.mark.parametrize(("given", "names"), [
@@ -265,3 +237,115 @@ def test_a_list_too_deep_to_be_parsed_is_a_name() -> None:
 def test_what_a_template_makes_of_a_list_is_that_list(names: list[str]) -> None:
     assert list_names("send_list_names", str(names)) == names
     assert list_names("send_list_names", json.dumps(names)) == names
+
+
+# --- content that is the name of a file: what is in it is mailed, and never the name ---
+
+FILE = "<p>{% raw %}{{name}}{% endraw %}: {{ params.day }}</p>\n<p>Unsubscribe</p>"
+TEXT = "<p>{{name}}: Monday</p>\n<p>Unsubscribe</p>"
+MAIL = {"sender_mail": "news@example.com", "subject": "news.html", "service_tags": ["name"]}
+NAMES = ["newsletter.html", "newsletter.txt", "It's new.HTM"]
+TO = {"to": "ada@example.com"}
+
+
+@pytest.fixture
+def dag(new_dag: NewDag, tmp_path: Path) -> DAG:
+    for name in NAMES:
+        (tmp_path / name).write_text(FILE)
+    (tmp_path / "carts.sql").write_text("SELECT 'ada@example.com' AS email")
+    return new_dag(template_searchpath=str(tmp_path), params={"day": "Monday"})
+
+
+def test_the_file_is_mailed_or_stored(run: Run, dag: DAG, emulator: Emulator, crm: SqlDatabase) -> None:
+    attachment = {"file_name": "terms.txt", "file_data": "eA=="}
+    given = MAIL | {"content": "newsletter.html"}
+    template = {"template_name": "hello.html", "template_subject": "x", "template_content": "newsletter.html"}
+    with dag:
+        for number, content in enumerate([*NAMES, "{% include 'news' ~ 'letter.html' %}"]):
+            campaign(task_id=f"campaign{number}", mail_name=f"{number}", content=content)
+        MailSendOperator(task_id="one", attachment=attachment, **TO, **given)
+        MailSendBatchOperator(task_id="batch", messages=[TO], **given)
+        SqlToMailBatchOperator(task_id="sql", sql_conn_id=crm.conn_id, sql="carts.sql", **given)
+        MailCreateTemplateOperator(task_id="template", **template)
+    assert run(dag).result.state == "success"
+    messages = [entry["body"] for entry in emulator.journal.entries(SENDS)]
+    assert [body["content"] for body in sent(emulator) + messages] == [TEXT] * 7
+    assert {body["subject"] for body in messages} == {"news.html"}
+    assert [(body.get("attachment") or {}).get("fileName") for body in messages].count("terms.txt") == 1
+    assert [(stored["name"], stored["content"]) for stored in emulator.templates()] == [("hello.html", TEXT)]
+
+
+def test_a_name_of_another_task_in_a_message_or_of_no_file(run: Run, dag: DAG, emulator: Emulator) -> None:
+    with dag:
+        name = task(lambda: "newsletter.html", task_id="name")()
+        campaign(content=name)
+        MailPreflightOperator(task_id="preflight", **CAMPAIGN | {"content": name})
+        campaign(task_id="missing", content="newsletters.html")
+        MailSendBatchOperator(task_id="batch", messages=[TO | {"content": "newsletter.html"}], **MAIL)
+    done = run(dag)
+    states = {name: ti.state for (name, _), ti in done.result.tasks.items() if name != "name"}
+    assert states == dict.fromkeys(("task", "preflight", "missing", "batch"), "failed")
+    assert done.log.count(" content: is only the name of a file") >= 2
+    assert "messages[0].content: is only the name of a file" in done.log
+    assert "newsletters.html" in done.log
+    assert emulator.journal.count() == 0
+
+
+def test_what_is_no_name_of_a_file() -> None:
+    for content in (None, "", "<p>a.html</p>", "Look at\na.html", "{{ params.name }}.html", "a.pdf", ["a.html"]):
+        assert from_file(content) == content
+
+
+# --- `MailPreflightOperator`; what is found is in `tests/api/test_preflight.py` ---
+
+
+@pytest.fixture
+def look(emulator: Emulator) -> Callable[..., MailPreflightOperator]:
+    emulator.add_list("vip", ["ada@example.com"])
+    emulator.add_list("staff")
+    emulator.add_campaign("spring 2025", sent=2, send_date="2025-03-01T09:00:00Z")
+    mine = CAMPAIGN | {
+        "subject": "Spring, {% raw %}{{name}}{% endraw %}",
+        "content": "<p>It is here. <a href='{% raw %}{{link}}{% endraw %}'>Unsubscribe</a></p>",
+        "send_list_names": ["newsletter", "vip"], "repel_list_names": ["staff"], "known_tags": ["name", "link"],
+    }  # fmt: skip
+    return lambda **given: MailPreflightOperator(**{"task_id": TASK, "retries": 2} | mine | given)
+
+
+Look = Callable[..., MailPreflightOperator]
+BLANK = {"subject": None, "allow_blank": True}
+NOBODY = {"send_list_names": ["nobody"]}
+
+
+@pytest.mark.parametrize(("arguments", "fail_on", "expected"), [
+    (NOBODY, "error", "lists: there is no list 'nobody'"),
+    ({"max_recipients": "{{ 1 + 1 }}"}, "error", "recipients: 3 contacts in the target lists; max_recipients is 2"),
+    (BLANK, "error", (0, 1)),
+    (BLANK, "warning", "subject: there is none"),
+    (BLANK | NOBODY, "never", (2, 1)),
+    # The templates are text until they are rendered, and may stay so.
+    ({"max_growth": "{{ 1.4 }}", "compare_with": "spring {{ '' }}"}, "never", (1, 0)),
+    ({"max_growth": 1.5, "compare_with": "spring "}, "warning", (0, 0)),
+])  # fmt: skip
+def test_what_fails_the_task_is_chosen(
+    run: Run, emulator: Emulator, look: Look, arguments: dict[str, Any], fail_on: str, expected: Any
+) -> None:
+    done = run(lambda: look(fail_on=fail_on, **arguments))
+    if isinstance(expected, str):
+        assert (done.state, done.tries) == ("failed", 1)
+        assert "campaign 'spring' should not go out: " in done.log
+        assert expected in done.log
+    else:
+        assert (done.state, done.returned["errors"], done.returned["warnings"]) == ("success", *expected)
+        assert [line for line in done.returned["table"].splitlines() if line not in done.log] == []
+    assert emulator.journal.processed(CREATES) == []
+
+
+def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, look: Look) -> None:
+    said = "planted-one@example.com is on holiday"
+    emulator.faults.add("code_before", CREATES, code=403, message=said, http_status=200)
+    done = run(lambda: look(sender_mail="promo@example.com", fail_on="never"))
+    assert "promo@example.com is not a sender" in done.returned["table"]
+    assert "*** is on holiday" in done.returned["table"]
+    pushed = json.dumps([*done.result.xcoms().values()])
+    assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []

@@ -13,17 +13,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task import on_kill
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
+from tests.support.task_parts import task_waiting
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import CAMPAIGN, campaign
 
@@ -34,13 +35,9 @@ FIRST_POLL = 2
 
 
 @pytest.fixture(autouse=True)
-def _list(emulator: Emulator) -> None:
-    emulator.add_list("newsletter", count=10)
-
-
-@pytest.fixture(autouse=True)
-def _own_signals() -> Iterator[None]:
+def _own_signals(emulator: Emulator) -> Iterator[None]:
     """A task takes the process's handler, which is that of the tests here."""
+    emulator.add_list("newsletter", count=10)
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
@@ -50,9 +47,11 @@ def in_an_hour() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=1)
 
 
+WAITS = {"wait_for_completion": True, "cancel_on_kill": True, "poke_interval": 10 * MINUTE}
+
+
 def create(**others: Any) -> MailCreateCampaignOperator:
-    waits = {"wait_for_completion": True, "cancel_on_kill": True, "poke_interval": 10 * MINUTE}
-    return campaign(**{"send_date": in_an_hour()} | waits | others)
+    return campaign(**{"send_date": in_an_hour()} | WAITS | others)
 
 
 def mark(state: str | None) -> None:
@@ -69,8 +68,7 @@ def mark(state: str | None) -> None:
 def kill(state: str | None) -> None:
     """What Airflow does when a user marks a task: its state first, then the signal; "running" is a signal alone."""
     mark(state)
-    handler = signal.getsignal(signal.SIGTERM)
-    assert callable(handler)  # else it would end the tests
+    assert callable(signal.getsignal(signal.SIGTERM))  # else it would end the tests
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -81,9 +79,7 @@ def test_a_campaign_is_cancelled_if_its_task_was_ended(
     """Not if a worker is drained or a task is cleared: another process continues with the same campaign."""
     began = time.monotonic()
     clock.after(MINUTE, lambda: kill(state))
-
     done = run_in_airflow(create)
-
     ended = state in ("failed", "success", "skipped")
     assert emulator.campaigns()[0]["cancelled"] is ended
     if ended:
@@ -108,10 +104,8 @@ def test_killed_at_a_request(
     run_in_airflow: Run, emulator: Emulator, operation: str, number: int, given: Any, cancelled: list[bool], words: str
 ) -> None:
     emulator.settings.sending_seconds = HOUR
-
     with at_request(emulator, operation, number, lambda: kill("failed"), before=True):
         done = run_in_airflow(lambda: create(**given))
-
     assert [campaign["cancelled"] for campaign in emulator.campaigns()] == cancelled
     assert words in done.log
     assert words or emulator.journal.count(CANCELS) == 0
@@ -120,12 +114,11 @@ def test_killed_at_a_request(
 def test_of_a_mapped_task_the_one_that_was_ended(run_in_airflow: Run, emulator: Emulator, clock: Clock) -> None:
     """Which of the two runs first is Airflow's choice."""
     clock.after(MINUTE, lambda: kill("failed"))
-    waits = {"send_date": in_an_hour(), "wait_for_completion": True, "cancel_on_kill": True, "poke_interval": 600}
-    given = {name: value for name, value in (CAMPAIGN | waits).items() if name != "mail_name"}
+    given = {name: value for name, value in CAMPAIGN.items() if name != "mail_name"} | WAITS
     partial = MailCreateCampaignOperator.partial
-
-    run_in_airflow(lambda: partial(task_id=TASK, **given).expand(mail_name=["spring", "summer"]))
-
+    run_in_airflow(
+        lambda: partial(task_id=TASK, send_date=in_an_hour(), **given).expand(mail_name=["spring", "summer"])
+    )
     campaigns = sorted(emulator.campaigns(), key=lambda campaign: campaign["id"])
     assert [(campaign["cancelled"], campaign["state"]) for campaign in campaigns] == [(True, "draft"), (False, "done")]
 
@@ -133,7 +126,6 @@ def test_of_a_mapped_task_the_one_that_was_ended(run_in_airflow: Run, emulator: 
 def test_ended_before_it_defers(run_in_airflow: Run, emulator: Emulator) -> None:
     """No signal comes in time for a task that is about to leave its process."""
     done = run_in_airflow(lambda: create(deferrable=True, pre_execute=lambda context: mark("failed")))
-
     assert emulator.campaigns()[0]["cancelled"]
     assert "the task was ended while it ran" in done.log
 
@@ -142,21 +134,16 @@ def test_ended_before_it_defers(run_in_airflow: Run, emulator: Emulator) -> None
 
 
 @pytest.fixture
-def said(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
-    """What was logged, which one Airflow prints and another does not."""
-    caplog.set_level("INFO")
-    return lambda: capfd.readouterr().out + caplog.text
-
-
-@pytest.fixture
-def scheduled(emulator: Emulator) -> Callable[[], bool]:
-    """A campaign that is scheduled; whether it was cancelled."""
+def scheduled(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """A campaign that is scheduled, whose task was ended; whether it was cancelled."""
+    monkeypatch.setattr(task_waiting, "was_ended", lambda ti: True)
     emulator.add_campaign("spring", state="scheduled", send_date=in_an_hour())
     return lambda: bool(emulator.campaigns()[0]["cancelled"])
 
 
 def trigger(**others: Any) -> MailCampaignTrigger:
-    waiting = MailCampaignTrigger(mail_conn_id="mail_default", mail_name="spring", **others)
+    given = {"mail_conn_id": "mail_default", "mail_name": "spring", "cancel_on_kill": True}
+    waiting = MailCampaignTrigger(**given | others)
     waiting.task_instance = SimpleNamespace(dag_id="dag", run_id="run", task_id=TASK, map_index=-1)
     return waiting
 
@@ -166,7 +153,7 @@ def test_the_trigger_cancels_for_a_task_that_was_ended(
 ) -> None:
     """Not for another, not unless wanted, nor without a task instance, which `dag.test()` does not give a trigger."""
     for ended, wanted, known in ((False, True, True), (True, False, True), (True, True, False), (True, True, True)):
-        monkeypatch.setattr(on_kill, "was_ended", lambda ti, ended=ended: ended)
+        monkeypatch.setattr(task_waiting, "was_ended", lambda ti, ended=ended: ended)
         waiting = trigger(cancel_on_kill=wanted)
         if not known:
             waiting.task_instance = None  # type: ignore[assignment]
@@ -179,15 +166,10 @@ def test_the_trigger_goes_on_although_it_is_cancelled_again(
 ) -> None:
     """As the triggerer of Airflow 3.3.2 does every second."""
     looking, go = threading.Event(), threading.Event()
-
-    def was_ended(ti: Any) -> bool:
-        looking.set()
-        return go.wait(60)
-
-    monkeypatch.setattr(on_kill, "was_ended", was_ended)
+    monkeypatch.setattr(task_waiting, "was_ended", lambda ti: looking.set() or go.wait(60))
 
     async def killed_impatiently() -> None:
-        killing = asyncio.create_task(trigger(cancel_on_kill=True).on_kill())
+        killing = asyncio.create_task(trigger().on_kill())
         await asyncio.to_thread(looking.wait, 60)
         for _ in range(3):
             killing.cancel()
@@ -196,17 +178,21 @@ def test_the_trigger_goes_on_although_it_is_cancelled_again(
         await killing
 
     asyncio.run(killed_impatiently())
-
     assert scheduled()
 
 
-def test_the_trigger_does_not_take_for_ever(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, clock: Clock, said: Callable[[], str]
-) -> None:
-    monkeypatch.setattr(on_kill, "was_ended", lambda ti: True)
+@pytest.mark.usefixtures("scheduled")
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_the_trigger_says_that_it_could_not_and_ends(
+    emulator: Emulator, connect: Connect, clock: Clock, is_slow: bool,
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """The service is slow, or rejects the key."""
+    caplog.set_level("INFO")
     over = threading.Event()
+    connect(password=emulator.api_key if is_slow else "wrong")
 
-    async def killed_while_the_service_is_slow() -> None:
+    async def killed() -> None:
         loop = asyncio.get_running_loop()
 
         def be_slow() -> None:
@@ -214,21 +200,10 @@ def test_the_trigger_does_not_take_for_ever(
             loop.call_soon_threadsafe(lambda: None)  # it looks at the clock again
             over.wait(60)
 
-        with at_request(emulator, CANCELS, 1, be_slow, before=True):
-            await trigger(cancel_on_kill=True).on_kill()
+        with at_request(emulator, CANCELS, 1, be_slow, before=True) if is_slow else nullcontext():
+            await trigger().on_kill()
 
-    asyncio.run(killed_while_the_service_is_slow())
+    asyncio.run(killed())
     over.set()
-
-    assert "campaign 'spring' may not have been cancelled: the request took longer than 24 s" in said()
-
-
-def test_the_trigger_says_that_it_could_not(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch, said: Callable[[], str]
-) -> None:
-    connect(password="wrong")
-    monkeypatch.setattr(on_kill, "was_ended", lambda ti: True)
-
-    asyncio.run(trigger(cancel_on_kill=True).on_kill())
-
-    assert "campaign 'spring' could not be cancelled: " in said()
+    outcome = "may not have been cancelled: the request took longer than 24 s" if is_slow else "could not be cancelled:"
+    assert f"campaign 'spring' {outcome}" in capfd.readouterr().out + caplog.text  # Airflow prints it, or does not

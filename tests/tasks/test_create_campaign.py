@@ -1,31 +1,43 @@
-"""`MailCreateCampaignOperator`: what the service is asked to do, and that it is asked once."""
+"""Tasks that create a campaign, once, and not everyone; and tasks that cancel and delete one."""
 
 from __future__ import annotations
 
 import base64
 import datetime
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, task
 
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.operators.campaigns import (
+    MailCancelCampaignOperator,
+    MailCreateCampaignOperator,
+    MailDeleteCampaignOperator,
+)
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.operators.seed_test import MailSendTestOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
+from tests.support.clock import Clock
+from tests.support.creation import RECORD_KEY, StateStore, creation_record
 from tests.support.dags import AIRFLOW_VERSION
-from tests.support.tries import MortalStore
-from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import AT_ONCE, campaign, clears_faults, remembers
+from tests.support.tries import MortalStore, Tries
+from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.loading import executed
+from tests.tasks.sending import AT_ONCE, CAMPAIGN, campaign, remembers
 
-SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
+SENDS, GETS = "campaign/mail/sends", "campaign/mail/get"
 DAY = 86_400
 DOCUMENT = base64.b64encode(b"%PDF").decode()
 
 
 @pytest.fixture(autouse=True)
 def _lists(emulator: Emulator) -> None:
-    for name in ("newsletter", "staff", "vip"):
+    emulator.add_list("newsletter", count=30)
+    for name in ("staff", "vip"):
         emulator.add_list(name, [f"{name}@example.com"])
 
 
@@ -37,43 +49,13 @@ def sends(emulator: Emulator) -> list[dict[str, Any]]:
     return [entry["body"] for entry in emulator.journal.entries(SENDS)]
 
 
-def test_what_the_service_is_asked_to_create(run: Run, new_dag: Callable[..., DAG], emulator: Emulator) -> None:
-    """Nothing that was not given; what other tasks return; templates in all that may have them."""
-    with new_dag(params={"day": "2030-03-01"}) as dag:
-        nothing, lists = task(lambda: "", task_id="nothing"), task(lambda: ["newsletter", "vip"], task_id="lists")
-        create(
-            mail_name="spring {{ params.day }}",
-            send_date="{{ params.day }}T09:30:00+02:00",
-            send_list_names=lists(),
-            repel_list_names=["{{ 'staff' }}"],
-            attachment={"file_name": "{{ params.day }}.html", "file_data": DOCUMENT},
-            subject=nothing(),
-            content=None,
-            allow_blank=True,
-        )
-    done = run(dag)
-
-    (campaign,) = emulator.campaigns()
-    name = campaign["mailName"]
-    assert sends(emulator) == [{
-        "mailName": "spring 2030-03-01", "senderMail": "news@example.com", "subject": "",
-        "sendDate": "2030-03-01T07:30:00Z", "sendListNames": ["newsletter", "vip"], "repelListNames": ["staff"],
-        "attachment": {"fileName": "2030-03-01.html", "fileData": DOCUMENT},
-    }]  # fmt: skip
-    created = {"mail_name": name, "id": campaign["id"], "guid": campaign["guid"], "adopted": False}
-    assert done.returned == {**created, "incomplete": False, "sandbox": False}
-    assert {key: done.result.xcom(TASK, key) for key in created} == created
-
-
-def test_a_draft_needs_no_list_and_is_not_waited_for(run: Run, emulator: Emulator) -> None:
+def test_a_draft_needs_no_list_and_is_not_waited_for(emulator: Emulator) -> None:
     empty = {"subject": None, "content": None, "send_list_names": None}
     later = {"mail_name": "draft", "only_save": True, "send_date": "2030-01-01T00:00:00Z"}
     for adopted in (False, True):  # by another run, since it mails nobody
-        done = run(lambda: create(**later, wait_for_completion=True, **empty))
-        assert done.returned["adopted"] is adopted
-        assert "mail_stats" not in done.returned
-    assert emulator.campaigns()[0]["state"] == "draft"
-    assert len(sends(emulator)) == 1
+        returned = Tries().run(create(**later, wait_for_completion=True, **empty))
+        assert (returned["adopted"], "mail_stats" in returned) == (adopted, False)
+    assert (emulator.campaigns()[0]["state"], len(sends(emulator))) == ("draft", 1)
 
 
 # --- the name ---
@@ -89,8 +71,7 @@ def default_name(dag_id: str = "d", task_id: str = "t", run_id: str = "r", map_i
 def test_names_are_cut_between_characters_and_stay_different(dag_id: str) -> None:
     names = {default_name(dag_id, run_id=run_id, map_index=index) for run_id in "ab" for index in (-1, 0, 1)}
     assert len(names) == 6
-    assert all(len(name.encode()) <= 200 for name in names)
-    assert all(name.startswith(dag_id[:45]) for name in names)
+    assert all(len(name.encode()) <= 200 and name.startswith(dag_id[:45]) for name in names)
 
 
 def test_no_two_task_instances_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,25 +87,6 @@ def test_no_two_task_instances_share_a_name(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # --- once ---
-
-
-def test_a_constant_name_in_a_weekly_dag_is_noticed(run: Run, emulator: Emulator) -> None:
-    """It would be green from the second week on, and nobody would be mailed."""
-    emulator.settings.sending_seconds = 0.0
-    assert run(lambda: create(mail_name="weekly", send_list_names=["newsletter", "vip"])).returned["adopted"] is False
-    emulator.clock.advance(7 * DAY)
-    again = {"mail_name": "weekly", "send_list_names": ["vip", "newsletter"]}
-
-    done = run(lambda: create(**again, retries=2))
-
-    assert (done.state, done.tries) == ("failed", 1)
-    assert 'such as mail_name="news {{ ds }}", or leave mail_name out' in done.log
-    assert run(lambda: create(**again, adopt_older=True)).returned["adopted"] is True
-    assert emulator.campaign_recipients("weekly") == ["newsletter@example.com", "vip@example.com"]
-    # Each run has a name of its own:
-    assert run(lambda: create(mail_name="weekly {{ run_id }}")).returned["adopted"] is False
-    assert run(create).returned["adopted"] is False
-    assert len(sends(emulator)) == 3
 
 
 @pytest.mark.parametrize(("days", "words"), [(0, "was sent"), (1, "is to be sent")])
@@ -147,22 +109,17 @@ def test_of_runs_with_one_name_only_the_first_is_green(run: Run, emulator: Emula
 
 
 @remembers
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_cleared_task_does_not_repeat_what_was_sent(
-    run: Run, emulator: Emulator, new_dag: Callable[..., DAG], deferrable: bool
-) -> None:
+def test_a_cleared_task_does_not_repeat_what_was_sent(emulator: Emulator) -> None:
     """The service has removed the campaign; an argument lets a cleared task create it again."""
-    with new_dag() as dag:
-        operator = create(mail_name="spring", wait_for_completion=True, deferrable=deferrable)
-    done = run(dag)
-    assert done.returned["mail_stats"]
+    tries = Tries()
+    waits = {"mail_name": "spring", "wait_for_completion": True}
+    assert tries.run(create(**waits))["mail_stats"]
     emulator.set_campaign_state("spring", "removed")
-
-    assert done.result.clear_and_run(TASK).state == "failed"
-    operator.send_again = True
+    tries.clear()
+    assert tries.run_all(lambda: create(**waits), most=1) == "failed"
     for adopted in (False, True):
-        assert done.result.clear_and_run(TASK).state == "success"
-        assert done.result.xcom(TASK)["adopted"] is adopted
+        tries.clear()
+        assert tries.run(create(**waits, send_again=True))["adopted"] is adopted
     assert len(sends(emulator)) == 2
 
 
@@ -170,19 +127,16 @@ DAY_1 = datetime.datetime(2030, 1, 31, 9, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 
 
-@pytest.mark.parametrize(
-    ("run_type", "run_after", "start_date", "clear_number", "began"),
-    [
-        # As Airflow has it: a run on time, by hand, one that catches up, a backfill; cleared ones start anew.
-        ("scheduled", DAY_1, DAY_1 + HOUR, 0, DAY_1 + HOUR),
-        ("scheduled", DAY_1, DAY_1 + 9 * HOUR, 1, DAY_1),
-        ("manual", DAY_1, DAY_1, None, DAY_1),
-        ("manual", DAY_1 + HOUR, DAY_1, 2, DAY_1),
-        ("scheduled", DAY_1, None, 0, DAY_1),
-        ("backfill", DAY_1, DAY_1 + 99 * HOUR, 0, DAY_1 + 99 * HOUR),
-        ("backfill", DAY_1, DAY_1 + 99 * HOUR, 1, DAY_1 + 99 * HOUR),
-    ],
-)
+@pytest.mark.parametrize(("run_type", "run_after", "start_date", "clear_number", "began"), [
+    # As Airflow has it: a run on time, by hand, one that catches up, a backfill; cleared ones start anew.
+    ("scheduled", DAY_1, DAY_1 + HOUR, 0, DAY_1 + HOUR),
+    ("scheduled", DAY_1, DAY_1 + 9 * HOUR, 1, DAY_1),
+    ("manual", DAY_1, DAY_1, None, DAY_1),
+    ("manual", DAY_1 + HOUR, DAY_1, 2, DAY_1),
+    ("scheduled", DAY_1, None, 0, DAY_1),
+    ("backfill", DAY_1, DAY_1 + 99 * HOUR, 0, DAY_1 + 99 * HOUR),
+    ("backfill", DAY_1, DAY_1 + 99 * HOUR, 1, DAY_1 + 99 * HOUR),
+])  # fmt: skip
 def test_when_a_run_began(
     run_type: str, run_after: Any, start_date: Any, clear_number: int | None, began: datetime.datetime
 ) -> None:
@@ -193,113 +147,300 @@ def test_when_a_run_began(
     assert create(mail_name="given", adopt_older=True).not_older_than(context) is None
 
 
-# --- what ends it at once ---
-
-
-def test_differences_and_past_send_dates_may_be_accepted(run: Run, emulator: Emulator) -> None:
+def test_differences_and_past_send_dates_may_be_accepted(emulator: Emulator) -> None:
     past = {"mail_name": "late", "send_date": "2024-03-01T09:00:00Z", "allow_past_send_date": True}
-    assert run(lambda: create(**past)).returned["adopted"] is False
-    assert emulator.campaign_recipients("late") == ["newsletter@example.com"]
-
-    new: dict[str, Any] = {"subject": "New", "send_list_names": ["vip"], "reply_to": "reply@example.com"}
-    done = run(lambda: create(mail_name="late", **new, ignore_differences=["reply_to"], retries=2))
-    assert (done.state, done.tries) == ("failed", 1)
-    assert "differs in subject, send_list_names:" in done.log
-    assert run(lambda: create(mail_name="late", **new, ignore_differences=[*new], adopt_older=True)).returned["adopted"]
+    assert Tries().run(create(**past))["adopted"] is False
+    new: dict[str, Any] = {"mail_name": "late", "subject": "New", "send_list_names": ["vip"], "reply_to": "a@b.cc"}
+    tries = Tries()
+    assert tries.run_all(lambda: create(**new, ignore_differences=["reply_to"])) == "failed"
+    assert (tries.number, "differs in subject, send_list_names:" in str(tries.error)) == (1, True)
+    ignored = ["subject", "send_list_names", "reply_to"]
+    assert Tries().run(create(**new, ignore_differences=ignored, adopt_older=True))["adopted"]
     assert len(sends(emulator)) == 1
+
+
+# --- what is stored of a campaign, and what the next try reads of it ---
+
+RECORD = {"version": 3, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
+          "sends_at": None, "max_tries": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "own", "incomplete", "sent", "cleared"), [
+    (None, False, False, False, False),
+    (RECORD, False, False, False, False),
+    (RECORD | {"max_tries": 1}, False, False, False, True),
+    (RECORD | {"incomplete": True}, True, True, False, False),
+    (RECORD | {"attempted_at": 1.5}, True, False, False, False),
+    (RECORD | {"seen": True, "sends_at": 1.5}, True, False, True, False),
+    # What is not understood may mean anything.
+    ({"version": 4, "what": "a later version wrote"}, True, True, True, True),
+    ({"version": 3, "mail_name": "spring", "incomplete": False}, True, True, True, True),
+    ("spring", True, True, True, True),
+])  # fmt: skip
+def test_what_is_stored(record: Any, own: bool, incomplete: bool, sent: bool, cleared: bool) -> None:
+    store = StateStore()
+    if record is not None:
+        store.set(RECORD_KEY, record)
+    state = creation_record(store, try_number=2, max_tries=2)
+    known = (state.is_own, state.incomplete, state.was_sent(time.time()), state.cleared)
+    assert known == (own, incomplete, sent, cleared)
+
+
+@remembers
+def test_the_next_try_knows_what_this_one_marked() -> None:
+    store = StateStore()
+    state = creation_record(store, try_number=1)
+    state.start("spring")
+    for mark, *values in [
+        (state.mark_attempted, 1.5), (state.mark_incomplete,), (state.mark_sends_at, 4.5), (state.mark_complete,),
+        (state.mark_seen, 2.5), (state.mark_seen, None), (state.clear_attempt, 0.5), (state.mark_sent,),
+        (state.clear_attempt,),
+    ]:  # fmt: skip
+        mark(*values)
+        read = creation_record(store, try_number=2)
+        for name in ("mail_name", "incomplete", "attempted_at", "seen", "sends_at"):
+            assert getattr(read, name) == getattr(state, name), (mark.__name__, name)
+
+
+@remembers
+@pytest.mark.usefixtures("clock")
+def test_a_store_that_cannot_be_written_prevents_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = MortalStore(None)
+    store.unavailable = range(100)
+    state = creation_record(store, try_number=1)
+    state.start("spring")
+    state.mark_incomplete()
+    assert state.incomplete
+    assert "the next try will take campaign 'spring' for complete" in caplog.text
 
 
 # --- a campaign that the service keeps although creating it failed, see tests/api/test_kept_campaigns.py ---
 
 
-@pytest.fixture
-def _kept(emulator: Emulator) -> None:
-    """The service keeps a campaign although creating it failed (code 500)."""
+def keep(emulator: Emulator, **arguments: Any) -> Callable[[], MailCreateCampaignOperator]:
+    """A task that continues with the campaign that the service keeps although creating it failed (code 500)."""
     emulator.settings.kept_task_state = "scheduled"
     emulator.faults.add("attachment_failed", SENDS)
+    attachment = {"file_name": "a.pdf", "file_data": DOCUMENT}
+    given = {"attachment": attachment, "on_incomplete": "keep", "wait_for_completion": True}
+    return lambda: campaign(**given | AT_ONCE | arguments)
 
 
-def create_with_attachment(**arguments: Any) -> MailCreateCampaignOperator:
-    return campaign(**{"attachment": {"file_name": "a.pdf", "file_data": "JVBERg=="}} | AT_ONCE | arguments)
-
-
-@pytest.mark.usefixtures("_kept")
 @pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.parametrize("outcome", ["done", "failed"])
-def test_continued_with(run: Run, emulator: Emulator, deferrable: bool, outcome: Any) -> None:
-    emulator.settings.campaign_outcome = outcome
-
-    done = run(lambda: create_with_attachment(on_incomplete="keep", wait_for_completion=True, deferrable=deferrable))
-
-    assert (done.state, done.tries) == ("success" if outcome == "done" else "failed", 1)
+def test_an_incomplete_campaign_is_continued_with(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    done = run(keep(emulator, deferrable=deferrable))
+    assert (done.state, done.tries, len(emulator.campaigns())) == ("success", 1, 1)
     assert "Continuing with incomplete campaign 'spring'" in done.log
-    assert len(emulator.campaigns()) == 1
     assert done.result.xcom(TASK, "incomplete") is True
-    if outcome == "done":
-        assert (done.returned["incomplete"], done.returned["adopted"]) == (True, True)
-        assert done.returned["mail_stats"]["sent_count"] == 1
+    assert (done.returned["incomplete"], done.returned["adopted"]) == (True, True)
+    assert done.returned["mail_stats"]["sent_count"] == 30
 
 
-@pytest.mark.usefixtures("_kept")
-@pytest.mark.parametrize("choice", ["fail", "cancel", "keep"])
-def test_a_try_that_ends_behind_code_500(run: Run, emulator: Emulator, choice: Any) -> None:
+def test_a_try_that_ends_behind_code_500(run: Run, emulator: Emulator) -> None:
     """The next try knows of the code, or there is no next try."""
     emulator.faults.add("http_error_before", GETS, count=None, skip=1)
-    given = {"on_incomplete": choice, "wait_for_completion": choice == "keep", "deferrable": False}
 
-    done = run(lambda: create_with_attachment(pre_execute=clears_faults(emulator), **given))
+    def recover(context: Any) -> None:
+        if context["ti"].try_number == 2:
+            emulator.faults.clear()
 
+    done = run(keep(emulator, pre_execute=recover))
     assert emulator.journal.count(SENDS) == 1
     if AIRFLOW_VERSION < (3, 3):
         assert (done.state, done.tries) == ("failed", 1)
         assert "It may have been kept incomplete: look at the service" in done.log
         assert "the next try cannot know" in done.log
-    elif choice == "keep":
-        assert (done.state, done.tries, done.returned["incomplete"]) == ("success", 2, True)
     else:
-        assert (done.state, done.tries) == ("failed", 2)
-        assert "an earlier try was answered with code 500" in done.log
-        assert (emulator.journal.count(CANCELS) > 0) == (choice == "cancel")
-    assert not emulator.campaigns()[0]["cancelled"]  # there was no send time to be ahead
+        assert (done.state, done.tries, done.returned["incomplete"]) == ("success", 2, True)
 
 
-@pytest.mark.usefixtures("_kept")
 @remembers
-def test_clearing_does_not_adopt_an_incomplete_campaign(
-    run: Run, emulator: Emulator, new_dag: Callable[..., DAG]
-) -> None:
-    with new_dag() as dag:
-        create_with_attachment(on_incomplete="cancel", retries=0, send_date="2030-01-01T00:00:00Z")
-    done = run(dag)
-    assert emulator.campaigns()[0]["cancelled"]
-    assert done.result.clear_and_run(TASK).state == "failed"
-    assert emulator.journal.count(SENDS) == 1
-
+def test_clearing_does_not_adopt_an_incomplete_campaign(emulator: Emulator) -> None:
+    later = {"send_date": "2030-01-01T00:00:00Z", "wait_for_completion": False}
+    tries, make = Tries(), keep(emulator, on_incomplete="cancel", **later)
+    for _ in range(2):
+        assert tries.run_all(make) == "failed"
+        assert (emulator.campaigns()[0]["cancelled"], len(sends(emulator))) == (True, 1)
+        tries.clear()
     emulator.set_campaign_state("spring", "removed")
     for adopted in (False, True):
-        assert done.result.clear_and_run(TASK).state == "success"
-        found = done.result.xcom(TASK)
-        assert (found["adopted"], found["incomplete"]) == (adopted, False)
-    assert emulator.journal.count(SENDS) == 2
+        returned = tries.run(make())
+        assert (returned["adopted"], returned["incomplete"]) == (adopted, False)
+        tries.clear()
+    assert len(sends(emulator)) == 2
 
 
-@pytest.mark.usefixtures("_kept")
-@remembers
-@pytest.mark.parametrize("choice", ["fail", "cancel"])
-def test_a_store_that_cannot_be_written_prevents_nothing(
-    run: Run, emulator: Emulator, caplog: pytest.LogCaptureFixture, choice: Any
+# --- the same campaign to a few people ---
+
+
+def seed_test(**arguments: Any) -> MailSendTestOperator:
+    content = {name: value for name, value in CAMPAIGN.items() if name != "send_list_names"}
+    return MailSendTestOperator(**{"task_id": TASK, "seed_list_names": "staff"} | content | arguments)
+
+
+def test_a_seed_test_has_the_same_content_and_is_linked(run: Run, emulator: Emulator, connect: Connect) -> None:
+    connect(campaign_url="https://app.example.com/{mail_name}")
+    done = run(lambda: seed_test() >> campaign(task_id="everybody", reply_to=None))
+    assert done.result.state == "success", done.log
+    test, everybody = sends(emulator)
+    assert test == everybody | {"mailName": "spring (test)", "sendListNames": ["staff"]}
+    assert emulator.campaign_recipients("spring (test)") == ["staff@example.com"]
+    assert done.returned["mail_stats"]["sent_count"] == 1
+    assert done.result.xcom(TASK, "mail_campaign_url") == "https://app.example.com/spring%20%28test%29"
+
+
+@pytest.mark.parametrize(("arguments", "problem"), [
+    ({"seed_list_names": ["many", "staff"]}, "51 contacts, max_seeds is 50"),
+    ({"seed_list_names": "nobody"}, "seed_list_names: nobody: "),
+    ({"mail_name": "a" * 195}, "mail_name: "),
+])  # fmt: skip
+def test_seed_tests_that_are_not_sent(emulator: Emulator, arguments: dict[str, Any], problem: str) -> None:
+    emulator.add_list("many", count=50)
+    tries = Tries()
+    assert tries.run_all(lambda: seed_test(**arguments), most=1) == "failed"
+    assert problem in str(tries.error)
+    assert sends(emulator) == []
+
+
+def test_a_retry_sends_no_second_seed_test(emulator: Emulator) -> None:
+    emulator.faults.add("close_after", SENDS)
+    assert Tries().run_all(lambda: seed_test(mail_name=None)) == "success"
+    assert len(emulator.campaigns()) == 1
+
+
+# --- at most so many of a day, counted at the service, whoever created the others ---
+
+TOMORROW = "2026-11-27T09:00:00Z"
+
+
+@pytest.fixture
+def _campaigns(emulator: Emulator, clock: Clock) -> None:
+    noon = datetime.datetime(2026, 11, 26, 12, tzinfo=datetime.UTC)
+    clock.set_wall_clock((noon - datetime.datetime.now(datetime.UTC)).total_seconds())
+    emulator.add_campaign("yesterday", send_date="2026-11-25T23:59:00Z", sent=900)
+    emulator.add_campaign("today", send_date="2026-11-26T00:00:00Z", sent=100)
+    emulator.add_campaign("sending", send_date="2026-11-26T11:59:00Z", state="sending", sent=0)
+    emulator.add_campaign("draft", state="draft")
+    emulator.add_campaign("tomorrow", send_date=TOMORROW, state="scheduled")
+
+
+@pytest.mark.usefixtures("_campaigns")
+@pytest.mark.parametrize(("caps", "arguments", "problem"), [
+    ({"max_campaigns_per_day": 3}, {}, None),
+    ({"max_campaigns_per_day": 2}, {}, "2 campaigns of 2026-11-26 exist, 2 may be sent"),
+    # The day is that of the send time in UTC.
+    ({"max_campaigns_per_day": 2}, {"send_date": "2026-11-27T01:00:00+02:00"}, "2 campaigns of 2026-11-26 exist"),
+    ({"max_campaigns_per_day": 2}, {"send_date": TOMORROW}, None),
+    ({"max_campaigns_per_day": 1}, {"send_date": TOMORROW}, "1 campaigns of 2026-11-27 exist, 1 may be sent"),
+    ({"max_campaigns_per_day": 0}, {"only_save": True}, None),
+    ({"max_campaigns_per_day": 0}, {"sandbox_mode": True}, None),
+    ({"max_recipients_per_day": 130}, {}, None),
+    ({"max_recipients_per_day": "129"}, {}, "2026-11-26 would have 130 recipients, 129 may be"),
+    ({"max_recipients_per_day": 10}, {"send_date": TOMORROW}, "2026-11-27 would have 30 recipients, 10 may be"),
+    ({"max_recipients_per_day": "many"}, {}, "max_recipients_per_day: must be a whole number"),
+])  # fmt: skip
+def test_what_may_be_created_with_a_cap(
+    emulator: Emulator, connect: Connect, caps: dict[str, Any], arguments: dict[str, Any], problem: str | None
 ) -> None:
-    store = MortalStore(None)
-    store.unavailable = range(100)
+    connect(**caps)
+    tries = Tries()
+    assert tries.run_all(lambda: campaign(**arguments), most=1) == ("failed" if problem else "success")
+    assert (problem or "") in str(tries.error)
+    assert len(sends(emulator)) == (not problem)
 
-    def break_store(context: Any) -> None:
-        context["task_state_store"] = store
 
-    done = run(
-        lambda: create_with_attachment(on_incomplete=choice, pre_execute=break_store, send_date="2030-01-01T00:00:00Z")
-    )
+@pytest.mark.usefixtures("_campaigns")
+def test_preflight_and_adoption_with_a_cap(emulator: Emulator, connect: Connect) -> None:
+    connect(max_campaigns_per_day=3)
+    for adopted in (False, True):
+        assert Tries().run(campaign(adopt_older=True))["adopted"] is adopted
+    emulator.set_campaign_state("spring", "removed")
+    connect(max_campaigns_per_day=2, max_recipients_per_day=100)
+    look = MailPreflightOperator(task_id=TASK, unsubscribe_pattern=None, fail_on="never", **CAMPAIGN)
+    assert [finding["text"] for finding in Tries().run(look)["findings"] if finding["check"] == "caps"] == [
+        "max_campaigns_per_day: 2 campaigns of 2026-11-26 exist, 2 may be sent",
+        "max_recipients_per_day: 2026-11-26 would have 130 recipients, 100 may be",
+    ]
 
-    assert (done.state, done.tries, done.returned) == ("failed", 1, None)
-    assert "the next try will take campaign 'spring' for complete" in caplog.text
-    assert "the service kept the campaign 'spring'" in done.log
-    assert emulator.campaigns()[0]["cancelled"] == (choice == "cancel")
+
+# --- cancelled and deleted ---
+
+CANCEL, DELETE = "campaign/mail/cancel", "campaign/mail/delete"
+
+
+def cancel(**options: Any) -> dict[str, Any]:
+    return executed(MailCancelCampaignOperator(task_id=TASK, mail_name="spring", **options))
+
+
+def schedule(emulator: Emulator, *names: str) -> None:
+    for name in names:
+        emulator.add_campaign(name, state="scheduled", send_date=emulator.clock.now() + HOUR)
+
+
+@pytest.mark.parametrize("shows_as", ["draft", "removed", "failed"])
+def test_cancelled_once(emulator: Emulator, shows_as: Any) -> None:
+    emulator.settings.state_after_cancel = shows_as
+    schedule(emulator, "spring", "spring sale")
+    emulator.faults.add("close_after", CANCEL)
+    for cancelled in (True, False):
+        found = cancel(ignore_draft=shows_as == "draft" and not cancelled)
+        assert found == {"mail_name": "spring", "cancelled": cancelled, "sandbox": False}
+    assert emulator.campaigns("spring sale")[0]["state"] == "scheduled"
+
+
+@pytest.mark.parametrize("state", ["sending", "done", "failed"])
+def test_too_late_to_cancel(emulator: Emulator, state: Any) -> None:
+    emulator.add_campaign("spring", state=state)
+    with pytest.raises(AirflowFailException, match="campaign 'spring' cannot be cancelled, it shows mailStatus"):
+        cancel()
+
+
+@pytest.mark.parametrize("fault", [None, "close_before"])
+@pytest.mark.parametrize(("status", "hours"), [(-1, 9), (1, -9)])
+def test_a_rejected_cancellation_is_never_green(emulator: Emulator, hours: int, status: Any, fault: Any) -> None:
+    """Whatever it shows as and the worker's clock says, while the service would still cancel it."""
+    emulator.clock.advance(hours=hours)
+    emulator.settings.scheduled_status = status
+    schedule(emulator, "spring")
+    if fault:
+        emulator.faults.add(fault, CANCEL)
+    emulator.faults.add("code_before", CANCEL, code=403, message="in progress")
+    error = None
+    try:
+        cancel()
+    except (AirflowFailException, MailError) as raised:
+        error = str(raised)
+    assert (error is None) == bool(emulator.campaigns("spring")[0]["cancelled"])
+    assert error is None or "'spring' cannot be cancelled" in error or "in progress" in error
+    assert error is None or cancel()["cancelled"]
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_a_draft_may_be_accepted(emulator: Emulator, rejects: bool) -> None:
+    """Also what shows as one because cancellations are rejected, for example for want of a permission."""
+    if rejects:
+        emulator.settings.scheduled_status = -1
+        schedule(emulator, "spring")
+        emulator.faults.add("code_before", CANCEL, code=403, message="in progress", count=None)
+    else:
+        emulator.add_campaign("spring", state="draft", send_date=datetime.datetime.now(datetime.UTC))
+    with pytest.raises(MailError, match="set ignore_draft=True"):
+        cancel()
+    assert cancel(ignore_draft=True)["cancelled"] is False
+
+
+@pytest.mark.parametrize("kind", [MailCancelCampaignOperator, MailDeleteCampaignOperator])
+def test_nothing_of_that_name(emulator: Emulator, kind: Any) -> None:
+    emulator.add_campaign("spring sale")
+    executed(kind(task_id=TASK, mail_name="spring"))
+    with pytest.raises(AirflowFailException):
+        executed(kind(task_id=TASK, mail_name="spring", ignore_if_missing=False))
+    assert emulator.journal.count(DELETE) == 0
+
+
+def test_deleted_once(emulator: Emulator) -> None:
+    for name in ("spring", "spring sale"):
+        emulator.add_campaign(name)
+    for deleted in (True, False):
+        assert executed(MailDeleteCampaignOperator(task_id=TASK, mail_name="spring"))["deleted"] is deleted
+    assert [entry["body"] for entry in emulator.journal.entries(DELETE)] == [{"mailName": "spring"}]

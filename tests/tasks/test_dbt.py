@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,12 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
-from airflow_provider_mail.transfers.mail_to_sql import (
-    MailCampaignStatsToSqlOperator,
-    MailCampaignsToSqlOperator,
-    MailContactsToSqlOperator,
-    MailTransactionalStatsToSqlOperator,
-)
 from airflow_provider_mail.webhook.inbox import Inbox
 from docs import dbt
 from mail_emulator import Emulator
 from tests.support.env import ROOT
 from tests.tasks.conftest import TASK, Connect, Done, Run, SqlDatabase
+from tests.tasks.loading import load_task
 from tests.webhook.pushes import event, push, receive
 
 PACKAGE = ROOT / "dbt"
@@ -46,11 +40,9 @@ def test_the_generated_models_are_current() -> None:
     for path, text in dbt.files().items():
         assert path.read_text() == text, "run: python docs/dbt.py"
     assert list(dbt.stale()) == []
-
-
-def test_every_question_is_a_model() -> None:
-    questions = {path.name.partition(".")[0] for path in (ROOT / "docs" / "sql").iterdir()}
-    assert {path.stem for path in (PACKAGE / "models" / "questions").glob("*.sql")} == {f"mail_{q}" for q in questions}
+    assert {f"mail_{path.name.partition('.')[0]}" for path in (ROOT / "docs" / "sql").iterdir()} == {
+        path.stem for path in (PACKAGE / "models" / "questions").glob("*.sql")
+    }
 
 
 @dataclass
@@ -65,13 +57,8 @@ class Project:
         variables = {"mail_tables": dbt.STAGED, **variables}
         settings = {"DBT_SEND_ANONYMOUS_USAGE_STATS": "false", "DBT_PARTIAL_PARSE": "false", "TZ": "Pacific/Auckland"}
         given = ["--no-use-colors", "--profiles-dir", self.folder, "--vars", json.dumps(variables)]
-        options: dict[str, Any] = {
-            "cwd": self.folder,
-            "env": os.environ | settings,
-            "capture_output": True,
-            "text": True,
-        }
-        done = subprocess.run([DBT, *command, *given], check=False, **options)
+        options: dict[str, Any] = {"cwd": self.folder, "env": os.environ | settings}
+        done = subprocess.run([DBT, *command, *given], check=False, capture_output=True, text=True, **options)
         assert (done.returncode == 0) is succeeds, done.stdout + done.stderr
         return done.stdout
 
@@ -121,12 +108,11 @@ def daily(first: datetime.date = FIRST, last: datetime.date = LAST, **arguments:
     days = {"start_day": first.isoformat(), "end_day": last.isoformat()}
 
     def tasks() -> None:
-        to = {"sql_conn_id": "warehouse", **arguments}
-        MailCampaignStatsToSqlOperator(task_id="campaign_stats", snapshots=True, **days, **to)
-        MailTransactionalStatsToSqlOperator(task_id="transactional_stats", **days, **to)
-        MailCampaignsToSqlOperator(task_id="campaigns", **to)
+        for table in ("mail_campaign_stats_snapshots", "mail_transactional_stats"):
+            load_task(table, task_id=table, **days, **arguments)
+        load_task("mail_campaigns", task_id="campaigns", **arguments)
         for name in ("newsletter", "partners"):
-            MailContactsToSqlOperator(task_id=name, list_name=name, history=True, **to)
+            load_task("mail_contacts", task_id=name, list_name=name, history=True, **arguments)
 
     return tasks
 
@@ -223,7 +209,6 @@ def test_freshness_is_that_of_the_last_load(emulator: Emulator, project: Project
 def test_tables_that_are_not_loaded_are_left_out(emulator: Emulator, project: Project, run: Run) -> None:
     emulator.add_campaigns(4, first_day=FIRST)
     days = {"start_day": FIRST.isoformat(), "end_day": LAST.isoformat()}
-    load = partial(MailCampaignStatsToSqlOperator, task_id=TASK, sql_conn_id="warehouse", table="counts", **days)
-    successful(run(load))
+    successful(run(lambda: load_task("mail_campaign_stats", table="counts", **days)))
     project.run("build", mail_tables=["mail_campaign_stats"], mail_identifiers={"mail_campaign_stats": "counts"})
     assert len(project.rows("SELECT * FROM mail_campaign_results")) == 4

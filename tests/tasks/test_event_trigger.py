@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,21 +30,19 @@ def _slow(emulator: Emulator) -> None:
     emulator.settings.sending_seconds = 10**8
 
 
-@dataclass
-class Store:
+class Store(dict[str, Any]):
     """Airflow's asset state store, as far as a trigger sees it."""
 
-    kept: dict[str, Any] = field(default_factory=dict)
     broken: type[Exception] | None = None
-    calls: int = 0
+    calls = 0
 
     async def aget(self, key: str, default: Any = None) -> Any:
         self._called()
-        return json.loads(json.dumps(self.kept.get(key, default)))
+        return json.loads(json.dumps(self.get(key, default)))
 
     async def aset(self, key: str, value: Any) -> None:
         self._called()
-        self.kept[key] = value
+        self[key] = value
 
     def _called(self) -> None:
         self.calls += 1
@@ -53,12 +50,12 @@ class Store:
             raise self.broken("the API server is down")
 
 
-def events(*triggers: Trigger, store: Store | None = None, seconds: float = 200) -> Reported:
+def events(*triggers: Trigger, store: Any = None, seconds: float = 200) -> Reported:
     """What triggers report that run for so long: their first polls are after five seconds, the others each minute."""
     reported: Reported = []
 
     async def one(trigger: Trigger) -> None:
-        trigger.asset_state_store = store  # type: ignore[assignment]
+        trigger.asset_state_store = store
         async for event in trigger.run():
             assert event.payload == {"mail_conn_id": trigger.mail_conn_id, "campaigns": event.payload["campaigns"]}
             reported.append(event.payload["campaigns"])
@@ -73,7 +70,7 @@ def events(*triggers: Trigger, store: Store | None = None, seconds: float = 200)
     return reported
 
 
-def names(*triggers: Trigger, store: Store | None = None, seconds: float = 200) -> list[list[str]]:
+def names(*triggers: Trigger, store: Any = None, seconds: float = 200) -> list[list[str]]:
     reported = events(*triggers, store=store, seconds=seconds)
     return [[campaign["mail_name"] for campaign in campaigns] for campaigns in reported]
 
@@ -139,7 +136,7 @@ def test_a_campaign_that_is_missing_for_a_while_is_not_repeated(emulator: Emulat
     emulator.faults.add("empty_page", GETS, skip=3, count=4)  # an incomplete list
     emulator.faults.add("empty_page", GETS, skip=3, count=4, total=1, keep=1)  # one that shows fewer
     assert names(Trigger(), store=store, seconds=2000) == [["a", "b"]]
-    assert [len(state["keys"]) for state in store.kept.values()] == [2]
+    assert [len(state["keys"]) for state in store.values()] == [2]
 
 
 # --- restarts ---
@@ -181,7 +178,7 @@ def test_state_is_stored_after_airflow_has_stored_the_events(emulator: Emulator)
     store = Store()
     assert [names(Trigger(), store=store, seconds=10) for _ in range(2)] == [[["just now"]]] * 2
     assert names(Trigger(poke_interval=4), store=store, seconds=14) == [["just now"]]
-    assert store.kept == {}
+    assert store == {}
 
 
 def test_a_restart_without_stored_state_repeats_what_is_recent(emulator: Emulator) -> None:
@@ -194,7 +191,8 @@ def test_a_restart_without_stored_state_repeats_what_is_recent(emulator: Emulato
 def test_a_store_that_does_not_work_loses_nothing(emulator: Emulator, broken: type[Exception]) -> None:
     """With `ValueError` it serves several assets, and is not tried again."""
     emulator.add_campaign("spring")
-    store = Store(broken=broken)
+    store = Store()
+    store.broken = broken
     assert names(Trigger(), store=store) == [["spring"]]
     assert (store.calls > 1) == (broken is RuntimeError)
 
@@ -205,7 +203,7 @@ def test_the_stored_state_does_not_grow(emulator: Emulator, clock: Clock) -> Non
         clock.after((day + 0.5) * DAY, lambda day=day: emulator.add_campaign(f"day {day}"))
     reported = names(Trigger(poke_interval=DAY), store=store, seconds=43 * DAY)
     assert reported == [[f"day {day}"] for day in range(40)]
-    (state,) = store.kept.values()
+    (state,) = store.values()
     assert 30 <= len(state["keys"]) <= 32
     assert names(Trigger(), store=store) == []
 

@@ -35,7 +35,7 @@ def extras(done: Any) -> dict[str, dict[str, Any]]:
     return {asset["uri"]: reported.get(asset["uri"], {}) for asset in end["task_outlets"]}
 
 
-def test_the_inbox_is_drained_into_the_warehouse(run: Run, inbox: Inbox, any_warehouse: SqlDatabase) -> None:
+def test_the_inbox_is_drained_into_the_warehouse(run: Run, inbox: Inbox, warehouse: SqlDatabase) -> None:
     forwarded = event(3, "ada@example.com", Email="planted@example.com")
     receive(inbox, [push(event(1), event(2, "Opened"), {}), push(event(1), forwarded, "planted@example.com")])
     outlets = [events_asset(), TABLE_ASSET]
@@ -48,8 +48,8 @@ def test_the_inbox_is_drained_into_the_warehouse(run: Run, inbox: Inbox, any_war
     assert done.returned == {**names, **counts, "deleted_pushes": 0}
     assert extras(done) == {"mail://mail_default/events": counts, TABLE_ASSET.uri: counts}
     assert "@example.com" not in done.log + json.dumps(done.returned) + done.rendered()
-    assert any_warehouse.query("SELECT count(*) FROM mail_events") == [(3,)]
-    assert any_warehouse.query("SELECT count(*) FROM mail_dead_letters") == [(2,)]
+    assert warehouse.query("SELECT count(*) FROM mail_events") == [(3,)]
+    assert warehouse.query("SELECT count(*) FROM mail_dead_letters") == [(2,)]
     # Nothing new is no asset event.
     receive(inbox, [push(event(1)), push({})])
     done = run(lambda: task(outlets=outlets))

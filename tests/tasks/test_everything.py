@@ -130,7 +130,7 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 # fmt: on
 
 WITHOUT_SERVICE = {"MailCompareCampaignsOperator", "MailCreateStageTableOperator", "MailMergeStageTableOperator"}
-"""They compare counts (test_ab_send.py), or read files and work in a warehouse (test_stage_and_merge.py)."""
+"""They compare counts (test_staged_send.py), or read files and work in a warehouse (test_stage_and_merge.py)."""
 
 NO_SANDBOX = {"create_template", "delete_template", "save_webhook"}
 """Tasks that write with an operation that has no ``sandboxMode``."""

@@ -1,30 +1,55 @@
-"""While mass mail is held, no task mails many people, whatever it tries; nothing else is held."""
+"""What is not sent now: while mass mail is held, outside of a send window, and again by `MailRetryPolicy`."""
 
 from __future__ import annotations
 
+import datetime
+import importlib
 import json
 import socket
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from airflow.sdk import task
 
-from airflow_provider_mail.api.errors import MailHeldError
-from airflow_provider_mail.hold import FRESH_SECONDS, SETTLE_SECONDS, Hold, current_hold, release_hold, set_hold, stop
+from airflow_provider_mail.api.errors import (
+    MailAmbiguousSendError,
+    MailAuthError,
+    MailConflictError,
+    MailConnectError,
+    MailHeldError,
+    MailRateLimitError,
+    MailServerError,
+    MailValidationError,
+)
+from airflow_provider_mail.api.transactional import SendMail
+from airflow_provider_mail.hold import FRESH_SECONDS, SETTLE_SECONDS, Hold, current_hold, release_hold, set_hold
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.transactional import MailSendOperator
+from airflow_provider_mail.send_window import SendWindow
 from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
+from tests.support.dags import AIRFLOW_VERSION
 from tests.support.execution_api import ExecutionApi
 from tests.support.tries import Tries
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.sending import CAMPAIGN, HELLO, SENDS, batch, bodies, campaign, letters, remembers
+from tests.tasks.sending import (
+    CAMPAIGN,
+    HELLO,
+    SENDS,
+    batch,
+    bodies,
+    campaign,
+    change_retries,
+    letters,
+    mailed,
+    remembers,
+)
 
 CREATES, IMPORTS = "campaign/mail/sends", "contacts/imports"
 HELD = json.dumps({"set_by": "ada on laptop", "set_at": "2026-11-26T12:00:00+00:00", "reason": "wrong price"})
@@ -33,6 +58,9 @@ HELD = json.dumps({"set_by": "ada on laptop", "set_at": "2026-11-26T12:00:00+00:
 @pytest.fixture(autouse=True)
 def _list(emulator: Emulator) -> None:
     emulator.add_list("newsletter", ["ida@example.com"])
+
+
+# --- a hold ---
 
 
 @pytest.fixture
@@ -51,44 +79,33 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return variables
 
 
-def imports(**arguments: Any) -> MailImportContactsOperator:
-    return MailImportContactsOperator(
-        task_id=TASK, contacts=[{"email": "kim@example.com"}], list_name="newsletter", **arguments
-    )
+def imports() -> MailImportContactsOperator:
+    return MailImportContactsOperator(task_id=TASK, contacts=[{"email": "kim@example.com"}], list_name="newsletter")
 
 
-MASS = {
-    "campaign": (campaign, CREATES),
-    "batch": (lambda: batch(messages=letters(3)), SENDS),
-    "import": (imports, IMPORTS),
-}
-mass = pytest.mark.parametrize(("make", "operation"), MASS.values(), ids=MASS)
+HELD_BY = "all mass mail is held, set by ada on laptop at 2026-11-26T12:00:00+00:00: wrong price"
 
 
-@mass
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [({"mail_hold": HELD}, HELD_BY), ({"away": True}, "the Variable 'mail_hold' could not be read")],
+    ids=["held", "unread"],
+)
+@pytest.mark.parametrize(
+    ("make", "operation"),
+    [(campaign, CREATES), (lambda: batch(messages=letters(3)), SENDS), (imports, IMPORTS)],
+    ids=["campaign", "batch", "import"],
+)
 def test_what_mails_many_people_is_held(
-    make: Callable[[], Any], operation: str, run: Run, emulator: Emulator, variables: Callable[..., None]
-) -> None:
-    variables(mail_hold=HELD)
+    make: Callable[[], Any], operation: str, run: Run, emulator: Emulator, variables: Callable[..., None],
+    found: dict[str, Any], words: str,
+) -> None:  # fmt: skip
+    """Also if a hold may be set."""
+    variables(**found)
     done = run(make)
     assert (done.state, emulator.journal.count(operation)) == ("failed", 0)
-    assert "all mass mail is held, set by ada on laptop at 2026-11-26T12:00:00+00:00: wrong price" in done.log
-    assert "airflow mail release" in done.log
-
-
-@mass
-def test_a_hold_that_cannot_be_read_holds(
-    make: Callable[[], Any], operation: str, run: Run, emulator: Emulator, variables: Callable[..., None]
-) -> None:
-    variables(away=True)
-    done = run(make)
-    assert (done.state, emulator.journal.count(operation)) == ("failed", 0)
-    assert "the Variable 'mail_hold' could not be read" in done.log
-
-
-@mass
-def test_what_is_not_held_goes_out(make: Callable[[], Any], operation: str, run: Run, emulator: Emulator) -> None:
-    assert (run(make).state, emulator.journal.count(operation)) == ("success", 1)
+    assert words in done.log
+    assert "airflow mail release" in done.log or "away" in found
 
 
 def test_what_is_not_mass_mail_goes_out(run: Run, emulator: Emulator, variables: Callable[..., None]) -> None:
@@ -103,17 +120,14 @@ def test_what_is_not_mass_mail_goes_out(run: Run, emulator: Emulator, variables:
     assert len(bodies(emulator)) == 1
 
 
-def test_a_campaign_that_exists_is_adopted_and_waited_for(emulator: Emulator) -> None:
-    def make() -> Any:
-        return campaign(mail_name=None, wait_for_completion=True, poke_interval=5)
-
+def test_a_campaign_that_exists_is_adopted_and_waited_for(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = {"mail_name": None, "wait_for_completion": True}
     tries = Tries()
-    tries.run(make())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW_VAR_MAIL_HOLD", HELD)
-        assert tries.run(make())["adopted"]
-        with pytest.raises(MailHeldError, match="ada on laptop"):
-            Tries().run(campaign(mail_name="another"))
+    tries.run(campaign(**waits))
+    monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", HELD)
+    assert tries.run(campaign(**waits))["adopted"]
+    with pytest.raises(MailHeldError, match="ada on laptop"):
+        Tries().run(campaign(mail_name="another"))
     assert emulator.journal.count(CREATES) == 1
 
 
@@ -174,35 +188,168 @@ def test_any_value_of_the_variable_holds(text: str, monkeypatch: pytest.MonkeyPa
     assert isinstance(current_hold(), Hold)
 
 
-def test_nothing_is_created_after_the_command_returned(
-    emulator: Emulator, clock: Clock, monkeypatch: pytest.MonkeyPatch
+# --- a send window ---
+
+WORKDAY = SendWindow(start="09:00", end="18:00")
+At = Callable[[str], None]
+
+
+@pytest.fixture
+def at(clock: Clock) -> At:
+    """A function that sets all clocks to a time of Thursday, 26 November 2026, or a later day."""
+
+    def at(moment: str) -> None:
+        then = datetime.datetime.fromisoformat(f"2026-11-{moment if 'T' in moment else f'26T{moment}'}:00+00:00")
+        clock.set_wall_clock((then - datetime.datetime.now(datetime.UTC)).total_seconds())
+
+    return at
+
+
+def create(**arguments: Any) -> Any:
+    return campaign(send_window=WORKDAY, **arguments)
+
+
+def created(emulator: Emulator) -> list[str | None]:
+    return [entry["body"].get("sendDate") for entry in emulator.journal.entries(CREATES)]
+
+
+def fail_once(emulator: Emulator, tries: Tries, make: Callable[[], Any], skip: int = 0) -> None:
+    """A try of which the service rejects the requests that mail people, for a while."""
+    for operation in (CREATES, SENDS):
+        emulator.faults.add("too_many_requests", operation, skip=skip, count=None, retry_after=0)
+    with pytest.raises(MailRateLimitError):
+        tries.run(make())
+    emulator.faults.clear()
+
+
+@pytest.mark.parametrize(("now", "send_date", "sent"), [
+    ("10:00", None, None),
+    ("08:00", None, "2026-11-26T09:00:00Z"),
+    ("18:00", None, "2026-11-27T09:00:00Z"),
+    ("10:00", "2026-11-26T12:00:00Z", "2026-11-26T12:00:00Z"),
+    ("10:00", "2026-11-28T12:00:00+01:00", "2026-11-30T09:00:00Z"),
+])  # fmt: skip
+def test_the_send_time_lies_in_the_window(
+    now: str, send_date: str | None, sent: str | None, at: At, emulator: Emulator
 ) -> None:
-    """Eight workers create campaigns for later; while they do, everything is stopped and held."""
-    created_some = threading.Event()
-    errors: list[BaseException] = []
+    at(now)
+    Tries().run(create(send_date=send_date))
+    Tries().run(batch(messages=letters(1), send_window=WORKDAY, send_date=send_date))
+    assert created(emulator) == [body.get("sendDate") for body in bodies(emulator)] == [sent]
 
-    def work(worker: int) -> None:
-        for number in range(1000):
-            try:
-                Tries().run(campaign(mail_name=f"{worker}/{number}", send_date="2999-01-01T00:00:00Z"))
-            except MailHeldError as error:
-                errors.append(error)
-                return
-            if number == 1:
-                created_some.set()
 
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for worker in workers:
-        worker.start()
-    assert created_some.wait(300)
-    monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", HELD)
-    hook = MailHook()
-    result = stop(hook, hold=current_hold())
-    created = emulator.journal.count(CREATES)
-    for worker in workers:
-        worker.join(300)
-    hook.close()
-    assert (len(errors), emulator.journal.count(CREATES)) == (8, created)
-    assert result.not_stopped == {}
-    assert sorted(result.stopped) == sorted(found["mailName"] for found in emulator.campaigns())
-    assert {found["state"] for found in emulator.campaigns()} <= {"draft", "cancelled", "failed"}
+@remembers
+@pytest.mark.parametrize("now", ["17:30", "08:59"])
+def test_a_retry_after_it_has_closed_sends_nothing(now: str, at: At, emulator: Emulator) -> None:
+    for make in (create, lambda: batch(messages=letters(1), send_window=WORKDAY)):
+        at(now)
+        tries = Tries(emulator)
+        fail_once(emulator, tries, make)
+        at("18:01")
+        with pytest.raises(AirflowFailException, match="send_window: closed at 2026-11-26T18:00:00Z"):
+            tries.run(make())
+    assert emulator.campaigns() == [] == emulator.messages()
+
+
+@remembers
+def test_a_retry_within_it_sends_what_the_first_try_would(at: At, emulator: Emulator) -> None:
+    at("08:59")
+    tries = Tries(emulator)
+    fail_once(emulator, tries, lambda: batch(messages=letters(20), send_window=WORKDAY), skip=1)
+    at("12:00")
+    assert tries.run(batch(messages=letters(20), send_window=WORKDAY))["recipients"] == 20
+    assert set(mailed(emulator).values()) == {1}
+
+
+def test_a_campaign_of_an_earlier_try_is_adopted_after_it_has_closed(at: At, emulator: Emulator) -> None:
+    tries = Tries()
+    for now, adopted in (("17:00", False), ("19:00", True)):
+        at(now)
+        assert tries.run(create(mail_name=None))["adopted"] is adopted
+    assert created(emulator) == [None]
+
+
+@remembers
+def test_a_cleared_task_takes_the_next_opening(at: At, emulator: Emulator) -> None:
+    at("17:30")
+    tries = Tries()
+    fail_once(emulator, tries, create)
+    at("20:00")
+    tries.clear()
+    tries.run(create())
+    assert created(emulator)[-1] == "2026-11-27T09:00:00Z"
+
+
+# --- the retry policy, in tasks of any kind ---
+
+has_policies = pytest.mark.skipif(AIRFLOW_VERSION < (3, 3), reason="Airflow 3.3 brought retry policies")
+
+
+@has_policies
+@pytest.mark.parametrize(("fault", "state", "tries"), [
+    ({"kind": "http_error_after"}, "failed", 1),  # its outcome is unknown
+    ({"kind": "too_many_requests", "retry_after": 45}, "success", 2),
+])  # fmt: skip
+def test_the_next_try_of_a_task_is_as_the_service_asks(
+    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], state: str, tries: int
+) -> None:
+    from airflow_provider_mail.retry_policy import MailRetryPolicy
+
+    def send() -> None:
+        letter = {"sender_mail": "news@example.com", "to": {"email": "ada@example.com"}}
+        MailHook().send(SendMail(subject="Hi", content="Hi", **letter))
+
+    change_retries(monkeypatch, retry_after_cap_seconds=1)
+    emulator.faults.add(operation=SENDS, **fault)
+    policy = {"retries": 2, "retry_delay": datetime.timedelta(days=1), "retry_policy": MailRetryPolicy()}
+    done = run(lambda: task(task_id=TASK, **policy)(send)())
+    first, *others = [entry["real_ms"] / 1000 for entry in emulator.journal.entries(SENDS)]
+    assert (done.state, done.tries, 1 + len(others)) == (state, tries, tries)
+    assert [45 <= other - first < 3600 for other in others] == [True] * (tries - 1)
+    assert set(mailed(emulator).values()) == {1}
+
+
+def raised_with(error: Exception, link: str) -> Exception:
+    """An error of a job, which another one caused, or during whose handling it was raised."""
+    other = RuntimeError("the job failed")
+    with suppress(RuntimeError):
+        try:
+            raise error
+        except Exception as inner:
+            if link == "context":
+                raise other  # noqa: B904
+            raise other from (inner if link == "cause" else None)
+    return other
+
+
+@has_policies
+@pytest.mark.parametrize(("error", "action", "seconds"), [
+    (MailAuthError("401"), "fail", None),
+    (MailValidationError("to"), "fail", None),
+    (MailConflictError("name"), "fail", None),
+    (MailAmbiguousSendError("lost"), "fail", None),
+    (MailConnectError("refused"), "default", None),
+    (MailServerError("503"), "default", None),
+    (MailServerError("503", retry_after=7), "retry", 7),
+    (MailRateLimitError("429"), "default", None),
+    (MailRateLimitError("429", retry_after=0), "retry", 0),
+    (MailRateLimitError("429", retry_after=30.5), "retry", 30.5),
+    (MailRateLimitError("429", retry_after=9e8), "retry", 86_400),
+    (raised_with(MailAuthError("401"), "cause"), "fail", None),
+    (raised_with(MailAuthError("401"), "context"), "fail", None),
+    (raised_with(MailAuthError("401"), "suppressed"), "default", None),
+    (ValueError("other"), "default", None),
+], ids=repr)  # fmt: skip
+def test_the_decision_about_each_error(error: Exception, action: str, seconds: float | None) -> None:
+    from airflow_provider_mail.retry_policy import MailRetryPolicy
+
+    policy = MailRetryPolicy.deserialize(MailRetryPolicy().serialize())  # as it travels with the DAG
+    decision = policy.evaluate(error, try_number=1, max_tries=3)
+    assert decision.action.value == action
+    assert decision.retry_delay == (None if seconds is None else datetime.timedelta(seconds=seconds))
+
+
+@pytest.mark.skipif(AIRFLOW_VERSION >= (3, 3), reason="has retry policies")
+def test_older_versions_say_what_is_missing() -> None:
+    with pytest.raises(ImportError, match=r"MailRetryPolicy needs Airflow 3\.3 or later"):
+        importlib.import_module("airflow_provider_mail.retry_policy")

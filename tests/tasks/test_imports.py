@@ -160,7 +160,7 @@ def test_an_import_records_how_it_ended(
     monkeypatch.setenv("AIRFLOW__MAIL__IMPORTS_CONN_ID", "nowhere")
     done = run(lambda: imported([ADA]))
     assert done.state == "success"
-    assert "The counts of the import could not be stored in mail_imports of connection 'nowhere'" in done.log
+    assert "The row of this run could not be stored in table mail_imports" in done.log
 
 
 # --- rows of a query ---

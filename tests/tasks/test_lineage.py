@@ -29,19 +29,13 @@ from airflow_provider_mail.assets import (
 )
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
-from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, SqlDatabase
-from tests.tasks.loading import executed, sql_hook
+from tests.tasks.loading import WEEK, executed, load_task, sql_hook
 
 OPENLINEAGE = tuple(map(int, version("apache-airflow-providers-openlineage").split(".")[:2]))
-WINDOW: dict[str, Any] = {"start_day": "2026-03-01", "end_day": "2026-03-07"}
-
-
-def load(table: str) -> MailCampaignStatsToSqlOperator:
-    return MailCampaignStatsToSqlOperator(task_id=TASK, sql_conn_id="warehouse", table=table, **WINDOW)
 
 
 def extracted(operator: Any) -> tuple[Any, Any]:
@@ -70,7 +64,7 @@ def test_a_load_into_a_table(
     if kind == "postgres":
         database.execute("CREATE SCHEMA crm")
 
-    source, target = extracted(load(table))
+    source, target = extracted(load_task("mail_campaign_stats", table=table, **WEEK))
 
     known = {"folder": tmp_path, "database": database.hook.get_connection("warehouse").schema}
     assert (source.namespace, source.name) == ("mail://mail_default", "campaigns/stats")
@@ -82,10 +76,8 @@ def test_a_load_into_a_table(
 
 def test_days_of_another_account_into_files(emulator: Emulator, connect: Connect, tmp_path: Path) -> None:
     connect("sales")
-    arguments: dict[str, Any] = {"path": f"file://{tmp_path}/days", "file_format": "jsonl", "kind": "transactional"}
-    operator = MailStatsToObjectStorageOperator(task_id=TASK, mail_conn_id="sales", **arguments, **WINDOW)
-
-    source, target = extracted(operator)
+    to: dict[str, Any] = {"path": f"file://{tmp_path}/days", "file_format": "jsonl", "kind": "transactional"}
+    source, target = extracted(MailStatsToObjectStorageOperator(task_id=TASK, mail_conn_id="sales", **to, **WEEK))
 
     assert (source.namespace, source.name) == ("mail://sales", "transactional/stats")
     assert (target.namespace, target.name) == ("file", f"{tmp_path}/days")
@@ -96,7 +88,7 @@ def test_days_of_another_account_into_files(emulator: Emulator, connect: Connect
 
 
 def test_a_load_that_fails_has_no_datasets(warehouse: SqlDatabase) -> None:
-    operator = load("no table")
+    operator = load_task("mail_campaign_stats", table="no table")
     with pytest.raises(AirflowFailException):
         executed(operator)
     found = DefaultExtractor(operator).extract_on_failure(None)
@@ -106,7 +98,7 @@ def test_a_load_that_fails_has_no_datasets(warehouse: SqlDatabase) -> None:
 @pytest.mark.skipif(OPENLINEAGE < (2, 19), reason="says nothing of assets when a task starts (seen with 2.7 and 2.15)")
 def test_when_a_task_starts_its_assets_name_the_datasets() -> None:
     """The same that it reports once it has run."""
-    operator = load("mail_campaign_stats")
+    operator = load_task("mail_campaign_stats")
     operator.inlets = [campaign_stats_asset()]
     operator.outlets = [Asset("postgres://db.example.com:5432/dwh/public/mail_campaign_stats")]
     run = SimpleNamespace(run_id="run")
@@ -153,16 +145,16 @@ def test_rows_may_go_to_the_service(warehouse: SqlDatabase) -> None:
 @pytest.mark.parametrize(
     ("asset", "uri", "dataset"),
     [
-        (campaign_stats_asset(), "mail://mail_default/campaigns/stats", "campaigns/stats"),
-        (transactional_stats_asset(), "mail://mail_default/transactional/stats", "transactional/stats"),
-        (campaigns_asset(), "mail://mail_default/campaigns", "campaigns"),
-        (list_asset("News & more/2"), "mail://mail_default/lists/News%20%26%20more%2F2", "lists/News & more/2"),
-        (Asset("MAIL://mail_default//campaigns/stats/"), "mail://mail_default/campaigns/stats", "campaigns/stats"),
+        (campaign_stats_asset(), "campaigns/stats", "campaigns/stats"),
+        (transactional_stats_asset(), "transactional/stats", "transactional/stats"),
+        (campaigns_asset(), "campaigns", "campaigns"),
+        (list_asset("News & more/2"), "lists/News%20%26%20more%2F2", "lists/News & more/2"),
+        (Asset("MAIL://mail_default//campaigns/stats/"), "campaigns/stats", "campaigns/stats"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_assets_of_the_service(asset: Asset, uri: str, dataset: str) -> None:
-    assert asset.uri == Asset(asset.uri).uri == uri
+    assert asset.uri == Asset(asset.uri).uri == f"mail://mail_default/{uri}"
     found = convert_asset_to_openlineage(asset, None)
     assert (found.namespace, found.name) == ("mail://mail_default", dataset)
 
@@ -172,14 +164,8 @@ def test_each_account_has_assets_of_its_own() -> None:
     assert len(uris) == 6
     assert convert_asset_to_openlineage(campaign_stats_asset("team/a"), None).namespace == "mail://team/a"
     assert campaign_stats_asset(name="campaign counts", group="mail").name == "campaign counts"
-
-
-def test_uris_without_a_resource() -> None:
-    for end, words in (
-        ("/campaigns/stats", "an account"),
-        ("acct/", "a resource"),
-        ("acct/campaigns?day=1", "a query"),
-    ):
+    ends = {"/campaigns/stats": "an account", "acct/": "a resource", "acct/campaigns?day=1": "a query"}
+    for end, words in ends.items():
         with pytest.raises(ValueError, match=f"must (not )?contain {words}"):
             Asset(f"mail://{end}")
 
@@ -197,7 +183,6 @@ def test_airflow_knows_the_scheme() -> None:
 
 
 POSTGRES = {"conn_type": "postgres", "host": "db.example.com", "schema": "dwh"}
-MYSQL = {"conn_type": "mysql", "host": "db.example.com", "schema": "dwh"}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +190,7 @@ MYSQL = {"conn_type": "mysql", "host": "db.example.com", "schema": "dwh"}
     [
         (POSTGRES, "public.Stats", "postgres://db.example.com:5432/dwh/public/stats"),
         (POSTGRES | {"port": 6432}, 'crm."Stats 2026"', "postgres://db.example.com:6432/dwh/crm/Stats%202026"),
-        (MYSQL, "crm.stats", "mysql://db.example.com:3306/crm/stats"),
+        (POSTGRES | {"conn_type": "mysql"}, "crm.stats", "mysql://db.example.com:3306/crm/stats"),
         ({"conn_type": "sqlite", "host": "/data/dwh.db"}, "stats", "sqlite://localhost/data/dwh.db/stats"),
         ({"conn_type": "duckdb", "host": "/data/dwh.db"}, "main.stats", "duckdb://localhost/data/dwh.db/main/stats"),
     ],

@@ -14,15 +14,12 @@ from airflow.sdk import chain
 from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.lineage import MailLineage
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from airflow_provider_mail.operators.contacts import MailImportContactsOperator
-from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
-from airflow_provider_mail.transfers.mail_to_sql import MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import Stats
 from mail_emulator import Emulator
 from tests.support.operator_parts import forget_metrics
 from tests.support.statsd import DECLARED, StatsdServer, statsd_server
 from tests.tasks.conftest import Connect, Run, SqlDatabase
+from tests.tasks.everything import OPERATORS
 
 REQUEST = ("mail_conn_id", "operation")
 
@@ -59,12 +56,12 @@ def test_what_tasks_do_is_counted(run: Run, emulator: Emulator, warehouse: SqlDa
 
     def tasks() -> None:
         chain(
-            MailImportContactsOperator(
+            OPERATORS["MailImportContactsOperator"](
                 task_id="import", contacts=rows, list_name="news", chunk_size=1, max_reject_fraction=0.5
             ),
-            MailCreateCampaignOperator(task_id="send", send_list_names=["news"], **campaign, **waits),
-            MailContactsToSqlOperator(task_id="load", sql_conn_id=warehouse.conn_id, list_name="news"),
-            MailCampaignSensor(task_id="too_late", mail_name="autumn", poke_interval=60, timeout=3600),
+            OPERATORS["MailCreateCampaignOperator"](task_id="send", send_list_names=["news"], **campaign, **waits),
+            OPERATORS["MailContactsToSqlOperator"](task_id="load", sql_conn_id=warehouse.conn_id, list_name="news"),
+            OPERATORS["MailCampaignSensor"](task_id="too_late", mail_name="autumn", poke_interval=60, timeout=3600),
         )
 
     dag_id = run(tasks).result.dag_id
@@ -120,11 +117,10 @@ def test_without_a_switch_nothing_is_emitted(emulator: Emulator, monkeypatch: py
 def test_metrics_that_cannot_be_sent_fail_nothing(
     emulator: Emulator, statsd: StatsdServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken:
-        def incr(self, *_: Any, **__: Any) -> None:
-            raise ValueError("no such server")
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("no such server")
 
-    use(monkeypatch, Broken())
+    use(monkeypatch, SimpleNamespace(incr=fails))
     for _ in range(2):
         MailHook().send(GetCampaigns())
     assert caplog.text.count("Metrics could not be sent: ValueError: no such server") == 1

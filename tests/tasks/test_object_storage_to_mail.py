@@ -25,7 +25,7 @@ from airflow_provider_mail.warehouse.read_files import FileForm, file_rows, form
 from mail_emulator import Emulator
 from tests.support.sampling import examples
 from tests.tasks.conftest import TASK, Run
-from tests.tasks.loading import error_of
+from tests.tasks.loading import error_of, executed
 
 IMPORTS = "contacts/imports"
 Memory = MemoryFileSystem
@@ -75,9 +75,6 @@ def contacts(emulator: Emulator) -> dict[str | None, tuple[str, str | None]]:
     return {contact["email"]: (contact["name"], contact["phoneNumber"]) for contact in found}
 
 
-EVERYBODY = {email: (name or email, phone) for email, name, phone in PEOPLE}
-
-
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     """fsspec's file system in memory, behind `memory://`, empty."""
@@ -88,32 +85,32 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     return fs
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "arguments"),
-    [
-        ("contacts.parquet", lambda rows: parquet_file(rows, compression="zstd", row_group_size=2), {}),
-        ("people.tsv", lambda rows: csv_file(rows, delimiter="\t"), {}),
-        ("people.csv", lambda rows: csv_file(rows, None), {"column_names": NAMES}),
-        ("people.CSV.GZ", lambda rows: gzip.compress(csv_file(rows)), {}),
-        ("people.csv", lambda rows: b"\xef\xbb\xbf" + csv_file(rows), {}),
-        ("people.csv", lambda rows: b"\n" + csv_file(rows).replace(b"\r\nbob", b"\r\n\r\nbob") + b"\n\n", {}),
-        ("people.ndjson", lambda rows: b"\xef\xbb\xbf" + jsonl_file(rows).replace(b"\n", b"\r\n\n"), {}),
-        ("people.jsonl", lambda rows: jsonl_file(rows).decode().encode("gb18030"), {"encoding": "gb18030"}),
-        ("people.2026.gz", jsonl_file, {"file_format": "jsonl", "compression": "none"}),
-        ("people.tsv.gz", lambda rows: bz2.compress(csv_file(rows, delimiter=";").decode().encode("utf-16")),
-         {"file_format": "{{ 'csv' }}", "compression": "{{ 'bz2' }}", "encoding": "{{ 'utf-16' }}",
-          "delimiter": "{{ ';' }}"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "make", "arguments"), [
+    ("contacts.parquet", lambda rows: parquet_file(rows, compression="zstd", row_group_size=2), {}),
+    ("people.tsv", lambda rows: csv_file(rows, delimiter="\t"), {}),
+    ("people.csv", lambda rows: csv_file(rows, None), {"column_names": NAMES}),
+    ("people.CSV.GZ", lambda rows: gzip.compress(csv_file(rows)), {}),
+    ("people.csv", lambda rows: b"\xef\xbb\xbf" + csv_file(rows), {}),
+    ("people.csv", lambda rows: b"\n" + csv_file(rows).replace(b"\r\nbob", b"\r\n\r\nbob") + b"\n\n", {}),
+    ("people.ndjson", lambda rows: b"\xef\xbb\xbf" + jsonl_file(rows).replace(b"\n", b"\r\n\n"), {}),
+    ("people.jsonl", lambda rows: jsonl_file(rows).decode().encode("gb18030"), {"encoding": "gb18030"}),
+    ("people.2026.gz", jsonl_file, {"file_format": "jsonl", "compression": "none"}),
+    ("people.tsv.gz", lambda rows: bz2.compress(csv_file(rows, delimiter=";").decode().encode("utf-16")),
+     {"file_format": "{{ 'csv' }}", "compression": "{{ 'bz2' }}", "encoding": "{{ 'utf-16' }}",
+      "delimiter": "{{ ';' }}"}),
+])  # fmt: skip
 def test_files_of_every_form(
     run: Run, emulator: Emulator, memory: Memory, name: str, make: Callable[..., bytes], arguments: dict[str, Any]
 ) -> None:
     memory.pipe_file(f"/{name}", make(PEOPLE))
-    run(lambda: imported(f"{{{{ 'memory' }}}}://{name}", **arguments))
-    assert contacts(emulator) == EVERYBODY
+    if "{{" in str(arguments):
+        run(lambda: imported(f"{{{{ 'memory' }}}}://{name}", **arguments))
+    else:
+        executed(imported(f"memory://{name}", **arguments))
+    assert contacts(emulator) == {email: (full_name or email, phone) for email, full_name, phone in PEOPLE}
 
 
-WRONG: list[tuple[str, bytes | None, dict[str, Any], str]] = [
+@pytest.mark.parametrize(("name", "content", "arguments", "words"), [
     ("a.csv", b"", {}, "is empty: a line with the names of the columns is needed"),
     ("a.csv", b",,\n", {}, "line 2: no column has a name"),
     ("a.csv", b"mail,name\n", {"columns": {"email": "email"}}, "the source has no 'email'; it has mail, name"),
@@ -134,10 +131,7 @@ WRONG: list[tuple[str, bytes | None, dict[str, Any], str]] = [
     ("a.csv", b"email;name\na@b.cc;A\n", {}, "delimiter: set delimiter=';', which separates values"),
     ("b.csv", None, {}, "path: there is no such file: "),
     ("b.csv", None, {"path": "nowhere://b.csv"}, "path: install the provider of that storage"),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "arguments", "words"), WRONG)
+])  # fmt: skip
 def test_invalid_files_and_arguments_send_nothing(
     emulator: Emulator, memory: Memory, name: str, content: bytes | None, arguments: dict[str, Any], words: str
 ) -> None:
@@ -150,17 +144,16 @@ def test_invalid_files_and_arguments_send_nothing(
 
 
 HUSH = b"hush@example.com"
-BROKEN = [
+
+
+@pytest.mark.parametrize(("name", "bad", "words"), [
     ("a.jsonl", b'{"email": "%s"\n' % HUSH, "line 1001: is no JSON object"),
     ("a.jsonl", b'["%s"]\n' % HUSH, "line 1001: is no JSON object: Expected `object`, got `array`"),
     ("a.jsonl", b'{"email": "\xff%s"}\n' % HUSH, "line 1001: is n"),
     ("a.jsonl", b'{"email": "%s", "nick": "x"}\n' % HUSH, "line 1001: has a key that none of the first 100 rows has"),
     ("a.csv", b"\xff%s\n" % HUSH, "line 1002: is not utf-8 (the encoding argument"),
     ("a.csv", b'"%s"x\n' % HUSH, "line 1002: is no CSV with ',' between the values"),
-]
-
-
-@pytest.mark.parametrize(("name", "bad", "words"), BROKEN)
+])  # fmt: skip
 def test_an_error_names_the_broken_line_and_does_not_show_it(
     run: Run, emulator: Emulator, memory: Memory, name: str, bad: bytes, words: str
 ) -> None:
@@ -174,12 +167,11 @@ def test_an_error_names_the_broken_line_and_does_not_show_it(
     assert 0 < emulator.contact_count("all") <= 1000
 
 
-@pytest.mark.parametrize("compression", [ending for ending in COMPRESS if ending])
-@pytest.mark.parametrize("make", [csv_file, jsonl_file])
-def test_a_file_that_is_cut_short_is_an_error(make: Callable[..., bytes], compression: str) -> None:
+@pytest.mark.parametrize("ending", ["csv.gz", "csv.bz2", "csv.xz", "csv.zst", "jsonl.gz"])
+def test_a_file_that_is_cut_short_is_an_error(ending: str) -> None:
     rows = [(f"user{number}@example.com", f"N{number}", None) for number in range(5_000)]
-    content = COMPRESS[compression](make(rows))
-    kind, compressed_with, _ = form_of(f"x.{'csv' if make is csv_file else 'jsonl'}{compression}")
+    kind, compressed_with, _ = form_of(f"x.{ending}")
+    content = COMPRESS[ending[ending.index(".") :]](csv_file(rows) if kind == "csv" else jsonl_file(rows))
     form = FileForm(file_format=str(kind), compression=compressed_with, wanted=NAMES)
 
     def read(content: bytes) -> int:

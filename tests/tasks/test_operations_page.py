@@ -68,7 +68,7 @@ def cells(operation: Operation, folder: Path) -> list[str]:
         VERBS.get(operation.key, "`hook.send`"),
         "<br>".join(by) or (reason and "none"),
         "<br>".join(shown) or reason,
-        "<br>".join(tests) or ("`tests/cli/test_oauth.py`" if operation.key in REASONS else "`test_operations.py`"),
+        "<br>".join(tests) or "`tests/cli/test_oauth.py`",
     ]
 
 

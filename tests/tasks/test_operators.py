@@ -1,4 +1,8 @@
-"""What holds for every task that this package offers: arguments, template fields, a way through the database."""
+"""What holds for every task that this package offers: arguments, template fields, a way through the database.
+
+Arguments are checked by one rule as soon as they are known: with the DAG file, or when they are rendered. Requests and
+the operators that send them are written twice, as types and as signatures: here they are compared.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,36 @@ import json
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from airflow.sdk import DAG, BaseOperator, XComArg, task
+from airflow.sdk import DAG, BaseOperator, ObjectStoragePath, XComArg, task
 from airflow.serialization import serialized_objects
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
 
 import airflow_provider_mail
-from airflow_provider_mail.version_compat import BaseHook
+from airflow_provider_mail.api import (
+    MailRequest,
+    campaigns,
+    contacts,
+    lists,
+    senders,
+    templates,
+    transactional,
+    webhooks,
+)
+from airflow_provider_mail.send_window import SendWindow
+from airflow_provider_mail.version_compat import AirflowFailException, BaseHook
+from mail_emulator import Emulator
+from tests.support.operator_parts import ARGUMENTS, PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
+from tests.tasks.conftest import TASK, Run
 from tests.tasks.everything import OPERATORS, offered
 
 # fmt: off
@@ -190,3 +214,262 @@ def test_a_dag_with_functions_is_the_same_each_time_it_is_parsed(airflow_home: P
     stored = [SERIALIZATION.to_dict(dag) for dag in dags]
     assert "planted" not in json.dumps(stored)
     assert len({SerializedDagModel.hash(dag) for dag in stored}) == 1
+
+
+# --- values of arguments ---
+
+NewDag = Callable[..., DAG]
+Kind = type[BaseOperator]
+WHOLE = {"mail_name": "spring", "id": 7}
+Text = str | Mapping[str, str]
+
+# fmt: off
+TYPES: dict[Any, tuple[Any, Any]] = {
+    bool: (True, 1), int: (2, 1.5), float: (1.0, "x"), float | timedelta: (timedelta(1), "x"), str: ("x", 5),
+    datetime: (datetime(2026, 1, 1), "x"),
+    SendWindow: (SendWindow(), "x"), Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
+    Collection[str]: (["x"], 5), Mapping[str, bool]: ({}, 5), Mapping[str, str]: ({"a": "x"}, {"a": 5}),
+    Mapping[str, Any] | Sequence[Mapping[str, Any]]: ({}, "x"),
+    Mapping[str, Any]: ({}, 5), Sequence[Any] | Mapping[str, Any]: ([1], 5), ObjectStoragePath: ("x", 5),
+    Mapping[str, str] | ObjectStoragePath: ("x", 5), Text | Sequence[Text]: ("ada@example.com", 5),
+    Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]: ([{}], 5),
+    Iterable[Mapping[str, Any] | Sequence[Any]] | Callable[[], Iterable[Mapping[str, Any] | Sequence[Any]]]: ([{}], 5),
+}
+# fmt: on
+"""A right and a wrong value of each type of an argument."""
+CREATE, IMPORT, FROM_SQL, SEND, BATCH = (OPERATORS[name] for name in (
+    "MailCreateCampaignOperator", "MailImportContactsOperator", "SqlToMailContactsOperator", "MailSendOperator",
+    "MailSendBatchOperator",
+))  # fmt: skip
+native_or_not = pytest.mark.parametrize("native", [False, True])
+
+
+def rendered(kind: Kind, name: str, written: Any, value: Any, *, native: bool = False, **others: Any) -> Any:
+    with DAG("arguments", schedule=None, render_template_as_native_obj=native):
+        operator = made(kind, **{name: written} | others)
+    operator.render_template_fields({"value": value})  # type: ignore[typeddict-item]
+    operator.pre_execute({})
+    return unwrap(operator, getattr(operator, name), {})
+
+
+def fails(words: str, *arguments: Any, **options: Any) -> None:
+    with pytest.raises(AirflowFailException, match=f"^({words})"):
+        rendered(*arguments, **options)
+
+
+@hypothesis_given(st.sampled_from(sorted(PLAIN_TEXTS)), st.data())
+def test_every_plain_text_is_valid(kind: str, data: st.DataObject) -> None:
+    validator(kind).validate_python(data.draw(st.from_regex(PLAIN_TEXTS[kind], fullmatch=True)))
+
+
+class Value:
+    """A template of a value counts as the value."""
+
+    def __class_getitem__(cls, value_type: Any) -> Any:
+        return value_type
+
+
+@every_kind
+def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
+    names = {"Templated": Value, "Unpack": Value, "ObjectStoragePath": ObjectStoragePath, "SendWindow": SendWindow}
+    known = names | dict.fromkeys(("TaskArguments", "SensorArguments"), Any)
+    types = get_type_hints(constructor(kind), localns=known)
+    assert declared(kind).keys() == types.keys() - {"kwargs", "return"}
+    for name, argument in declared(kind).items():
+        variants = [types[name]] if get_origin(types[name]) is Literal else get_args(types[name]) or [types[name]]
+        assert argument.optional == (NoneType in variants), name
+        given = [variant for variant in variants if variant is not NoneType]
+        if choices := get_args(given[0]) if get_origin(given[0]) is Literal else ():
+            assert set(argument.rule.choices) == set(choices), name
+            continue
+        right, wrong = TYPES[types[name] if types[name] in TYPES else reduce(or_, given)]
+        assert argument.rule.check(name, 0.95 if name == "confidence" else right) is None, name
+        assert argument.problem(wrong), name
+
+
+def test_each_rule_is_that_of_an_argument() -> None:
+    assert ARGUMENTS.keys() == {name for kind in NEEDED for name in declared(kind)}
+
+
+def test_durations_may_be_timedeltas() -> None:
+    campaign: Any = made(CREATE, timeout=timedelta(hours=1), poke_interval=timedelta(minutes=2))
+    assert (campaign.timeout, campaign.poke_interval) == (3600, 120)
+
+
+@pytest.mark.parametrize(
+    ("kind", "native"),
+    [
+        *((kind, False) for kind in NEEDED),
+        (CREATE, True),
+        (FROM_SQL, True),
+    ],
+)
+def test_a_template_without_a_value_or_with_a_whole_result(kind: Kind, native: bool) -> None:
+    arguments, fields = declared(kind), set(kind.template_fields)
+    assert fields - {"start_from_trigger", "start_trigger_args"} <= arguments.keys()
+    for name in fields & arguments.keys():
+        rule = arguments[name].rule
+        may_be_blank = name in SEEN_ARGUMENTS and "allow_blank" in arguments
+        if not may_be_blank and (rule.text or not native):
+            fails(f"{name}: its template rendered to None", kind, name, "{{ value }}{{ '' }}", None, native=native)
+        if constructor(kind).__annotations__[name].startswith(("Templated[str]", "Templated[ObjectStoragePath]")):
+            for value, words in ((WHOLE, "the whole"), (["a", "b"], "a l")):
+                words = f"{name}: one text is needed, not {words}|sql: one query"
+                fails(words, kind, name, "{{ value }}", value, native=native)
+
+
+@native_or_not
+def test_none_in_a_longer_text_is_rejected_unless_allowed(native: bool) -> None:
+    for kind, name, written in (
+        (OPERATORS["MailCampaignSensor"], "mail_name", "news {{ value }}"),
+        (CREATE, "send_list_names", ["friends", "friends of {{ value }}"]),
+        (FROM_SQL, "columns", {"city": "city_{{ value }}"}),
+        (FROM_SQL, "sql", "SELECT email FROM people WHERE city = '{{ value }}'"),
+    ):
+        fails(f"{name}: an expression of its template has no value", kind, name, written, None, native=native)
+        rendered(kind, name, written, "None", native=native)
+    hello = (CREATE, "subject", "Hello {{ value }}!", None)
+    assert rendered(*hello, native=native, allow_blank=True) == "Hello None!"
+
+
+@native_or_not
+def test_text_and_lists_stay_what_they_are(native: bool) -> None:
+    """Native rendering makes something else of such texts; the form of a trigger passes lists as JSON or Python."""
+    for text in ("20260131", "1e5", "1_000", "'Ada'", "+4412345678", "True", "(1)"):
+        for kind, name in (
+            (SEND, "subject"),
+            (FROM_SQL, "rejects_path"),
+        ):
+            assert rendered(kind, name, "{{ value }}", text, native=native) == text
+        for kind, name, written in (
+            (
+                BATCH,
+                "messages",
+                [{"to": "a@example.com", "params": {"code": "{{ value }}"}}],
+            ),
+            (
+                IMPORT,
+                "contacts",
+                [{"email": "a@example.com", "phone_number": "{{ value }}"}],
+            ),
+        ):
+            assert repr(text) in repr(rendered(kind, name, written, text, native=native))
+    for kind, name, value in (
+        (IMPORT, "columns", {"mail": "email"}),
+        (IMPORT, "column_names", ["email", "name"]),
+        (SEND, "to", ["ada@example.com", "bob@example.com"]),
+        (BATCH, "mail_params", {"name": "Ada", "items": [1, 2]}),
+    ):
+        for template in ("{{ value }}", "{{ value | tojson }}"):
+            assert rendered(kind, name, template, value, native=native) == value
+
+
+@native_or_not
+def test_what_the_service_receives(run: Run, new_dag: NewDag, emulator: Emulator, native: bool) -> None:
+    """Of text that looks like numbers, and of empty optional text."""
+    hi = {"sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>", "reply_to": "", "category": ""}
+    with new_dag(render_template_as_native_obj=native) as dag:
+        OPERATORS["MailUpsertContactOperator"](
+            task_id=TASK, contact_email="ada@example.com", phone_number="{{ '+' ~ 4412345678 }}", name="{{ '1e' ~ 5 }}"
+        )
+        SEND(task_id="one", to={"email": "ada@example.com", "name": "{{ '' }}"}, **hi)
+    assert run(dag).result.state == "success"
+    contact, message = (entry["body"] for entry in emulator.journal.entries())
+    assert (contact["phoneNumber"], contact["name"]) == ("+4412345678", "1e5")
+    assert message["to"] == {"email": "ada@example.com"}
+    assert not {"replyTo", "category"} & message.keys()
+
+
+def test_no_value_of_a_person_is_shown() -> None:
+    for name in ("on_ambiguous", "to"):
+        with pytest.raises(AirflowFailException) as raised:
+            rendered(SEND, name, "{{ value }}", "Ada Lovelace, ada")
+        assert "Ada" not in str(raised.value)
+
+
+# --- requests ---
+
+# fmt: off
+REQUESTS: dict[str, type[MailRequest[Any]]] = {
+    **dict.fromkeys(("MailContactsToObjectStorageOperator", "MailContactsToSqlOperator"), contacts.GetListContacts),
+    **dict.fromkeys(("MailCampaignsToObjectStorageOperator", "MailCampaignsToSqlOperator"), campaigns.GetCampaigns),
+    **dict.fromkeys(("MailCreateCampaignOperator", "MailPreflightOperator"), campaigns.CreateCampaign),
+    **dict.fromkeys(("MailImportContactsOperator", "ObjectStorageToMailContactsOperator", "SqlToMailContactsOperator"),
+                    contacts.ImportContacts),
+    **dict.fromkeys(("MailSendBatchOperator", "SqlToMailBatchOperator"), transactional.SendBatch),
+    "MailAddSenderOperator": senders.AddSender, "MailDeleteSenderOperator": senders.DeleteSender,
+    "MailVerifySenderOperator": senders.VerifySender, "MailSaveWebhookOperator": webhooks.SaveWebhook,
+    "MailCampaignStatsToSqlOperator": campaigns.GetCampaignStats,
+    "MailTransactionalStatsToSqlOperator": transactional.GetTransactionalStats,
+    "MailCancelCampaignOperator": campaigns.CancelCampaign, "MailDeleteCampaignOperator": campaigns.DeleteCampaign,
+    "MailCreateListOperator": lists.AddList, "MailDeleteListOperator": lists.DeleteList,
+    "MailCreateTemplateOperator": templates.AddTemplate, "MailDeleteTemplateOperator": templates.DeleteTemplate,
+    "MailDeleteContactOperator": contacts.DeleteContact, "MailUpsertContactOperator": contacts.UpsertContact,
+    "MailSendOperator": transactional.SendMail,
+}
+
+WITHOUT_REQUEST = {
+    "MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor", "MailStatsToObjectStorageOperator",
+    "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailCreateStageTableOperator",
+    "MailMergeStageTableOperator", "MailStatsGateOperator", "MailSendTestOperator",
+    "MailCompareCampaignsOperator",
+}
+"""They have no request of which users give the fields."""
+
+GIVEN_OTHERWISE = {
+    campaigns.GetCampaignStats: {"start_date": "start_day", "end_date": "end_day"},
+    campaigns.GetCampaigns: {"page_index": None},
+    contacts.DeleteContact: {"email": "contact_email"},
+    contacts.GetListContacts: {"page_index": None},
+    contacts.ImportContacts: {"contact_data": None, "contact_data_mapping": None},
+    contacts.UpsertContact: {"email": "contact_email"},
+    transactional.GetTransactionalStats: {"start_date": "start_day", "end_date": "end_day"},
+    transactional.SendBatch: {"message_versions": None, "params": "mail_params", "unique_msg_id": None},
+}
+"""The fields that are not arguments of their name, with the argument of another name, if there is one."""
+
+OWN_MEANING = {
+    "MailCreateTemplateOperator": {"sandbox_mode"},  # true fails the task
+    "MailDeleteTemplateOperator": {"sandbox_mode"},
+    "MailPreflightOperator": {"template_name"},  # the content is compared with it
+}
+"""Arguments with the name of a field that the request does not have."""
+
+WITH_A_DEFAULT = {(campaigns.CreateCampaign, "mail_name"), (contacts.ImportContacts, "update_mode")}
+"""Required fields whose argument has a default."""
+# fmt: on
+
+FIELDS = {
+    name
+    for module in (campaigns, contacts, lists, senders, templates, transactional, webhooks)
+    for request in vars(module).values()
+    if inspect.isclass(request) and issubclass(request, MailRequest)
+    for name in request.model_fields
+}
+LIMITS = {rule.limit for rule in ARGUMENTS.values()} - {None}
+
+every_request = pytest.mark.parametrize(("operator", "request_type"), REQUESTS.items(), ids=REQUESTS)
+
+
+def test_every_operator_is_compared() -> None:
+    assert REQUESTS.keys() | WITHOUT_REQUEST == {kind.__name__ for kind in NEEDED}
+
+
+@every_request
+def test_each_field_of_the_request_is_an_argument(operator: str, request_type: type[MailRequest[Any]]) -> None:
+    fields, otherwise = request_type.model_fields, GIVEN_OTHERWISE.get(request_type, {})
+    rules, parameters = declared(OPERATORS[operator]), arguments(OPERATORS[operator])
+    assert fields.keys() - parameters.keys() == otherwise.keys()
+    assert {name for name in otherwise.values() if name} <= parameters.keys()
+    for name in fields.keys() & parameters.keys():
+        is_required = parameters[name].default is inspect.Parameter.empty
+        assert is_required == (fields[name].is_required() and (request_type, name) not in WITH_A_DEFAULT), name
+        written = next(base.__annotations__[name] for base in request_type.__mro__ if name in base.__annotations__)
+        for limit in LIMITS.intersection(re.findall(r"\w+", written)):
+            assert rules[name].rule.limit == limit, name
+
+
+@every_request
+def test_each_argument_named_as_a_field_is_one(operator: str, request_type: type[MailRequest[Any]]) -> None:
+    not_sent = FIELDS.intersection(arguments(OPERATORS[operator])) - request_type.model_fields.keys()
+    assert not_sent == OWN_MEANING.get(operator, set())

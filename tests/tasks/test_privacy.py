@@ -1,10 +1,12 @@
-"""People's addresses are in the service, in the tables that hold contacts, and nowhere in Airflow."""
+"""People's addresses are in the service, in the tables that hold contacts, and nowhere in Airflow.
+
+A task that fails ends in one error, and its sentence is the last line of what is logged of it.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-import socket
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,16 +16,17 @@ import structlog
 from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.contacts import GetContact, UpsertContact
-from airflow_provider_mail.api.errors import chain_of
+from airflow_provider_mail.api.errors import MailConnectError, MailRejectedError, chain_of
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
-from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.operators.contacts import MailDeleteContactOperator, MailImportContactsOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailTransactionalStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
-from tests.api.wire import Wire, http
+from tests.support.operator_parts import AirflowErrors, errors_log
 from tests.tasks.conftest import TASK, Connect, Done, Run, SqlDatabase
 from tests.tasks.sending import HELLO, change_retries
 
@@ -49,67 +52,11 @@ def everything_of(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-def with_people(database: SqlDatabase) -> SqlDatabase:
-    database.execute("CREATE TABLE people (email TEXT, name TEXT, phone_number TEXT)")
-    database.execute("INSERT INTO people", PEOPLE)
-    return database
-
-
-Script = Callable[[socket.socket], None]
-
-
-class Parrot:
-    """A service that fails, and repeats to everybody what it was sent: addresses, and the key that came with them."""
-
-    def __init__(self) -> None:
-        self.wire = Wire()
-
-    def quote(self) -> str:
-        """What may not come back out, as it was in the last request."""
-        sent = b"\n".join(self.wire.requests[-1:]).decode()
-        return f"I do not like {', '.join(word for word in (KEY, GOOD, *PEOPLE[0][1:]) if word in sent)}"
-
-    def says(self, status: str, body: Callable[[str], bytes], *headers: str) -> Script:
-        def respond(connection: socket.socket) -> None:
-            connection.sendall(http(body(self.quote()), status, *(header + self.quote() for header in headers)))
-
-        return respond
-
-
-def coded(code: Any) -> Callable[[str], bytes]:
-    return lambda quote: json.dumps({"code": code, "message": quote, "data": [quote]}).encode()
-
-
-def page(quote: str) -> bytes:
-    return f"<html><body>{quote}</body></html>".encode()
-
-
-# Other shapes are those of `tests/api/test_secrets.py`.
-SHAPES: dict[str, Callable[[Parrot], Script]] = {
-    "400": lambda parrot: parrot.says("200 OK", coded(400)),
-    "a status line that quotes": lambda parrot: parrot.says(f"400 {GOOD}", page),
-    "code 500": lambda parrot: parrot.says("200 OK", coded(500)),
-    "half a JSON": lambda parrot: parrot.says("200 OK", lambda quote: coded(200)(quote)[:-9]),
-    "429": lambda parrot: parrot.says("429 Too Many Requests", coded(429), "Retry-After: "),
-    "silence": lambda parrot: lambda connection: connection.recv(1) and None,  # until the client hangs up
-}
-
-
-@pytest.fixture
-def parrot() -> Iterator[Parrot]:
-    parrot = Parrot()
-    with parrot.wire:
-        yield parrot
-
-
-@pytest.fixture
-def _talkative(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Httpx and httpcore log as they do when their logs are switched to DEBUG."""
-    # Airflow 3.0 prints variables as well, which takes a second each time; `everything_of` looks at them anyhow.
+@pytest.fixture(autouse=True)
+def _plain_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow 3.0 prints variables as well, which takes a second each time; `everything_of` looks at them anyhow."""
     plain = staticmethod(structlog.dev.plain_traceback)
     monkeypatch.setattr(structlog.dev.RichTracebackFormatter, "__call__", lambda _, out, error: plain(out, error))
-    for name in ("httpx", "httpcore"):
-        caplog.set_level(logging.DEBUG, name)
 
 
 def all_kinds() -> None:
@@ -136,27 +83,36 @@ def all_kinds() -> None:
     find()
 
 
-@pytest.mark.usefixtures("_talkative")
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("fault", "params"),
+    [
+        *(("code_before", {"code": code, "message": f"I do not like {KEY}, {GOOD}"}) for code in (400, 500)),
+        ("close_after", {}),
+    ],
+)  # fmt: skip
 def test_every_failure(
-    run: Run, crm: SqlDatabase, parrot: Parrot, errors: list[BaseException], shape: str, connect: Connect,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    run: Run, emulator: Emulator, crm: SqlDatabase, errors: list[BaseException], connect: Connect,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str, params: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Of a service that quotes what it was sent; for connections that cannot work see `hooks/test_connection.py`."""
+    """Also of a service that quotes what it was sent.
+
+    Its other responses are in `api/test_secrets.py`, connections that cannot work in `hooks/test_connection.py`.
+    """
+    for name in ("httpx", "httpcore"):
+        caplog.set_level(logging.DEBUG, name)
     change_retries(monkeypatch, attempts=1)
-    with_people(crm)
-    connect(host=parrot.wire.base_url, password=KEY, timeout=0.2 if shape == "silence" else 60)
-    parrot.wire.answer = SHAPES[shape](parrot)
+    crm.execute("CREATE TABLE people (email TEXT, name TEXT, phone_number TEXT)")
+    crm.execute("INSERT INTO people", PEOPLE)
+    emulator.change_settings(api_key=KEY)
+    connect()
+    emulator.faults.add(fault, count=None, **params)
 
     done = run(all_kinds)
 
     ends = {task_id: task.state for (task_id, _), task in done.result.tasks.items()}
-    unclear = ends.pop("skip")
-    assert unclear == "success" or not any(getattr(error, "may_have_taken_effect", False) for error in errors)
+    assert ends.pop("skip") == ("failed" if params.get("code") == 400 else "success")
     assert set(ends.values()) == {"failed"}
-    requests = b"".join(parrot.wire.requests)
-    assert KEY.encode() in requests
-    assert GOOD.encode() in requests
+    assert GOOD in str([entry["body"] for entry in emulator.journal.entries()])
     assert "send_request_headers.started" in caplog.text, "httpcore logs what it does"
     assert_nothing_planted(done, errors, caplog.text)
 
@@ -204,3 +160,61 @@ def test_rows_from_another_task_are_not_shown(
     assert [(contact["email"], contact["name"]) for contact in emulator.contacts("all")] == [tuple(person.values())]
     assert '"contacts": "not shown (1)"' in done.rendered()
     assert [word for word in PLANTED if word in done.rendered()] == []
+
+
+# --- one error, and one sentence ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "words"),
+    [
+        ({"password": "another"}, AirflowFailException, "check the connection's password"),
+        ({"host": "http://127.0.0.1:9"}, MailConnectError, "http://127.0.0.1:9 cannot be reached"),
+    ],
+    ids=["for good", "tried again"],
+)
+def test_a_failure_is_one_error_and_one_sentence(
+    run: Run, connect: Connect, monkeypatch: pytest.MonkeyPatch, errors: list[BaseException], fields: dict[str, Any],
+    kind: type[Exception], words: str,
+) -> None:  # fmt: skip
+    change_retries(monkeypatch, attempts=1)
+    connect(**fields)
+    assert run(lambda: MailDeleteContactOperator(task_id=TASK, contact_email=GOOD)).state == "failed"
+    (error,) = errors
+    assert (type(error), error.__cause__) == (kind, None)  # retry policies know the one that is temporary
+    shown = "".join(traceback.format_exception(error))
+    assert shown.splitlines()[-1].endswith(str(error))
+    assert words in str(error).replace("Check", "check")
+    # Where `execute` was, twice, and where the error was made.
+    assert shown.count("/airflow_provider_mail/") <= 3
+    assert not [words for words in ("The above exception", "During handling") if words in shown]
+
+
+def test_the_cause_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, errors_log.name)
+    with pytest.raises(AirflowFailException) as raised, AirflowErrors("mail_default"):
+        raise MailRejectedError("/v5/lists/add: code 403: rejected")
+    assert (raised.value.__suppress_context__, raised.value.__cause__) == (True, None)
+    (record,) = caplog.records
+    assert record.levelno == logging.DEBUG
+    assert record.exc_info
+    assert isinstance(record.exc_info[1], MailRejectedError)
+
+
+@pytest.mark.parametrize("error", [MailRejectedError, MailConnectError, KeyError], ids=lambda error: error.__name__)
+def test_no_recipient_is_named_in_an_error_or_its_causes(error: type[Exception]) -> None:
+    """Whether the task fails at once, is tried again, or ends in an error of the user's own code."""
+    sender = "promo@shop.example.com"
+    text = f"a letter from {sender} to ada@shop.example.com, {sender.upper()}."
+
+    def fail() -> None:
+        try:
+            raise MailRejectedError(text)
+        except MailRejectedError:
+            raise error("row" if error is KeyError else text)  # noqa: B904 - as users write it
+
+    with pytest.raises((AirflowFailException, error)) as raised, AirflowErrors("mail_default", senders=[sender]):
+        fail()
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "ada@" not in shown
+    assert f"from {sender} to ***@shop.example.com, {sender.upper()}." in shown

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import PokeReturnValue
 
 from airflow_provider_mail.api.campaigns import MailStats
 from airflow_provider_mail.links import LINK_KEY
@@ -23,11 +22,8 @@ from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
-from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.changes import at_request
-from tests.support.clock import Clock
-from tests.support.creation import RECORD_KEY, StateStore
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_runner import stored
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
@@ -112,6 +108,21 @@ def wait(kind: str, way: str, **arguments: Any) -> Any:
     return AWAITED[kind].sensor(**given | AWAITED[kind].arguments | WAYS[way] | arguments)
 
 
+@contextmanager
+def exchanged_key(emulator: Emulator, connect: Connect, after: int) -> Iterator[None]:
+    """After so many polls the key is another one; three polls later the connection has it, and the campaign is sent."""
+
+    def exchange() -> None:
+        emulator.settings.api_key = "the new key"
+
+    def correct() -> None:
+        connect(password="the new key")
+        emulator.set_campaign_state("spring", "done")
+
+    with at_request(emulator, GETS, after, exchange), at_request(emulator, GETS, after + 3, correct):
+        yield
+
+
 # --- what all sensors do alike ---
 
 
@@ -147,6 +158,17 @@ def test_a_rejected_key_fails_at_once(run: Run, emulator: Emulator, connect: Con
     assert (done.state, done.tries, emulator.journal.count()) == ("failed", 1, 1)
     assert "connection 'mail_team': /v5/" in done.log
     assert "rejected the credentials" in done.log
+
+
+@repeating
+def test_rejections_after_the_first_poll_are_tolerated(
+    run: Run, emulator: Emulator, connect: Connect, way: str
+) -> None:
+    emulator.add_campaign("spring", state="sending")
+    with exchanged_key(emulator, connect, 1):
+        done = run(lambda: wait("campaign", way))
+    assert (done.state, done.tries) == ("success", 1)
+    assert [entry["auth"] for entry in emulator.journal.entries(GETS)] == ["api_key", *["invalid"] * 3, "api_key"]
 
 
 @pytest.mark.parametrize("way", WAYS if STORES else ["poke", "deferrable"])
@@ -193,62 +215,13 @@ def test_will_not_be_sent(run: Run, emulator: Emulator, way: str, state: Any, so
     assert soft_fail or "campaign 'spring'" in done.log
 
 
-@repeating
-def test_a_scheduled_campaign_by_the_clock_of_the_service(run: Run, emulator: Emulator, way: str) -> None:
-    """`make demo-ui` moves that clock: by ours the send time is in two days."""
-    emulator.change_settings(scheduled_status=-1, sending_seconds=60.0)
-    emulator.clock.advance(days=2)
-    soon = SENT + timedelta(days=2, seconds=300)
-    emulator.add_campaign("spring", state="scheduled", send_date=soon)
-    assert run(lambda: wait("campaign", way, timeout=3600)).state == "success"
-    if way == "deferrable":
-        first, *others = (entry["virtual_ms"] / 1000 for entry in emulator.journal.entries(GETS))
-        assert first < soon.timestamp() <= min(others)
-
-
-class Rescheduled:
-    """A sensor whose polls are processes of their own; what Airflow gives each of them is its context."""
-
-    def __init__(self, has_store: bool) -> None:
-        self._store = {"task_state_store": StateStore()} if has_store else {}
-        self.ti = SimpleNamespace(task_id=TASK, try_number=1, xcom_push=lambda **_: None)
-        self.polls = 0
-
-    def poll(self) -> bool | PokeReturnValue:
-        context: Any = {"ti": self.ti, "task_reschedule_count": self.polls, **self._store}
-        self.polls += 1
-        sensor: MailCampaignSensor = wait("campaign", "reschedule")
-        try:
-            return sensor.poke(context)
-        finally:
-            if "hook" in vars(sensor):
-                sensor.hook.close()
-
-
-@pytest.mark.parametrize("has_store", [pytest.param(True, marks=remembers), False])
-def test_rejections_after_the_first_poll_are_tolerated(emulator: Emulator, connect: Connect, has_store: bool) -> None:
+@pytest.mark.parametrize("way", WAYS if STORES else ["poke", "deferrable"])
+def test_a_campaign_that_is_removed_is_noticed(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_campaign("spring", state="sending")
-    sensor = Rescheduled(has_store)
-    assert sensor.poll() is False
-    emulator.settings.api_key = "the new key"
-    assert [sensor.poll() for _ in range(10)] == [False] * 10
-    with pytest.raises(AirflowFailException, match="rejected the credentials"):
-        Rescheduled(has_store).poll()
-    connect(password="the new key")
-    emulator.set_campaign_state("spring", "done")
-    assert isinstance(sensor.poll(), PokeReturnValue)
-
-
-@remembers
-def test_with_stored_state_a_removed_campaign_is_noticed(emulator: Emulator, clock: Clock) -> None:
-    emulator.add_campaign("spring", state="sending")
-    sensor = Rescheduled(has_store=True)
-    sensor.poll()
-    emulator.set_campaign_state("spring", "removed")
-    assert sensor.poll() is False
-    clock.sleep(301)
-    with pytest.raises(AirflowFailException, match="has disappeared"):
-        sensor.poll()
+    with at_request(emulator, GETS, 2, lambda: emulator.set_campaign_state("spring", "removed")):
+        done = run(lambda: wait("campaign", way))
+    assert (done.state, done.tries, "has disappeared" in done.log) == ("failed", 1, True)
+    assert 8 <= emulator.journal.count(GETS) <= 10  # it has to be missing for five minutes
 
 
 # --- the sensor of final statistics ---
@@ -317,16 +290,8 @@ def in_seconds(seconds: float) -> datetime:
 
 @both_ways
 def test_sent_while_the_key_is_exchanged(run: Run, emulator: Emulator, connect: Connect, deferrable: bool) -> None:
-    def exchange() -> None:
-        emulator.settings.api_key = "the new key"
-
-    def correct() -> None:
-        connect(password="the new key")
-        emulator.set_campaign_state("spring", "done")
-
-    with at_request(emulator, GETS, 2, exchange), at_request(emulator, GETS, 5, correct):
+    with exchanged_key(emulator, connect, 2):
         done = run(lambda: create(deferrable=deferrable))
-
     created = emulator.campaigns("spring")[0]
     flags = dict.fromkeys(("adopted", "incomplete", "sandbox"), False)
     stats = done.returned.pop("mail_stats")
@@ -334,17 +299,6 @@ def test_sent_while_the_key_is_exchanged(run: Run, emulator: Emulator, connect: 
     assert (stats["sent_count"], emulator.journal.count(SENDS)) == (100, 1)
     auths = [entry["auth"] for entry in emulator.journal.entries(GETS)]
     assert auths == [*["api_key"] * 2, *["invalid"] * 3, "api_key"]
-
-
-@both_ways
-def test_a_draft_may_be_a_scheduled_one_until_its_send_time(run: Run, emulator: Emulator, deferrable: bool) -> None:
-    send_date = in_seconds(3600)
-    with at_request(emulator, GETS, FIRST_POLL, lambda: emulator.set_campaign_state("spring", "draft")):
-        done = run(lambda: create(deferrable=deferrable, send_date=send_date, retries=2))
-    # Another try would adopt the same campaign, which will not be sent either.
-    assert (done.state, done.tries, emulator.journal.count(SENDS)) == ("failed", 1, 1)
-    assert "saved only, or cancelled before its send time" in done.log
-    assert datetime.now(UTC) > send_date
 
 
 @both_ways
@@ -360,25 +314,6 @@ def test_the_timeout_counts_from_the_send_time(run: Run, emulator: Emulator, def
     assert moments[-1] == pytest.approx(1000, abs=90)
     if deferrable:  # else the task holds its worker slot anyway
         assert len(moments) <= 5
-
-
-@pytest.mark.parametrize("hours", [-9, 9])
-def test_the_deadline_of_a_deferral_is_by_the_clock_of_the_service(
-    run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, hours: int
-) -> None:
-    emulator.clock.advance(hours=hours)
-    ends = []
-
-    def no_triggerer(ti: Any, what: Any) -> None:
-        kwargs = ti.end["trigger_kwargs"]
-        ends.append(kwargs.get("__var", kwargs)["end_time"])
-        event = {"status": "error", "message": "", "result": {}}
-        ti.next_method, ti.next_kwargs = "execute_complete", stored({"event": event})
-
-    monkeypatch.setattr("tests.support.task_runner._resume", no_triggerer)
-    run(lambda: create(deferrable=True, timeout=600))
-    run(lambda: wait("campaign", "deferrable", timeout=600, retries=0))
-    assert ends == pytest.approx([emulator.clock.now().timestamp() + 600] * 2, abs=300)
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
@@ -426,24 +361,13 @@ def test_a_second_try_waits_again_and_creates_nothing(
 
 
 @remembers
-@pytest.mark.parametrize("how", ["before its send time", "record lost"])
-def test_a_cleared_task_sends_nothing_that_was_sent(run: Run, emulator: Emulator, how: str) -> None:
-    """Although the campaign is gone, and what was recorded when it was created does not show that it was sent."""
-    early = how != "record lost"
-    send_date = in_seconds(80_000) if early else None
-    executions: list[Any] = []
-
-    def forget(context: Any) -> None:
-        executions.append(context["ti"])
-        if len(executions) == 2:  # it goes on after the trigger
-            context["task_state_store"].delete(RECORD_KEY)
-
-    operation, number = (SENDS, 1) if early else (GETS, FIRST_POLL)
-    with at_request(emulator, operation, number, lambda: emulator.set_campaign_state("spring", "done")):
-        done = run(lambda: create(deferrable=not early, send_date=send_date, pre_execute=None if early else forget))
-    assert (done.state, len(executions)) == ("success", 0 if early else 2)
-    assert send_date is None or datetime.now(UTC) < send_date
-
+@both_ways
+def test_a_cleared_task_sends_nothing_that_was_sent(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    """Although the campaign is gone, and was sent before its send time."""
+    send_date = in_seconds(80_000)
+    with at_request(emulator, SENDS, 1, lambda: emulator.set_campaign_state("spring", "done")):
+        done = run(lambda: create(deferrable=deferrable, send_date=send_date))
+    assert (done.state, datetime.now(UTC) < send_date) == ("success", True)
     emulator.set_campaign_state("spring", "removed")
     assert done.result.clear_and_run(TASK).state == "failed"
     assert emulator.journal.count(SENDS) == 1

@@ -1,100 +1,314 @@
-"""A campaign in stages: nobody is mailed twice, nobody is left out, and nothing follows a failed gate or a hold."""
+"""A campaign in stages: what a gate lets through, which of two versions is better, and that everybody gets one mail.
+
+Runs under faults and holds are in `tests/machines/test_staged.py` and `test_ab_send.py`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from hypothesis import given
+from hypothesis import strategies as st
 
+from airflow_provider_mail._task.statistics import two_proportion_test, wilson_bounds
+from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.sensors.gate import MailStatsGateOperator
 from airflow_provider_mail.stages import Stage
-from airflow_provider_mail.utils.staged_send import check_stages, staged_send
+from airflow_provider_mail.utils.staged_send import ab_send, check_stages, staged_send
 from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.tables.events import EVENTS
 from mail_emulator import Emulator
-from tests.support.changes import at_request
-from tests.tasks.conftest import Done, Run
+from tests.support.changes import at_every_request, at_request, post
+from tests.support.clock import Clock
+from tests.support.dags import AIRFLOW_VERSION
+from tests.tasks.conftest import TASK, Connect, Done, Run, SqlDatabase
+from tests.tasks.sensing import WAYS
+from tests.tasks.test_example_dags import Person, asks
 
 CREATES, IMPORTS = "campaign/mail/sends", "contacts/imports"
-PEOPLE = [f"user{number}@example.com" for number in range(200)]
+
+# --- rates ---
+
+
+@given(total=st.integers(1, 10**6), share=st.floats(0, 1))
+def test_a_bound_is_as_far_from_the_share_as_chance_allows(total: int, share: float) -> None:
+    """The definition of the score interval: the observed share lies 1.645 standard errors of the bound from it."""
+    count = round(total * share)
+    for bound in wilson_bounds(count, total, 0.95):
+        distance = abs(count / total - bound)
+        assert distance == pytest.approx(1.6448536 * (bound * (1 - bound) / total) ** 0.5, abs=1e-6)
+
+
+@given(st.tuples(*[st.integers(0, 10**6)] * 4))
+def test_z_squared_is_pearsons_chi_squared(cells: tuple[int, int, int, int]) -> None:
+    """Of the table of two rows and two columns, by its own formula, with integers."""
+    a, b, c, d = cells
+    z, p_value = two_proportion_test(a, a + b, c, c + d)
+    margins = (a + b) * (c + d) * (a + c) * (b + d)
+    assert z * z == pytest.approx(sum(cells) * (a * d - b * c) ** 2 / margins if margins else 0, rel=1e-9)
+    assert two_proportion_test(c, c + d, a, a + b) == (-z, p_value)
+    assert (p_value <= 0.05) == (abs(z) >= 1.959963984540054)
+
+
+# --- the gate ---
+
+LIMIT = {"max_hard_bounce": 0.02}
+
+
+def gate(way: str = "poke", **arguments: Any) -> MailStatsGateOperator:
+    given = {"task_id": TASK, "mail_name": "spring", "max_age": 600, "poke_interval": 60}
+    return MailStatsGateOperator(**given | WAYS[way] | arguments)
+
+
+def counting(emulator: Emulator, sent: int = 1000, **counts: int) -> None:
+    emulator.add_campaign("spring", send_date=datetime.now(UTC).replace(microsecond=0))
+    zeros = dict.fromkeys(("hardBounce", "softBounce", "unsubscribeCount"), 0)
+    emulator.set_campaign_stats("spring", **{"sentCount": sent, **zeros, **counts})
+
+
+SOFT = {"max_soft_bounce": 0.1, "max_unsubscribe": 0.01}
+OUTCOMES: list[tuple[dict[str, Any], dict[str, int], str | None]] = [
+    # the limits, the counts, and what does not pass
+    (LIMIT, {"hardBounce": 12}, None),
+    (LIMIT, {"hardBounce": 30}, "hard_bounce: 30 of 1,000 (3.00%), the true share lies between 2.2"),
+    (LIMIT, {"hardBounce": 15}, "the limit is 2.00%"),
+    (LIMIT, {"sent": 50}, "hard_bounce: 0 of 50 (0.00%), the true share lies between 0.00% and 5.13%"),
+    ({"max_hard_bounce": 0.1, "min_sent": 100}, {"sent": 50}, "min_sent: 50 mails were sent, 100 are needed"),
+    (LIMIT, {"sent": 0}, "hard_bounce: 0 of 0 (0.00%), the true share lies between 0.00% and 100.00%"),
+    (SOFT, {"softBounce": 50, "unsubscribeCount": 1}, None),
+    (SOFT, {"unsubscribeCount": 20}, "unsubscribe_count: 20 of 1,000"),
+    ({"max_bounce": 0.05}, {"hardBounce": 20, "softBounce": 15}, None),
+    ({"max_bounce": 0.05}, {"hardBounce": 30, "softBounce": 30}, "bounce: 60 of 1,000 (6.00%)"),
+    ({"max_hard_bounce": 0.5, "confidence": 0.999}, {"sent": 4}, "hard_bounce: 0 of 4"),
+]
+
+
+@pytest.mark.parametrize(("limits", "counts", "problem"), OUTCOMES)
+def test_what_passes(
+    run: Run, emulator: Emulator, limits: dict[str, Any], counts: dict[str, int], problem: str | None
+) -> None:
+    counting(emulator, **counts)
+    done = run(lambda: gate(**limits))
+    report = done.result.xcom(TASK, "gate")
+    assert done.state == ("failed" if problem else "success")
+    assert (problem or "") in "; ".join(report["problems"])
+    assert (problem or "pass") in done.log
+    if problem is None:
+        assert (done.returned["decision"], done.returned["problems"]) == ("pass", [])
+        assert {rate["verdict"] for rate in done.returned["rates"]} == {"ok"}
+
+
+@pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 3) else ["poke", "deferrable"])
+def test_a_gate_waits_for_the_bounces(run: Run, emulator: Emulator, clock: Clock, way: str) -> None:
+    counting(emulator)
+    clock.after(500, lambda: emulator.set_campaign_stats("spring", sentCount=1000, hardBounce=300))
+    done = run(lambda: gate(way, **LIMIT))
+    assert (done.state, done.result.xcom(TASK, "gate")["rates"][0]["verdict"]) == ("failed", "exceeded")
+
+
+def test_a_breach_may_skip_the_rest_and_a_sandbox_passes(run: Run, emulator: Emulator, connect: Connect) -> None:
+    counting(emulator, hardBounce=300)
+    assert run(lambda: gate(on_breach="skip", **LIMIT)).state == "skipped"
+    connect(sandbox=True)
+    done = run(lambda: gate(mail_name="summer", **LIMIT))
+    assert (done.state, done.returned["decision"]) == ("success", "sandbox")
+
+
+def event(number: int, code: str, name: str = "spring", push: int = 1, days: float = 0) -> tuple[Any, ...]:
+    values = dict.fromkeys(column.name for column in EVENTS.columns)
+    values |= {"mail_conn_id": "mail_default", "event_id": f"{name}{number}{code}{push}", "event_code": code}
+    values |= {"email": f"user{number}@example.com", "mail_name": name, "raw": "{}", "push_id": push}
+    return tuple((values | {"received_at": datetime.now(UTC) + timedelta(days=days), "push_index": number}).values())
+
+
+def events(**numbers: int) -> list[tuple[Any, ...]]:
+    """Events of the campaign, each code for the first recipients; and others that are not to be counted."""
+    others = [event(1, "SpamReport", "another"), *(event(number, "Bounced", days=-2) for number in range(900, 950))]
+    return others + [event(number, code) for code, count in numbers.items() for number in range(count)]
+
+
+SPAM, EVENTS_ONLY = {"max_spam": 0.01}, {"source": "events", "max_bounce": 0.05, "max_unsubscribe": 0.02}
+IN_EVENTS: list[tuple[dict[str, Any], dict[str, int], str]] = [
+    # the limits, the events, what the log says
+    (SPAM, {"Delivered": 1000, "SpamReport": 1}, "spam_reports | 1 of 1,000"),
+    (SPAM, {"Delivered": 1000, "SpamReport": 20}, "not pass: spam_reports: 20 of 1,000"),
+    (SPAM, {}, "not pass: max_spam: mail_events has no event of the campaign"),
+    # The statistics count 1,000 mails and 300 bounces.
+    (EVENTS_ONLY, {"Delivered": 800, "Bounced": 20, "Unsubscribed": 3, "Opened": 400}, "| bounce | 20 of 800 |"),
+    (EVENTS_ONLY, {"Delivered": 800, "Bounced": 60}, "not pass: bounce: 60 of 800 (7.50%)"),
+    (EVENTS_ONLY, {"Delivered": 800, "Unsubscribed": 30}, "not pass: unsubscribe_count: 30 of 800"),
+    (EVENTS_ONLY | {"min_sent": 900}, {"Delivered": 800}, "not pass: min_sent: 800 mails were sent, 900 are needed"),
+    (EVENTS_ONLY, {}, "max_bounce, max_unsubscribe: mail_events has no event of the campaign"),
+    (EVENTS_ONLY | SPAM, {"Delivered": 800, "SpamReport": 30}, "not pass: spam_reports: 30 of 800"),
+]
+
+
+@pytest.mark.parametrize(("limits", "numbers", "said"), IN_EVENTS)
+def test_counts_in_the_events(
+    run: Run, emulator: Emulator, warehouse: SqlDatabase, limits: dict[str, Any], numbers: dict[str, int], said: str
+) -> None:
+    counting(emulator, hardBounce=300)
+    again = [event(number, "Bounced", push=2) for number in range(numbers.get("Bounced", 0))]
+    load(warehouse.hook, EVENTS, "mail_events", events(**numbers) + again, now=datetime.now(UTC))
+    done = run(lambda: gate(sql_conn_id="warehouse", **limits))
+    assert said in done.log
+    assert done.state == ("failed" if "not pass" in done.log else "success")
+
+
+def test_events_that_are_not_pushed_are_no_zero(run: Run, emulator: Emulator, any_warehouse: SqlDatabase) -> None:
+    counting(emulator)
+    post(emulator, "webhook/save", transEvent={"delivered": True, "bounced": False, "spamReport": True})
+    load(any_warehouse.hook, EVENTS, "mail_events", events(Delivered=1000), now=datetime.now(UTC))
+    done = run(lambda: gate(sql_conn_id="warehouse", source="events", max_bounce=0.05, max_spam=0.01))
+    problem = "max_bounce: the service does not push events Bounced, so the count may be too small"
+    report = done.result.xcom(TASK, "gate")
+    (found,) = report["problems"]
+    assert (done.state, report["sent"], problem in found) == ("failed", 1000, True)
+
+
+@asks
+@pytest.mark.parametrize("choice", ["Approve", "Reject"])
+def test_a_person_decides(run_in_airflow: Run, new_dag: Any, emulator: Emulator, clock: Clock, choice: str) -> None:
+    counting(emulator, hardBounce=300)
+    with new_dag() as dag:
+        gate(on_breach="ask", max_age=timedelta(0), **LIMIT)
+    person = Person(clock, choice, dag.dag_id, TASK)
+    done = run_in_airflow(dag)
+    (question,) = person.asked
+    assert question["subject"] == "Go on after campaign spring?"
+    assert "hard_bounce: 300 of 1,000 (30.00%)" in question["body"]
+    assert done.state == ("success" if choice == "Approve" else "failed")
+    assert choice == "Reject" or done.returned["decision"] == "approved"
+
+
+# --- the comparison ---
+
+
+def record(name: str, sent: int = 1, opened: int = 1, clicked: int = 0) -> dict[str, Any]:
+    return {"mail_name": name, "sent_count": sent, "open_count": opened, "click_count": clicked}
+
+
+def comparing(**arguments: Any) -> MailCompareCampaignsOperator:
+    return MailCompareCampaignsOperator(**{"task_id": TASK, "a": record("a"), "b": record("b")} | arguments)
+
+
+FAIL, LEADER = {"on_no_difference": "fail"}, {"on_no_difference": "leader"}
+WINNERS: list[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], str | None, str]] = [
+    # arguments; sent, opened, clicked of a and b; the winner; what the log says
+    ({}, (1000, 200), (1000, 250), "b", "z = -2.677, p-value = 0.0074"),
+    ({}, (1000, 250), (1000, 200), "a", "| a | 250 of 1,000 | 25.00% | 22.8"),
+    ({}, (1000, 200), (1000, 220), "a", "No difference by open_rate (z = -1.098, p-value = 0.2722)"),
+    ({"on_no_difference": "b"}, (1000, 220), (1000, 200), "b", "No difference"),
+    (LEADER, (1000, 200), (1000, 220), "b", "No difference"),
+    (LEADER, (1000, 200), (1000, 200), "a", "No difference"),
+    (FAIL, (1000, 200), (1000, 220), None, "p-value 0.2722: at most 0.05 shows a difference"),
+    ({"confidence": 0.7}, (1000, 200), (1000, 220), "b", "Difference by open_rate"),
+    ({"confidence": 0.999} | FAIL, (1000, 200), (1000, 250), None, "at most 0.001 shows"),
+    ({"metric": "click_rate"}, (1000, 250, 10), (1000, 200, 40), "b", "Difference by click_rate"),
+    (FAIL, (99, 10), (1000, 900), None, "min_sent: 99 mails of 'a' were sent, 100 are needed"),
+    ({"min_sent": 99}, (99, 10), (1000, 900), "b", "Difference"),
+    ({"min_sent": 0}, (0, 0), (0, 0), "a", "No difference by open_rate (z = 0.000, p-value = 1.0000)"),
+    # A service may count more opens than mails.
+    ({}, (1000, 1200), (1000, 900), "a", "| a | 1,000 of 1,000 | 100.00%"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "a", "b", "winner", "said"), WINNERS)
+def test_who_wins(
+    run: Run, arguments: dict[str, Any], a: tuple[int, ...], b: tuple[int, ...], winner: str | None, said: str
+) -> None:
+    done = run(lambda: comparing(a=record("a", *a), b=record("b", *b), **arguments))
+    report = done.result.xcom(TASK, "comparison")
+    assert done.state == ("success" if winner else "failed")
+    assert said in done.log
+    assert report["decision"] == ("no difference" if report["problems"] else "difference")
+    assert (report["campaigns"]["a"]["sent"], report["campaigns"]["b"]["sent"]) == (a[0], b[0])
+    assert winner is None or done.returned == {"winner": winner, **report}
+
+
+def test_other_results_are_no_statistics(failure: Callable[..., str]) -> None:
+    assert "There is no sent_count, open_count" in failure(lambda: comparing(b={"mail_name": "b"}))
+
+
+# --- stages and versions ---
+
+STAGES = {"canary": 0.1, "early": 0.5, "rest": 1}
+AT_ONCE = {"retries": 2, "retry_delay": timedelta(0)}
 CAMPAIGN = {"sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>", "poke_interval": 1}
 GATE = {"max_hard_bounce": 0.5, "max_age": 60, "poke_interval": 10}
+VERSIONS = {"a": {"subject": "News"}, "b": {"subject": "{{ 'Good' }} news"}}
+PEOPLE = [f"user{number}@example.com" for number in range(200)]
+MANY = [f"user{number}@example.com" for number in range(1000)]
 
 
-def make(people: list[str] | None = None, **arguments: Any) -> Callable[[], object]:
+def importing(people: list[str]) -> Callable[[Stage], MailImportContactsOperator]:
+    return lambda stage: MailImportContactsOperator(
+        task_id=f"people_{stage.name}", contacts=lambda: [{"email": person} for person in people],
+        list_name=f"all {stage.name}", audience="exact", max_reject_fraction=0.5, **AT_ONCE,
+    )  # fmt: skip
+
+
+def staged(people: list[str] = PEOPLE, **arguments: Any) -> Callable[[], object]:
     """A function that makes the tasks, each with two retries."""
-
-    def audience(stage: Stage) -> MailImportContactsOperator:
-        return MailImportContactsOperator(
-            task_id=f"people_{stage.name}",
-            contacts=lambda: [{"email": person} for person in (PEOPLE if people is None else people)],
-            list_name=f"all {stage.name}",
-            audience="exact",
-            max_reject_fraction=0.5,
-            retries=2,
-            retry_delay=timedelta(0),
-        )
-
-    given: dict[str, Any] = {"stages": {"canary": 0.1, "early": 0.5, "rest": 1}, "mail_name": "spring"}
-    retries = {"retries": 2, "retry_delay": timedelta(0)}
-    return lambda: staged_send(audience=audience, campaign=CAMPAIGN | retries, gate=GATE | retries, **given | arguments)
+    given: dict[str, Any] = {"stages": STAGES, "mail_name": "spring", "audience": importing(people)}
+    return lambda: staged_send(**given | {"campaign": CAMPAIGN | AT_ONCE, "gate": GATE | AT_ONCE} | arguments)
 
 
-def mailed(emulator: Emulator) -> Counter[str]:
-    names = [found["mailName"] for found in emulator.campaigns() if found["mailStatus"] == 2]
-    return Counter(person for name in names for person in emulator.campaign_recipients(name))
+def tested(**arguments: Any) -> Callable[[], Any]:
+    """A function that makes the tasks of an A/B test."""
+    wait = {"max_age": 3600, "poke_interval": 60}
+    given: dict[str, Any] = {"audience": importing(MANY), "mail_name": "spring", "wait": wait, **VERSIONS}
+    return lambda: ab_send(**given | {"campaign": CAMPAIGN, "compare": {"min_sent": 50}} | arguments)
 
 
 def states(done: Done) -> dict[str, str]:
-    return {task_id.removeprefix("staged_send."): task.state for (task_id, _), task in done.result.tasks.items()}
+    return {task_id.partition(".")[2]: task.state for (task_id, _), task in done.result.tasks.items()}
 
 
-def test_everybody_is_mailed_once_stage_by_stage(run: Run, emulator: Emulator) -> None:
-    done = run(make([*PEOPLE, "nobody"]))
-    assert set(states(done).values()) == {"success"}, done.log
-    assert mailed(emulator) == Counter(PEOPLE)
-    sizes = [len(emulator.campaign_recipients(f"spring {stage}")) for stage in ("canary", "early", "rest")]
-    assert sizes == sorted(sizes)
-    assert done.result.xcom("staged_send.check") == {"read": 201, "accepted": 200, "rejected": 1, "suppressed": 0}
+def recipients(emulator: Emulator) -> dict[str, list[str]]:
+    names = [found["mailName"] for found in emulator.campaigns() if found["mailStatus"] == 2]
+    return {name: emulator.campaign_recipients(name) for name in names}
+
+
+def mailed(emulator: Emulator) -> Counter[str]:
+    return Counter(person for people in recipients(emulator).values() for person in people)
+
+
+def assert_each_excludes_those_before(emulator: Emulator) -> None:
     bodies = [entry["body"] for entry in emulator.journal.entries(CREATES)]
     lists = [name for body in bodies for name in body["sendListNames"]]
     assert [body.get("repelListNames", []) for body in bodies] == [[], lists[:1], lists[:2]]
 
 
+def test_everybody_is_mailed_once_stage_by_stage(run: Run, emulator: Emulator) -> None:
+    done = run(staged([*PEOPLE, "nobody"]))
+    assert set(states(done).values()) == {"success"}, done.log
+    assert mailed(emulator) == Counter(PEOPLE)
+    sizes = [len(emulator.campaign_recipients(f"spring {stage}")) for stage in STAGES]
+    assert sizes == sorted(sizes)
+    assert done.result.xcom("staged_send.check") == {"read": 201, "accepted": 200, "rejected": 1, "suppressed": 0}
+    assert_each_excludes_those_before(emulator)
+
+
 def test_the_same_people_are_in_a_stage_of_each_run(run: Run, emulator: Emulator) -> None:
-    run(make(seed="2026"))
-    first = set(emulator.campaign_recipients("spring canary"))
-    run(make(list(reversed(PEOPLE)), mail_name="summer", seed="{{ 2000 + 26 }}"))
-    assert set(emulator.campaign_recipients("summer canary")) == first
+    run(staged(seed="2026"))
+    run(staged(PEOPLE[::-1], mail_name="summer", seed="{{ 2000 + 26 }}"))
+    first, second = (set(emulator.campaign_recipients(f"{name} canary")) for name in ("spring", "summer"))
+    assert first == second
 
 
 def test_nothing_follows_a_gate_that_fails(run: Run, emulator: Emulator) -> None:
     emulator.change_settings(hard_bounce_rate=0.9)
-    done = run(make())
-    assert [states(done)[name] for name in ("gate_canary", "send_early", "send_rest")] == [
-        "failed", "upstream_failed", "upstream_failed",
-    ]  # fmt: skip
-    assert mailed(emulator) == Counter(emulator.campaign_recipients("spring canary"))
-
-
-def test_nothing_follows_a_hold(run: Run, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    with at_request(emulator, CREATES, 1, lambda: monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", "x")):
-        done = run(make())
-    assert [states(done)[name] for name in ("send_canary", "gate_canary", "send_early", "send_rest")] == [
-        "success", "success", "failed", "upstream_failed",
-    ]  # fmt: skip
-    assert mailed(emulator) == Counter(emulator.campaign_recipients("spring canary"))
-
-
-@pytest.mark.parametrize(("kind", "operation"), [("close_after", CREATES), ("http_error_after", IMPORTS)])
-def test_lost_responses_mail_nobody_twice(run: Run, emulator: Emulator, kind: str, operation: str) -> None:
-    emulator.faults.add(kind, operation, count=2)
-    done = run(make())
-    assert set(states(done).values()) == {"success"}, done.log
-    assert mailed(emulator) == Counter(PEOPLE)
+    ends = states(run(staged()))
+    assert [ends[name] for name in ("gate_canary", "send_early", "send_rest")] == ["failed", *["upstream_failed"] * 2]
+    assert recipients(emulator).keys() == {"spring canary"}
 
 
 COUNTS = {"read": 10, "accepted": 4, "rejected": 1, "suppressed": 0}
@@ -110,17 +324,84 @@ def test_a_source_that_changed_stops_before_anybody_is_mailed(changed: dict[str,
 def test_a_person_who_comes_while_it_is_read_is_reported(run: Run, emulator: Emulator) -> None:
     people = [*PEOPLE]
     with at_request(emulator, IMPORTS, 1, lambda: people.append("late@example.com")):
-        done = run(make(people))
+        done = run(staged(people))
     assert (states(done)["check"], emulator.journal.count(CREATES)) == ("failed", 0)
     assert "the imports of the stages read 200, 201, 201 rows" in done.log
 
 
-def test_the_imports_must_read_all_rows() -> None:
-    def audience(stage: Stage) -> MailImportContactsOperator:
-        return MailImportContactsOperator(
-            task_id="people", contacts=[{"email": "a@example.com"}], list_name="a", changes_only=True,
-            state_path="file:///tmp/state",
-        )  # fmt: skip
+@pytest.mark.parametrize(("opened", "winner"), [((10, 40), "b"), ((10, 12), "a")])
+def test_the_better_version_goes_to_all_others(
+    run: Run, emulator: Emulator, opened: tuple[int, int], winner: str
+) -> None:
+    counts = dict(zip(("spring a", "spring b", "spring rest"), (*opened, 0), strict=True))
 
-    with pytest.raises(ValueError, match="leave out changes_only"), DAG("d", schedule=None):
-        staged_send(stages={"all": 1}, audience=audience, mail_name="a", campaign=CAMPAIGN, gate=GATE)
+    def count_opens(number: int) -> None:
+        name = emulator.campaigns()[number]["mailName"]
+        emulator.set_campaign_stats(name, sentCount=100, openCount=counts[name])
+
+    with at_every_request(emulator, CREATES, count_opens):
+        done = run(tested())
+    skipped = {f"send_rest_{name}" for name in "ab" if name != winner}
+    assert {name for name, state in states(done).items() if state != "success"} == skipped, done.log
+    assert mailed(emulator) == Counter(MANY)
+    a, b, _ = map(len, recipients(emulator).values())
+    assert list(recipients(emulator)) == list(counts)
+    assert (70 < a < 130, 70 < b < 130) == (True, True)
+    subjects = {"a": "News", "b": "Good news"}
+    sent = [entry["body"]["subject"] for entry in emulator.journal.entries(CREATES)]
+    assert sent == [subjects["a"], subjects["b"], subjects[winner]]
+    assert_each_excludes_those_before(emulator)
+
+
+@pytest.mark.parametrize(("arguments", "compared"), [
+    ({"compare": {"on_no_difference": "fail"}}, "failed"),
+    ({"b": {"subject": "News", "sender_mail": "nobody@example.com"}}, "upstream_failed"),
+])  # fmt: skip
+def test_without_a_winner_nobody_else_is_mailed(
+    run: Run, emulator: Emulator, arguments: dict[str, Any], compared: str
+) -> None:
+    ends = states(run(tested(**arguments)))
+    assert (ends["compare"], ends["send_rest_a"], ends["send_rest_b"]) == (compared, *["upstream_failed"] * 2)
+    assert "spring rest" not in recipients(emulator)
+
+
+def test_the_sandbox_tries_all_of_it(run: Run, emulator: Emulator, connect: Connect) -> None:
+    connect(sandbox=True)
+    done = run(tested())
+    assert states(done)["sent"] == "success", done.log
+    assert done.result.xcom("ab_send.compare")["decision"] == "sandbox"
+    assert emulator.campaigns() == []
+
+
+def test_the_rest_has_one_name(new_dag: Any) -> None:
+    """So a comparison that is repeated with later counts mails nobody twice: the name is taken."""
+    with new_dag():
+        assert {task.mail_name for task in tested()().rest.values()} == {"spring rest"}
+
+
+# --- what is an error in the DAG file ---
+
+
+def changes_only(stage: Stage) -> MailImportContactsOperator:
+    given = {"contacts": [{"email": "a@example.com"}], "changes_only": True, "state_path": "file:///tmp/state"}
+    return MailImportContactsOperator(task_id="people", list_name="a", **given)
+
+
+@pytest.mark.parametrize(("make", "problem"), [
+    (gate, "max_hard_bounce, max_soft_bounce, max_bounce, max_unsubscribe, max_spam: give at least one"),
+    (lambda: gate(max_spam=0.1), "sql_conn_id: needed with max_spam and source='events'"),
+    (lambda: gate(max_bounce=0.1, source="events"), "sql_conn_id: needed with max_spam and source='events'"),
+    (lambda: gate(**LIMIT, max_soft_bounce=0.1, source="events", sql_conn_id="warehouse"),
+     "max_hard_bounce, max_soft_bounce: events do not show which bounces are hard; use max_bounce"),
+    (lambda: gate(**LIMIT, confidence=95), "confidence: must be a number"),
+    pytest.param(lambda: gate(**LIMIT, on_breach="ask"), r"on_breach: 'ask' needs Airflow 3\.1 or later",
+                 marks=pytest.mark.skipif(AIRFLOW_VERSION >= (3, 1), reason="a person can be asked")),
+    (lambda: comparing(min_sent=-1), "min_sent: must be a whole number, at least 0"),
+    (lambda: comparing(b="spring b"), "b: a dictionary is needed"),
+    *((tested(test_fraction=fraction), "test_fraction: must be a number above 0 and below 1")
+      for fraction in (0, 1, True)),
+    (staged(stages={"all": 1}, audience=changes_only), "leave out changes_only"),
+])  # fmt: skip
+def test_what_is_wrong_in_the_dag_file_breaks_it(make: Callable[[], object], problem: str) -> None:
+    with DAG("d", schedule=None), pytest.raises(ValueError, match=problem):
+        make()

@@ -6,13 +6,20 @@ How a response that is short is completed is shown by `tests/api/test_stats.py`.
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import pendulum
 import pytest
+from airflow.sdk import DAG
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable
+from airflow.timetables.trigger import CronTriggerTimetable
 
-from airflow_provider_mail.warehouse.errors import UnconfirmedError
+from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from mail_emulator import Emulator
 from tests.support.env import ROOT
 from tests.tasks.conftest import Connect, Run, SqlDatabase
@@ -26,6 +33,7 @@ from tests.tasks.loading import (
     executed,
     load_task,
     remove_campaigns,
+    windows,
 )
 
 DAY = datetime.date(2024, 3, 2)
@@ -65,12 +73,6 @@ def marked(warehouse: SqlDatabase) -> list[str]:
     return [name for (name,) in warehouse.query("SELECT mail_name FROM mail_campaign_stats WHERE gone_at IS NOT NULL")]
 
 
-def history(warehouse: SqlDatabase, table: str = SNAPSHOTS) -> list[tuple[Any, ...]]:
-    columns = "mail_name, observed_day, sent_count, open_count, open_rate"
-    rows = warehouse.query(f"SELECT {columns} FROM {table} ORDER BY 1, 2")
-    return [(name, str(observed), *rest) for name, observed, *rest in rows]
-
-
 @pytest.fixture
 def march(emulator: Emulator) -> Emulator:
     """Three campaigns on each of ten days, and the time a day after the last."""
@@ -83,7 +85,7 @@ def march(emulator: Emulator) -> Emulator:
 # --- what is in the tables; each column is in `tests/warehouse/test_stats.py` ---
 
 
-def test_the_rows_of_campaigns(run: Run, emulator: Emulator, any_warehouse: SqlDatabase, connect: Connect) -> None:
+def test_the_rows_of_campaigns(run: Run, emulator: Emulator, warehouse: SqlDatabase, connect: Connect) -> None:
     connect(team_name="Marketing", sandbox=True)  # reading sends nothing
     sent_at = datetime.datetime(2024, 3, 2, 23, 59, 59, tzinfo=UTC)
     for name, sent, opened in (("Frühling 春", 200, 50), ("empty", 0, 0)):
@@ -93,7 +95,7 @@ def test_the_rows_of_campaigns(run: Run, emulator: Emulator, any_warehouse: SqlD
     done = run(task)
 
     columns = "mail_conn_id, mail_name, team, sent_count, open_count, open_rate"
-    assert any_warehouse.query(f"SELECT {columns} FROM {STATS} ORDER BY sent_count") == [
+    assert warehouse.query(f"SELECT {columns} FROM {STATS} ORDER BY sent_count") == [
         ("mail_default", "empty", "Marketing", 0, 0, 0.0),
         ("mail_default", "Frühling 春", "Marketing", 200, 50, 25.0),
     ]
@@ -101,17 +103,17 @@ def test_the_rows_of_campaigns(run: Run, emulator: Emulator, any_warehouse: SqlD
         "table": "mail_campaign_stats", "start_day": "2024-03-02", "end_day": "2024-03-02",
         "records": 2, "inserted": 2, "changed": 0, "unchanged": 0, "outdated": 0,
     }  # fmt: skip
-    assert any_warehouse.tables() == {STATS}  # a single day may not be whole, so it is not recorded
+    assert warehouse.tables() == {STATS}  # a single day may not be whole, so it is not recorded
     (entry,) = emulator.journal.entries(CAMPAIGN_STATS)
     assert "sandboxMode" not in entry["body"]
 
 
-def test_days_of_transactional_mail_are_restated(emulator: Emulator, any_warehouse: SqlDatabase) -> None:
+def test_days_of_transactional_mail_are_restated(emulator: Emulator, warehouse: SqlDatabase) -> None:
     for opened, expected in ((1, (2, 0, 0)), (10, (0, 1, 1)), (10, (0, 0, 2))):
         emulator.set_transactional_day(DAY, sentCount=40, openCount=opened)
         result = load(0, 1, path=TRANSACTIONAL_STATS, table="days")
         assert (counts(result), result["missing_days"]) == (expected, 0)
-    rows = any_warehouse.query("SELECT stats_date, sent_count, open_count FROM days ORDER BY stats_date")
+    rows = warehouse.query("SELECT stats_date, sent_count, open_count FROM days ORDER BY stats_date")
     assert [(str(date), *numbers) for date, *numbers in rows] == [(day(0), 40, 10), (day(1), 0, 0)]
 
 
@@ -149,40 +151,41 @@ def test_filtered_statistics_are_no_whole_day(march: Emulator, warehouse: SqlDat
 # --- snapshots ---
 
 
-def test_snapshots_keep_the_last_counts_of_a_day(march: Emulator, any_warehouse: SqlDatabase) -> None:
+def test_snapshots_keep_the_last_counts_of_a_day(march: Emulator, warehouse: SqlDatabase) -> None:
     """Days are those in UTC: the last observation is at one o'clock on the seventh in Tokyo."""
     name = "campaign-000000"
     for moment, opens in (("03T01Z", 5), ("03T23Z", 8), ("04T01Z", 8), ("07T01+09:00", 20)):
         march.clock.set(datetime.datetime.fromisoformat(f"2024-03-{moment}"))
         march.set_campaign_stats(name, sentCount=40, openCount=opens)
         assert load(mail_name=name, snapshots=True)["snapshots_table"] == SNAPSHOTS
+    rows = warehouse.query(f"SELECT observed_day, sent_count, open_count, open_rate FROM {SNAPSHOTS} ORDER BY 1")
     days = (("03", 8, 20.0), ("04", 8, 20.0), ("06", 20, 50.0))
-    assert history(any_warehouse) == [(name, f"2024-03-{day}", 40, opens, rate) for day, opens, rate in days]
+    assert rows == [(f"2024-03-{day}", 40, opens, rate) for day, opens, rate in days]
 
 
 def test_snapshots_are_loaded_first(march: Emulator, warehouse: SqlDatabase) -> None:
     """Tomorrow the service returns the latest counts again, but not those of today."""
     warehouse.execute("CREATE TABLE mail_campaign_stats (mail_conn_id TEXT, mail_name TEXT)")
     assert "table mail_campaign_stats on connection 'warehouse'" in error_of(lambda: task(snapshots=True))
-    assert len(history(warehouse)) == 3
+    assert warehouse.query(f"SELECT count(*) FROM {SNAPSHOTS}") == [(3,)]
 
 
 # --- campaigns that are gone ---
 
 
-def test_a_deleted_campaign_is_marked(march: Emulator, any_warehouse: SqlDatabase) -> None:
+def test_a_deleted_campaign_is_marked(march: Emulator, warehouse: SqlDatabase) -> None:
     """But not on the first and the last day, which may not be whole, and not by a load with a filter."""
     assert load(**ALL)["gone"] == 0
     remove_campaigns(march, "campaign-000000", "campaign-000013", "campaign-000029")
     assert load(**ALL, mail_name="campaign")["records"] == 27
     assert load(0)["records"] == 2
-    assert marked(any_warehouse) == []
+    assert marked(warehouse) == []
     assert [load(**ALL)["gone"] for _ in range(2)] == [1, 0]
-    assert marked(any_warehouse) == ["campaign-000013"]
-    assert len(names(any_warehouse)) == 30
+    assert marked(warehouse) == ["campaign-000013"]
+    assert len(names(warehouse)) == 30
     page = (ROOT / "docs" / "warehouse.md").read_text()
     (query,) = re.findall(r"^SELECT mail_conn_id, SUM\(sent_count\).*$", page, re.MULTILINE)
-    assert any_warehouse.query(query) == any_warehouse.query(
+    assert warehouse.query(query) == warehouse.query(
         f"SELECT mail_conn_id, SUM(sent_count) FROM {STATS} WHERE mail_name <> 'campaign-000013' GROUP BY mail_conn_id"
     )
 
@@ -199,38 +202,7 @@ def test_a_campaign_that_left_the_window_is_not_gone(march: Emulator, warehouse:
     assert {entry["body"].get("mailName") for entry in march.journal.entries(GET_CAMPAIGNS)} == set(left)
 
 
-def test_an_empty_window_needs_a_permission(march: Emulator, warehouse: SqlDatabase) -> None:
-    load(**ALL)
-    read = last_read(warehouse)
-    remove_campaigns(march)
-    march.clock.advance(hours=1)
-    with pytest.raises(UnconfirmedError, match=r"24 rows would become 0\. Nothing was removed; allow_empty=True"):
-        load(**ALL)
-    assert (march.journal.count(CAMPAIGN_STATS), marked(warehouse), last_read(warehouse)) == (3, [], read)
-    assert load(**ALL, allow_empty=True)["gone"] == 24
-    assert last_read(warehouse) != read
-
-
-def test_one_short_response_marks_nothing(march: Emulator, warehouse: SqlDatabase) -> None:
-    """One of 30, and a totalRecords that agrees: the second response is loaded, too, also as a snapshot."""
-    load(**ALL)
-    march.clock.advance(days=1)
-    march.faults.add("empty_page", CAMPAIGN_STATS, count=1, keep=1, total=1)
-    result = load(**ALL, snapshots=True)
-    assert (result["records"], result["gone"], len(history(warehouse)), len(names(warehouse))) == (30, 0, 30, 30)
-
-
-def test_an_empty_response_is_not_recorded_as_read(march: Emulator, warehouse: SqlDatabase) -> None:
-    """Otherwise a load that asked earlier, and ends later, would store nothing, and a day would look fresh."""
-    march.faults.add("empty_page", CAMPAIGN_STATS, count=1, total=0)
-    assert load(**ALL)["records"] == 0
-    assert last_read(warehouse) == {}
-    march.clock.set(datetime.datetime(2024, 3, 11, 23, tzinfo=UTC))
-    result = load(**ALL)
-    assert (counts(result), result["outdated"]) == ((30, 0, 0), 0)
-
-
-# --- responses that are short or wrong ---
+# --- responses that are wrong ---
 
 
 def every(**values: Any) -> Callable[[list[dict[str, Any]]], object]:
@@ -252,3 +224,127 @@ def test_wrong_records_are_not_loaded(
     with changed_records(march, path, change):
         assert words in error_of(lambda: task(path=path))
     assert warehouse.tables() == set()
+
+
+# --- which days are read: whole days in UTC, both ends included ---
+
+
+def at(text: str, zone: str = "UTC") -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone))
+
+
+@functools.cache
+def windowed(lookback_days: int, start_day: str | None) -> Any:
+    return load_task(STATS, lookback_days=lookback_days, start_day=start_day, end_day=None)
+
+
+def window(context: Any, lookback_days: int = 0, start_day: str | None = None) -> tuple[datetime.date, datetime.date]:
+    days: tuple[datetime.date, datetime.date] = windowed(lookback_days, start_day).window(context)
+    return days
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "end", "days"),
+    [
+        ("UTC", "2026-03-01", "2026-03-08", "2026-03-01 2026-03-07"),
+        ("UTC", "2026-03-01 06:00", "2026-03-02 06:00", "2026-03-01 2026-03-02"),
+        # A day in Berlin is parts of two days of the service; so are those of 23 and of 25 hours.
+        ("Europe/Berlin", "2026-02-03", "2026-02-04", "2026-02-02 2026-02-03"),
+        ("Europe/Berlin", "2026-03-29", "2026-03-30", "2026-03-28 2026-03-29"),
+        ("Europe/Berlin", "2026-10-25", "2026-10-26", "2026-10-24 2026-10-25"),
+        # In UTC nothing lies between these two: the hour is there twice.
+        ("Europe/Berlin", "2026-10-25 02:00", "2026-10-25 03:00", "2026-10-25 2026-10-25"),
+        ("America/New_York", "2026-11-01", "2026-11-02", "2026-11-01 2026-11-02"),
+        # An empty interval: the day before and the day itself, as far as it is.
+        ("UTC", "2026-03-02", "2026-03-02", "2026-03-01 2026-03-02"),
+        ("Europe/Berlin", "2026-03-02", "2026-03-02", "2026-02-28 2026-03-01"),
+    ],
+)
+def test_days_of_an_interval(zone: str, start: str, end: str, days: str) -> None:
+    interval = {"data_interval_start": at(start, zone), "data_interval_end": at(end, zone)}
+    assert " ".join(map(str, window(interval))) == days
+
+
+@pytest.mark.parametrize(("schedule", "zone"), [("@weekly", "America/New_York"), ("30 1 * * *", "Asia/Kolkata")])
+def test_no_day_is_between_two_runs(schedule: str, zone: str) -> None:
+    """A year of runs, with its changes of clocks: each day is in some window, and no window is longer than needed."""
+    timetable = CronDataIntervalTimetable(schedule, zone)
+    covered: set[datetime.date] = set()
+    interval = timetable.infer_manual_data_interval(run_after=pendulum.instance(at("2025-01-01")))
+    while interval.end < at("2026-01-01"):
+        first, last = window({"data_interval_start": interval.start, "data_interval_end": interval.end})
+        assert (last - first).days <= (interval.end - interval.start).days + 1
+        covered |= {first + datetime.timedelta(days=number) for number in range((last - first).days + 1)}
+        following = timetable.next_dagrun_info(
+            last_automated_data_interval=interval, restriction=TimeRestriction(earliest=None, latest=None, catchup=True)
+        )
+        assert following is not None
+        interval = following.data_interval
+    assert max(covered) - min(covered) == datetime.timedelta(days=len(covered) - 1)
+    assert len(covered) >= 356
+
+
+@pytest.mark.parametrize(
+    ("schedule", "lookback_days", "gap"),
+    [
+        ("@monthly", 7, True),
+        ("@monthly", 30, False),
+        # Local midnight before and after the clocks change: one day.
+        (CronTriggerTimetable("@daily", timezone="Europe/Berlin"), 0, False),
+    ],
+)
+def test_days_that_no_run_reads_are_named(
+    caplog: pytest.LogCaptureFixture, schedule: Any, lookback_days: int, gap: bool
+) -> None:
+    """Airflow 3 gives runs of a cron schedule an empty data interval, which says nothing of the days since the last."""
+    moment = at("2026-04-01")
+    dag = DAG("loads", schedule=schedule, start_date=at("2026-01-01"))
+    context: Any = {"dag": dag, "data_interval_start": moment, "data_interval_end": moment}
+    assert f"{window(context, lookback_days)[1]}" == "2026-04-01"
+    for words in ("2026-03-01 to 2026-03-23", "schedule=CronDataIntervalTimetable"):
+        assert (words in caplog.text) is gap
+    caplog.clear()
+    # The remedies: a start_day, a look-back, and an interval.
+    window(context, start_day="2026-03-01")
+    window(context, lookback_days=30)
+    window(context | {"data_interval_start": at("2026-03-01")})
+    assert caplog.text == ""
+
+
+def test_the_window_of_a_run(run: Run, new_dag: Callable[..., DAG], emulator: Emulator, warehouse: SqlDatabase) -> None:
+    timetable, days = CronDataIntervalTimetable("@daily", "Europe/Berlin"), ("2024-03-30", "2024-03-31")
+    with new_dag(schedule=timetable, start_date=at("2024-01-01"), params={"first": "2024-01-30"}) as dag:
+        operator = functools.partial(MailCampaignStatsToSqlOperator, sql_conn_id="warehouse")
+        given = operator(task_id="given", start_day="{{ params.first }}", end_day="2024-02-02")
+        given >> operator(task_id="back") >> operator(task_id="exact", lookback_days=0)
+
+    done = run(dag, logical_date=at("2024-03-31 22:00"))
+
+    assert windows(emulator) == [("2024-01-30", "2024-02-02"), ("2024-03-23", days[1]), days]
+    returned = done.result.xcom("exact")
+    assert (returned["start_day"], returned["end_day"]) == days
+
+
+@pytest.mark.parametrize(("table", "path"), [(STATS, CAMPAIGN_STATS), (DAYS, TRANSACTIONAL_STATS)])
+def test_the_window_without_an_interval(emulator: Emulator, warehouse: SqlDatabase, table: str, path: str) -> None:
+    executed(load_task(table, start_day=None, end_day=None), at=at("2026-03-02 23:59"))
+    assert windows(emulator, path) == [("2026-02-22", "2026-03-02")]
+
+
+def test_a_named_campaign_may_be_sent_later(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    """Long after the run began: the window ends today, unless its end is given."""
+    today = datetime.datetime.now(UTC).date()
+    emulator.add_campaign("spring", send_date=datetime.datetime.now(UTC))
+    evening = datetime.datetime.combine(today, datetime.time(23, 50), UTC) - datetime.timedelta(days=2)
+    days = [f"{today - datetime.timedelta(days=before)}" for before in (3, 2, 0)]
+    for start, end, records in ((None, days[1], 0), (None, None, 1), (days[2], days[2], 1)):
+        named = load_task(STATS, mail_name="spring", lookback_days=0, start_day=start, end_day=end)
+        assert executed(named, at=evening)["records"] == records
+    assert windows(emulator) == [(days[0], days[1]), (days[0], days[2]), (days[2], days[2])]
+
+
+def test_a_window_that_the_service_rejects(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:
+    emulator.faults.add("code_before", CAMPAIGN_STATS, count=None, code=400, message="at most 92 days")
+    done = run(lambda: load_task(STATS, start_day="2024-01-01", end_day="{{ '2024-12-31' }}", retries=2))
+    assert (done.state, done.tries, warehouse.tables()) == ("failed", 1, set())
+    assert "at most 92 days; start_day 2024-01-01, end_day 2024-12-31: 366 days may be too many" in done.log

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,10 +21,9 @@ from tests.tasks.conftest import Run
 from tests.tasks.sending import AT_ONCE, HELLO, letters
 
 DAY = datetime.datetime(2026, 3, 10, 9, tzinfo=datetime.UTC)
-HAS_STORE = AIRFLOW_VERSION >= (3, 3)
 
 
-def retries_until_it_succeeds() -> None:
+def tasks() -> None:
     @task(**AT_ONCE)
     def third_time(ti: Any = None, dag_run: Any = None, task_reschedule_count: Any = None) -> list[Any]:
         ti.xcom_push(f"try {ti.try_number}", ti.try_number)  # cleared before the next try
@@ -33,45 +31,34 @@ def retries_until_it_succeeds() -> None:
             raise ValueError("not yet")
         return [ti.try_number, ti.max_tries, ti.xcom_pull(key="try 1"), dag_run.run_type, task_reschedule_count]
 
-    third_time()
-
-
-def ends(error: type[Exception] | None, **options: Any) -> Any:
-    """A task that ends with an error, or without one."""
-
-    @task(**AT_ONCE | options)
-    def end() -> int:
-        if error:
-            raise error("it ends")
-        return 1
-
-    return end
-
-
-def fails_and_skips() -> None:
-    for name, error in (("fails", ValueError), ("at_once", AirflowFailException), ("skips", AirflowSkipException)):
-        first = ends(error, task_id=name)()
-        after = ends(None, task_id=f"after_{name}")()
-        first >> [after, ends(None, task_id=f"whatever_{name}", trigger_rule="all_done")()]
-        after >> ends(None, task_id=f"at_last_{name}", trigger_rule="all_done")()
-
-
-def branches() -> None:
     @task.branch
     def choose() -> str:
         return "left"
 
-    sides = [ends(None, task_id=name)() for name in ("left", "right")]
-    choose() >> sides >> ends(None, task_id="joined", trigger_rule="none_failed_min_one_success")()
-    sides[1] >> ends(None, task_id="after_right", trigger_rule="none_failed_min_one_success")()
+    def ends(task_id: str, error: type[Exception] | None = None, **options: Any) -> Any:
+        """A task that ends with an error, or without one."""
 
+        @task(task_id=task_id, **AT_ONCE | options)
+        def end() -> int:
+            if error:
+                raise error("it ends")
+            return 1
 
-def waits_deferred() -> None:
+        return end()
+
+    third_time()
+    for name, error in (("fails", ValueError), ("at_once", AirflowFailException), ("skips", AirflowSkipException)):
+        after = ends(f"after_{name}")
+        ends(name, error) >> [after, ends(f"whatever_{name}", trigger_rule="all_done")]
+        after >> ends(f"at_last_{name}", trigger_rule="all_done")
+    sides = [ends("left"), ends("right")]
+    choose() >> sides >> ends("joined", trigger_rule="none_failed_min_one_success")
+    sides[1] >> ends("after_right", trigger_rule="none_failed_min_one_success")
     for name in ("done", "failed", "nobody"):
         MailCampaignSensor(task_id=name, mail_name=name, timeout=60, deferrable=True, poke_interval=20, **AT_ONCE)
 
 
-def keeps_state() -> None:
+def tasks_with_a_state() -> None:
     @task(**AT_ONCE)
     def counts(task_state_store: Any = None, ti: Any = None) -> list[Any]:
         seen = task_state_store.get("seen", default=[])
@@ -86,24 +73,14 @@ def keeps_state() -> None:
     MailSendBatchOperator(task_id="send", messages=letters(12), versions_per_request=5, **HELLO)
 
 
-CASES: list[Any] = [
-    retries_until_it_succeeds,
-    fails_and_skips,
-    branches,
-    waits_deferred,
-    pytest.param(keeps_state, marks=pytest.mark.skipif(not HAS_STORE, reason="needs the store of Airflow 3.3")),
-]
-
-
-@pytest.mark.parametrize("make", CASES)
-def test_both_end_alike(
-    run: Run, run_in_airflow: Run, monkeypatch: pytest.MonkeyPatch, make: Callable[[], None]
-) -> None:
+def test_both_end_alike(run: Run, run_in_airflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = []
     for runner in (run, run_in_airflow):
         # Airflow 3.1 keeps a DAG for the next one with its name.
-        with DAG(f"alike_{make.__name__}", schedule="@daily") as dag:
-            make()
+        with DAG("alike", schedule="@daily") as dag:
+            tasks()
+            if AIRFLOW_VERSION >= (3, 3):
+                tasks_with_a_state()
         with Emulator() as service:
             service.add_sender("news@example.com")
             service.add_campaign("done", sent=1)

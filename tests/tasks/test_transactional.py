@@ -1,20 +1,37 @@
-"""`MailSendOperator` and `MailSendBatchOperator`: what the service is sent, and what is an error before."""
+"""`MailSendOperator` and `MailSendBatchOperator`: what the service is sent, what is an error before, and further tries.
+
+What holds however the tries end is in `tests/machines/test_sending.py`.
+"""
 
 from __future__ import annotations
 
 import datetime
+import json
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, task
+from hypothesis import given
+from hypothesis import strategies as st
 
-from airflow_provider_mail.operators.transactional import MailSendOperator
+from airflow_provider_mail.api.errors import MailAnswerLostError, MailValidationError
+from airflow_provider_mail.api.transactional import SendMail
+from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
+from tests.support.changes import at_request, time_out_task
 from tests.support.dags import AIRFLOW_VERSION
-from tests.tasks.conftest import TASK, Connect, Run
+from tests.support.task_parts import MailingState, Recipients, address_key
+from tests.support.tries import Tries
+from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.sending import (
+    AT_ONCE,
+    DAY,
     HELLO,
     SENDS,
     SINGLE_RESULT,
@@ -26,6 +43,7 @@ from tests.tasks.sending import (
     letters,
     mailed,
     records,
+    remembers,
 )
 
 ADA = {"to": "ada@example.com"}
@@ -35,13 +53,11 @@ def single(**arguments: Any) -> MailSendOperator:
     return MailSendOperator(**{"task_id": TASK} | ADA | HELLO | {"content": "<p>Hello</p>"} | arguments)
 
 
-def test_one_message_for_one_or_several(run: Run, emulator: Emulator) -> None:
+def test_one_message_for_one_or_several(emulator: Emulator) -> None:
     at_eleven = datetime.datetime(2030, 1, 31, 11, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
-
-    one = run(lambda: single(send_date=at_eleven))
-    several = run(lambda: single(to="Eve <eve@example.com>, bob@example.com", unique_msg_id="order-4711"))
-
-    assert (one.returned, several.returned) == (SINGLE_RESULT, SINGLE_RESULT | {"recipients": 2})
+    assert Tries().run(single(send_date=at_eleven)) == SINGLE_RESULT
+    several = single(to="Eve <eve@example.com>, bob@example.com", unique_msg_id="order-4711")
+    assert Tries().run(several) == SINGLE_RESULT | {"recipients": 2}
     first, second = bodies(emulator)
     assert (first["to"], first["sendDate"]) == ({"email": "ada@example.com"}, "2030-01-31T10:00:00Z")
     assert 0 < len(first["uniqueMsgID"].encode()) <= 50
@@ -50,109 +66,26 @@ def test_one_message_for_one_or_several(run: Run, emulator: Emulator) -> None:
     assert mailed(emulator) == Counter(f"{name}@example.com" for name in ("ada", "eve", "bob"))
 
 
-def test_what_a_message_has_goes_before_what_all_have(run: Run, emulator: Emulator) -> None:
+def test_what_a_message_has_goes_before_what_all_have(emulator: Emulator) -> None:
     emulator.add_template("reminder", subject="Reminder", content="Dear {{name}}, {{item}}")
     emulator.add_template("late", subject="Late", content="{{item}}!")
     own = {"subject": "Now", "content": "unused", "template_name": "late", "params": {"item": "Engine"}}
     common = {"subject": "Your cart", "content": "unused", "template_name": "reminder", "mail_params": {"item": "Key"}}
-
-    run(lambda: batch(messages=[ADA | {"params": {"name": "Ada"}}, ADA | {"to": "eve@example.com"} | own], **common))
-
+    messages = [ADA | {"params": {"name": "Ada"}}, ADA | {"to": "eve@example.com"} | own]
+    Tries().run(batch(messages=messages, **common))
     found = [(message["subject"], message["content"]) for message in emulator.messages()]
     assert found == [("Your cart", "Dear Ada, Key"), ("Now", "Engine!")]
 
 
-def test_a_mailing_is_cut_into_requests_of_a_hundred(run: Run, emulator: Emulator) -> None:
+def test_a_mailing_is_cut_into_requests_of_a_hundred(emulator: Emulator) -> None:
     emulator.add_template("stored", subject="Hi", content="<p>Hello {{name}}</p>")
-
-    done = run(lambda: batch(messages=letters(250), versions_per_request=100, template_name="stored"))
-
-    sent = bodies(emulator)
-    assert [len(body["messageVersions"]) for body in sent] == [100, 100, 50]
-    assert len({body["uniqueMsgID"] for body in sent}) == 3
+    done = Tries().run(batch(messages=letters(250), versions_per_request=100, template_name="stored"))
+    assert done == batch_result(3, 250)
+    assert [len(body["messageVersions"]) for body in bodies(emulator)] == [100, 100, 50]
+    assert len({body["uniqueMsgID"] for body in bodies(emulator)}) == 3
     assert mailed(emulator) == everybody(range(250))
     assert emulator.messages(recipient=address(249))[0]["content"] == "<p>Hello N249</p>"
-    assert done.returned == batch_result(3, 250)
     assert emulator.journal.count("campaign/mail/template/get") == 1
-
-
-LINK = "{% raw %}<p>{{name}}, {{link}}</p>{% endraw %}"
-ONE = letters(1)[0]
-
-
-def messages(*last: dict[str, Any]) -> dict[str, Any]:
-    """From a function, whose texts Airflow does not render."""
-    return {"messages": lambda: [*letters(2), *last]}
-
-
-WRONG_BATCHES = [
-    ({"messages": lambda: iter(())}, "messages: there are no messages to send"),
-    ({"messages": 7}, "messages: a list of dictionaries is needed, not int"),
-    ({"send_date": "tomorrow"}, "send_date: not an ISO 8601 date"),
-    ({"attachment": "{{ {'file_name': 'a.txt'} }}"}, "attachment: a dictionary needs file_name and file_data"),
-    ({"content": None}, "content or template_name: messages[0] has neither"),
-    ({"subject": None}, "subject: messages[0] has none"),
-    ({"mail_params": "{{ 'Ada' }}"}, "params: "),
-    ({"versions_per_request": True}, "versions_per_request: must be a whole number from 1 to 100, not True"),
-    ({"sandbox_mode": "false"}, "sandbox_mode: True or False is needed, not 'false'"),
-    ({"mail_params": {"name": "Dr. {{ none }}"}}, "mail_params: an expression of"),
-    ({"mail_params": {"name": "{{ none }}"}}, "mail_params.name: is the text 'None'"),
-    ({"sender_name": "{{ '' }}"}, "sender_name: is empty"),
-    ({"messages": [ADA | {"params": {"name": "{{ none }}"}}]}, "messages[0].params.name: is the text 'None'"),
-    (messages(ONE | {"content": ""}), "messages[2].content: is blank"),
-    ({"content": LINK}, "content: {{link}} has no value in 3 of 3 messages"),
-    (
-        messages(ADA | {"params": {"name": None}}),
-        "content: {{name}} has no value in 1 of 3 messages, the first is messages[2]",
-    ),
-    (
-        messages(ADA | {"params": {"name": "Ada"}, "subject": "{{nmae}}"}),
-        "subject: {{nmae}} has no value in 1 of 3 messages, the first is messages[2]",
-    ),
-    ({"template_name": "stored", "subject": None}, "content of template 'stored': {{link}} has no value in 3 of 3"),
-    ({"template_name": "stored", "subject": None}, "subject of template 'stored': {{day}} has no value in 3 of 3"),
-    ({"template_name": "empty"}, "the content of template 'empty' shows nothing"),
-]
-WRONG_SINGLES = [
-    ({"to": {"name": "Ada"}}, "to.email: "),
-    ({"to": [7]}, "to[0]: an address must be text, not int"),
-    ({"to": ", ".join(map(address, range(21)))}, "to: 21 recipients, one message can have 20"),
-    ({"unique_msg_id": "é" * 26}, "unique_msg_id: 52 bytes in UTF-8, at most 50"),
-    ({"subject": "{{ none }}"}, "subject: is the text 'None'"),
-    ({"content": "<p></p>"}, "content: shows nothing"),
-    ({"to": {"email": "ada@example.com", "name": "{{ none }}"}}, "to.name: is the text 'None'"),
-    ({"to": {"email": "a@b.cc", "name": "Dr. {{ none }}"}}, "to: an expression of its template"),
-    ({"content": LINK}, "content: {{name}} has no value: a single message has none for tags"),
-]
-
-
-@pytest.mark.parametrize(
-    ("make", "wrong"),
-    [
-        (lambda **arguments: batch(**{"messages": letters(3)} | arguments), WRONG_BATCHES),
-        (single, WRONG_SINGLES),
-    ],
-    ids=["batch", "single"],
-)
-def test_invalid_arguments_and_blank_content_send_nothing(
-    run: Run, emulator: Emulator, make: Callable[..., Any], wrong: list[tuple[dict[str, Any], str]]
-) -> None:
-    emulator.add_template("stored", subject="On {{day}}", content="<p>{{name}}: {{link}}</p>")
-    emulator.add_template("empty", subject="Empty", content="<p></p>")
-    missing = []
-
-    for arguments, words in wrong:
-        try:
-            done = run(lambda arguments=arguments: make(retries=2, **arguments))
-        except ValueError as error:
-            said = str(error)
-        else:
-            said = done.log if (done.state, done.tries) == ("failed", 1) else "was sent or repeated"
-        if words not in said:
-            missing.append((words, said))
-
-    assert missing == []
-    assert emulator.journal.count(SENDS) == 0
 
 
 def test_messages_come_from_a_task_or_a_function(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
@@ -181,14 +114,67 @@ def test_a_sandbox_sends_and_stores_nothing(
     run: Run, emulator: Emulator, connect: Connect, where: str, make: Callable[..., Any]
 ) -> None:
     connect(sandbox=where == "connection")
-
     done = run(lambda: make(sandbox_mode=where == "task"))
-
     assert {body["sandboxMode"] for body in bodies(emulator)} == {True}
     assert emulator.journal.processed(SENDS) == emulator.messages() == []
     assert done.returned["sandbox"] is True
     assert "sandbox: nothing was sent" in done.log
     assert AIRFLOW_VERSION < (3, 3) or records(done.result) == []
+
+
+# --- what is an error, before anything is sent ---
+
+LINK = "{% raw %}<p>{{name}}, {{link}}</p>{% endraw %}"
+
+
+def messages(**last: Any) -> dict[str, Any]:
+    """Three of them, from a function, whose texts Airflow does not render."""
+    return {"messages": lambda: [*letters(2), ADA | last]}
+
+
+WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (batch, {"attachment": "{{ {'file_name': 'a.txt'} }}"}, "attachment: a dictionary needs file_name and file_data"),
+    (batch, {"content": None}, "content or template_name: messages[0] has neither"),
+    (batch, {"subject": None}, "subject: messages[0] has none"),
+    (batch, {"mail_params": "{{ 'Ada' }}"}, "params: "),
+    (batch, {"versions_per_request": True}, "versions_per_request: must be a whole number from 1 to 100, not True"),
+    (batch, {"mail_params": {"name": "Dr. {{ none }}"}}, "mail_params: an expression of"),
+    (batch, {"mail_params": {"name": "{{ none }}"}}, "mail_params.name: is the text 'None'"),
+    (batch, {"messages": [ADA | {"params": {"name": "{{ none }}"}}]}, "messages[0].params.name: is the text 'None'"),
+    (batch, messages(content=""), "messages[2].content: is blank"),
+    (batch, {"content": LINK}, "content: {{link}} has no value in 3 of 3 messages"),
+    (batch, messages(params={"name": None}), "content: {{name}} has no value in 1 of 3 messages, the first is m"),
+    (batch, messages(params={"name": "Ada"}, subject="{{nmae}}"),
+     "subject: {{nmae}} has no value in 1 of 3 messages, the first is messages[2]"),
+    (batch, {"template_name": "stored", "subject": None}, "content of template 'stored': {{link}} has no value in 3"),
+    (batch, {"template_name": "stored", "subject": None}, "subject of template 'stored': {{day}} has no value in 3"),
+    (batch, {"template_name": "empty"}, "the content of template 'empty' shows nothing"),
+    (single, {"to": {"name": "Ada"}}, "to.email: "),
+    (single, {"to": ", ".join(map(address, range(21)))}, "to: 21 recipients, one message can have 20"),
+    (single, {"unique_msg_id": "é" * 26}, "unique_msg_id: 52 bytes in UTF-8, at most 50"),
+    (single, {"content": "<p></p>"}, "content: shows nothing"),
+    (single, {"to": {"email": "ada@example.com", "name": "{{ none }}"}}, "to.name: is the text 'None'"),
+    (single, {"to": {"email": "a@b.cc", "name": "Dr. {{ none }}"}}, "to: an expression of its template"),
+    (single, {"content": LINK}, "content: {{name}} has no value: a single message has none for tags"),
+]  # fmt: skip
+
+
+def test_invalid_arguments_and_blank_content_send_nothing(run: Run, emulator: Emulator) -> None:
+    emulator.add_template("stored", subject="On {{day}}", content="<p>{{name}}: {{link}}</p>")
+    emulator.add_template("empty", subject="Empty", content="<p></p>")
+    missing = []
+    for make, arguments, words in WRONG:
+        given = {"messages": letters(3)} if make is batch else {}
+        try:
+            done = run(lambda make=make, given=given | arguments: make(retries=2, **given))
+        except ValueError as error:
+            said = str(error)
+        else:
+            said = done.log if (done.state, done.tries) == ("failed", 1) else "was sent or repeated"
+        if words not in said:
+            missing.append((words, said))
+    assert missing == []
+    assert emulator.journal.count(SENDS) == 0
 
 
 @pytest.mark.parametrize("how", ["argument", "connection", "default", "warn"])
@@ -200,10 +186,220 @@ def test_tags_with_a_value_or_filled_by_the_service(run: Run, emulator: Emulator
         "warn": {"on_unfilled_tag": "warn"},
     }.get(how, {})
     last = {"to": address(3), "params": {"name": " " if how == "default" else "Eve"}}
-
     done = run(lambda: batch(messages=lambda: [*letters(3), last], content=LINK, **arguments))
-
     name, link = ("customer", "") if how == "default" else ("Eve", "{{link}}")
     contents = [message["content"] for message in emulator.messages()]
     assert contents[2:] == [f"<p>N2, {link}</p>", f"<p>{name}, {link}</p>"]
     assert ("{{link}} has no value in 4 of 4 messages" in done.log) == (how == "warn")
+
+
+# --- the same person twice ---
+
+TWICE = [
+    *letters(12),
+    *letters(3),
+    {"to": ["USER1@example.com", "new@example.com"], "cc": ["new@example.com"], "params": {"name": "Two"}},
+]
+"""In requests of ten: three people once more, one of them in capitals once more, and one in `to` and `cc`."""
+
+
+def test_duplicates_send_nothing_unless_they_are_allowed(emulator: Emulator) -> None:
+    tries = Tries()
+    assert tries.run_all(lambda: batch(messages=TWICE)) == "failed"
+    assert (tries.number, emulator.journal.count()) == (1, 0)
+    assert (
+        "messages[12].to: the same recipient as messages[0]; messages[13].to: the same recipient as messages[1]; "
+        "messages[14].to: the same recipient as messages[2]; messages[15].to: the same recipient as messages[1]; "
+        "messages[15].cc: twice in this message. 5 duplicate recipients: nothing was sent. "
+        "on_duplicate_recipient='skip'"
+    ) in str(tries.error)
+    allowed = Tries().run(batch(messages=TWICE, on_duplicate_recipient="allow"))
+    assert allowed == batch_result(2, 18, duplicate_recipients=5)
+
+
+@remembers
+def test_duplicates_are_left_out_by_every_try(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("close_before", SENDS, skip=1)
+    done = run(lambda: batch(messages=TWICE, on_duplicate_recipient="skip", on_ambiguous="resend", **AT_ONCE))
+    assert (done.state, done.tries) == ("success", 2)
+    assert done.returned == batch_result(2, 13, duplicate_recipients=5)
+    assert mailed(emulator) == everybody(range(12)) + Counter(["new@example.com"])
+    assert [len(body["messageVersions"]) for body in bodies(emulator)] == [10, 3, 3]
+    assert "5 recipients come more than once and are mailed only the first time" in done.log
+
+
+def test_duplicates_of_a_query_are_named_by_their_rows(emulator: Emulator, crm: SqlDatabase) -> None:
+    crm.execute("CREATE TABLE people (email TEXT, boss TEXT)")
+    people = [address(0), address(1), address(0).upper()]
+    crm.execute("INSERT INTO people", [(email, "boss@example.com") for email in people])
+    given = {"sql_conn_id": "crm", "sql": "SELECT * FROM people", "cc_column": "boss", "content": "<p>Hello</p>"}
+    mailing = HELLO | {"task_id": TASK} | given
+    with pytest.raises(AirflowFailException, match=r"sql: row 3, column 'email': the same recipient as row 1\. 1 dup"):
+        Tries().run(SqlToMailBatchOperator(**mailing))
+    assert emulator.journal.count() == 0
+    skipping = SqlToMailBatchOperator(**mailing, on_duplicate_recipient="skip")
+    assert Tries().run(skipping) == batch_result(1, 4, duplicate_recipients=1)
+    assert mailed(emulator) == everybody(range(2)) + Counter({"boss@example.com": 2})
+
+
+PEOPLE = st.sampled_from(["a@b.cc", "A@b.cc", "é@b.cc", "E\u0301@B.cc", "é@ß.cc", "é@xn--zca.cc", "é@ss.cc"])
+OTHERS = {part: st.lists(PEOPLE, max_size=2) for part in ("cc", "bcc")}
+MESSAGES = st.lists(
+    st.fixed_dictionaries({"to": st.lists(PEOPLE, min_size=1, max_size=3)}, optional=OTHERS), max_size=8
+)
+
+
+@given(MESSAGES)
+def test_no_recipient_is_left_in_two_messages(messages: list[dict[str, list[str]]]) -> None:
+    versions = [{part: [{"email": email} for email in who] for part, who in message.items()} for message in messages]
+    skip, fail = Recipients("skip"), Recipients("fail")
+    kept = [each for number, version in enumerate(versions) if (each := skip.keep(number, version)) is not None]
+    assert [fail.keep(number, version) for number, version in enumerate(versions)] == versions
+
+    to = [address_key(person["email"]) for version in kept for person in version["to"]]
+    assert sorted(to) == sorted({address_key(email) for message in messages for email in message["to"]})
+    for version in kept:
+        within = [address_key(person["email"]) for people in version.values() for person in people]
+        assert len(set(within)) == len(within)
+    assert skip.count == fail.count
+    assert (fail.count == 0) == (kept == versions)
+    if fail.count:
+        with pytest.raises(MailValidationError, match=f"{fail.count} duplicate recipients") as raised:
+            fail.check()
+        assert "@" not in str(raised.value)
+    skip.check()
+    for recipients in (skip, fail):
+        recipients.close()
+
+
+def test_invalid_recipients_are_left_to_the_check_in_flat_memory() -> None:
+    recipients = Recipients("skip")
+    for wrong in (None, 7, {"name": "x"}, {"email": 7}, "text"):
+        version: Any = {"to": [wrong, wrong]}
+        assert recipients.keep(0, version) == version
+    tracemalloc.start()
+    for number in range(5_000):
+        recipients.keep(number, {"to": [{"email": address(number)}]})
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    recipients.close()
+    assert most < 100_000
+
+
+# --- further tries ---
+
+
+@remembers
+def test_a_cleared_task_continues_after_a_rejection(run: Run, emulator: Emulator, new_dag: Callable[..., DAG]) -> None:
+    emulator.settings.email_credits = 25
+    with new_dag() as dag:
+        batch(messages=letters(55), **AT_ONCE)
+        single(task_id="single")
+    done = run(dag)
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "insufficient email credits" in done.log
+    assert "20 recipients in 2 requests were accepted" in done.log
+    ((record, expires),) = records(done.result)
+    assert (json.loads(record)["recipients"], expires, "@" in record) == (20, None, False)
+
+    emulator.settings.email_credits = None
+    for _ in range(2):  # a task that has succeeded sends nothing more
+        for task_id in (TASK, "single"):
+            assert done.result.clear_and_run(task_id).state == "success"
+    assert mailed(emulator) == everybody(range(55)) + Counter(["ada@example.com"])
+    ids = [body["uniqueMsgID"] for body in bodies(emulator) if "messageVersions" in body]
+    assert (len(ids), len(set(ids)), ids[2] == ids[3]) == (7, 6, True)
+    assert done.result.xcom(TASK) == batch_result(6, 55)
+    assert done.result.xcom("single") == SINGLE_RESULT
+
+
+@remembers
+def test_an_id_that_the_user_gave_proves_nothing(emulator: Emulator) -> None:
+    emulator.change_settings(duplicate_unique_msg_id_code=400)
+    emulator.faults.add("close_before", SENDS, skip=1)
+    taken = {"subject": "x", "content": "x", "to": {"email": "x@example.com"}, "unique_msg_id": "mine"}
+    MailHook().send(SendMail(sender_mail="news@example.com", **taken))
+    tries = Tries()
+    assert tries.run_all(lambda: single(unique_msg_id="mine", on_ambiguous="resend")) == "failed"
+    assert "was used before" in str(tries.error)
+    assert mailed(emulator) == Counter(["x@example.com"])
+
+
+def without_store(**arguments: Any) -> Any:
+    """A task for 25 people, in requests of ten, without a task state store, as below Airflow 3.3."""
+    remove = {"pre_execute": lambda context: context.pop("task_state_store", None)}
+    return batch(**{"messages": letters(25)} | remove | AT_ONCE | arguments)
+
+
+@pytest.mark.parametrize("choice", ["fail", "skip"])
+def test_without_a_store_a_second_try_sends_nothing(run: Run, emulator: Emulator, choice: str) -> None:
+    with at_request(emulator, SENDS, 2, time_out_task):
+        done = run(lambda: without_store(on_ambiguous=choice, execution_timeout=DAY))
+    assert (done.state, done.tries) == ("failed", 2)
+    assert "this Airflow has no task state store" in done.log
+    assert "this is try 2, and nothing was sent in it" in done.log
+    assert emulator.journal.count(SENDS) == 2
+
+
+def test_without_a_store_a_temporary_failure_is_final(run: Run, emulator: Emulator) -> None:
+    emulator.faults.add("too_many_requests", SENDS, skip=1, count=None, retry_after=100)
+    done = run(without_store)
+    assert (done.state, done.tries) == ("failed", 1)
+    assert "too many requests" in done.log
+    assert "10 recipients in 1 requests were accepted" in done.log
+    assert mailed(emulator) == everybody(range(10))
+
+
+@pytest.mark.parametrize(("code", "twice"), [(None, [range(20)]), (400, [])], ids=["any id", "known ids rejected"])
+def test_without_a_store_resend_sends_everything(
+    run: Run, emulator: Emulator, code: int | None, twice: list[range]
+) -> None:
+    emulator.change_settings(duplicate_unique_msg_id_code=code)
+    emulator.faults.add("close_after", SENDS, skip=1)
+    done = run(lambda: without_store(on_ambiguous="resend"))
+    assert (done.state, done.tries) == ("success", 2)
+    assert mailed(emulator) == everybody(range(25), *twice)
+    assert done.returned == batch_result(3, 25)
+    assert "The next try sends everything again" in done.log
+
+
+# --- the record of what was sent ---
+
+
+@remembers
+@pytest.mark.parametrize(("message", "is_known"), [
+    ("uniqueMsgID {} was used before", True),
+    ("unique_msg_id already exists", True),
+    ("{}: duplicate", True),
+    ("Unique Msg ID in use", True),
+    ("uniqueMsgID {} is malformed", False),
+    ("the list was used before", False),
+    ("id-used is wrong", False),
+])  # fmt: skip
+def test_a_known_id_proves_that_a_request_in_doubt_was_sent(emulator: Emulator, message: str, is_known: bool) -> None:
+    def make() -> Any:
+        return batch(messages=letters(25), on_ambiguous="resend")
+
+    tries = Tries()
+    emulator.faults.add("close_before", SENDS, skip=1)
+    with pytest.raises(MailAnswerLostError, match=r"request 1 .* may have been sent; .* The next try sends it again$"):
+        tries.run(make())
+    said = message.format(bodies(emulator)[1]["uniqueMsgID"])
+    emulator.faults.add("code_before", SENDS, code=400, message=said)
+    if is_known:
+        assert tries.run(make()) == tries.run(make()) == batch_result(3, 25)
+        assert mailed(emulator) == everybody(range(10), range(20, 25))  # as the service says
+    else:
+        with pytest.raises(AirflowFailException, match="400"):
+            tries.run(make())
+        assert mailed(emulator) == everybody(range(10))
+
+
+@remembers
+def test_a_record_that_is_not_understood_sends_nothing(emulator: Emulator) -> None:
+    for change in ({"version": 2}, {"requests": -1}, {"requests": "1"}, {"more": 1}, {"digest": None}):
+        tries = Tries()
+        tries.store.set(TASK_STATE_KEY, {**MailingState.parse(None).model_dump(), **change})
+        assert tries.run_all(lambda: batch(messages=letters(1))) == "failed"
+        assert "nothing was sent" in str(tries.error)
+    assert bodies(emulator) == []

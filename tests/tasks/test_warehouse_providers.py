@@ -6,21 +6,13 @@ the other tests: `make test-warehouses`.
 
 from __future__ import annotations
 
-import datetime
 import json
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.transfers.mail_to_sql import (
-    MailCampaignStatsToSqlOperator,
-    MailCampaignsToSqlOperator,
-    MailContactsToSqlOperator,
-    MailTransactionalStatsToSqlOperator,
-)
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.request import Coverage, MarkGone
@@ -124,58 +116,16 @@ def test_rows_through_the_hook(warehouse: Standin) -> None:
     assert warehouse.query(f"SELECT number FROM {things}") == [(3,)]
 
 
-def test_the_operators_that_load_rows(warehouse: Standin, run: Run, emulator: Emulator) -> None:
-    emulator.add_list("newsletter", count=30)
-    emulator.clock.set(datetime.datetime(2026, 3, 10, tzinfo=datetime.UTC))
-    emulator.add_campaigns(3, prefix="c-", first_day="2026-03-02", per_day=3)
-    days = {"start_day": "2026-03-01", "end_day": "2026-03-07"}
-
-    def tasks() -> None:
-        def to(table: str) -> dict[str, str]:
-            conn_id = f"{warehouse.kind}_default"
-            return {"task_id": table, "table": f"{warehouse.schema}{table}", "sql_conn_id": conn_id}
-
-        MailContactsToSqlOperator(**to("mail_contacts"), list_name="newsletter", page_size=10)
-        MailCampaignsToSqlOperator(**to("mail_campaigns"))
-        MailCampaignStatsToSqlOperator(**to("mail_campaign_stats"), **days, snapshots=True)
-        MailTransactionalStatsToSqlOperator(**to("mail_transactional_stats"), **days)
-
-    counts = {"mail_contacts": 30, "mail_campaigns": 3, "mail_campaign_stats": 3, "mail_transactional_stats": 7}
-    for _ in range(2):
-        done = run(tasks, logical_date=datetime.datetime(2026, 3, 10, tzinfo=datetime.UTC))
-        succeeds(done)
-        found = {name: warehouse.query(f"SELECT count(*) FROM {warehouse.schema}{name}")[0][0] for name in counts}
-        assert found == counts
-        emulator.clock.advance(hours=1)
-    assert people(warehouse) == in_service(emulator)
-
-
-def of_a() -> dict[str, Any]:
-    return {"covers": Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)}
-
-
-def at_once(count: int, load_once: Callable[[], object], conflict: str) -> None:
-    """Run a load in so many threads; each is tried again after a conflict, as the task is."""
-
-    def work(_: int) -> None:
-        for _try in range(10):
-            try:
-                load_once()
-                return
-            except WarehouseError as error:
-                assert conflict in str(error)  # noqa: PT017
-        raise AssertionError("never loaded")
-
-    with ThreadPoolExecutor(count) as pool:
-        list(pool.map(work, range(count)))
-
-
 def test_loads_at_once(warehouse: Standin) -> None:
-    """BigQuery and Databricks reject one of two, which is repeated; Redshift lets it wait."""
+    """Each is tried again after a conflict, as the task is.
+
+    BigQuery and Databricks reject one of two, which is repeated; Redshift lets it wait.
+    """
     if warehouse.kind == "snowflake":
         pytest.skip("fakesnow's server does not report a conflict to its client")
     things = f"{warehouse.schema}things"
-    load(warehouse.hook, THINGS, things, [], **of_a())
+    of_a = {"covers": Coverage.one("a", {"account": "a"}, mail_conn_id="m", observed_at=NOON)}
+    load(warehouse.hook, THINGS, things, [], **of_a)
     merges, all_begin = [], threading.Barrier(4)
 
     def before(sql: str) -> None:
@@ -187,8 +137,18 @@ def test_loads_at_once(warehouse: Standin) -> None:
     if warehouse.server:
         warehouse.server.before = before
     rows = [thing(THINGS, number) for number in range(20)]
-    own = {"replace_where": {"account": "a"}, **of_a()}
-    at_once(4, lambda: load(warehouse.hook, THINGS, things, rows, **own), "concurrent")
+
+    def work(_: int) -> None:
+        for _try in range(10):
+            try:
+                load(warehouse.hook, THINGS, things, rows, replace_where={"account": "a"}, **of_a)
+                return
+            except WarehouseError as error:
+                assert "concurrent" in str(error)  # noqa: PT017
+        raise AssertionError("never loaded")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert warehouse.query(f"SELECT COUNT(*), COUNT(DISTINCT number) FROM {things}") == [(20, 20)]
     assert warehouse.query(f"SELECT COUNT(*) FROM {warehouse.schema}mail_loads") == [(1,)]
     assert not merges or len(merges) > 4

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_mail._task.audience_state import Header, SqlStateStore, StateChangedError, StoredPart
+from airflow_provider_mail._audience.store import Header, SqlStateStore, StateChangedError, StoredPart
 from tests.warehouse.conftest import Warehouse
 
 RUNS = 4

@@ -144,7 +144,7 @@ def test_tables_of_earlier_versions_get_later_columns(inbox: Inbox, monkeypatch:
         cursor.execute("ALTER TABLE mail_inbox DROP COLUMN drained_at")
         cursor.execute("ALTER TABLE mail_inbox_tokens DROP COLUMN deployment")
         cursor.connection.commit()
-    columns, others = Inbox.columns, list[Callable[[], None]]()
+    columns, others = type(inbox.sql).columns, list[Callable[[], None]]()
 
     def columns_before_others(*arguments: Any) -> set[str]:
         found = columns(*arguments)
@@ -152,7 +152,7 @@ def test_tables_of_earlier_versions_get_later_columns(inbox: Inbox, monkeypatch:
             others.pop()()
         return found
 
-    monkeypatch.setattr(Inbox, "columns", columns_before_others)
+    monkeypatch.setattr(type(inbox.sql), "columns", columns_before_others)
     for create in (inbox.create, tokens.create):
         others.append(create)
         create()

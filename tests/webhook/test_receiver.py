@@ -143,6 +143,8 @@ def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogC
     with receiver(ready) as sender:
 
         @settings(suppress_health_check=list(HealthCheck), deadline=None)
+        @example(body=b"[]")
+        @example(body=b"{")
         @given(body=BODIES)
         @example(body=b"{}")
         def each(body: bytes) -> None:

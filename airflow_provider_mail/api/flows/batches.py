@@ -1,4 +1,4 @@
-"""Split a mailing into batch requests (specification, "Transactional email", batch form).
+"""The recipients of a message, and the batch requests of a mailing (specification, "Transactional email", batch form).
 
 Each request holds up to 100 versions. Its id depends only on the mailing and the request's index, so that a later try
 recognizes its own requests.
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
+from airflow_provider_mail.api._core.addresses import address_key, mailbox, split_mailboxes
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.api.transactional import MAX_VERSIONS, Delivery, SendBatch
+from airflow_provider_mail.api.transactional import MAX_RECIPIENTS, MAX_VERSIONS, Delivery, SendBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,11 @@ def _version(number: int, message: Any) -> dict[str, Any]:
         raise MailValidationError(f"messages[{number}]: a dictionary is needed, not {type(message).__name__}")
     fields = {name: value for name, value in message.items() if value is not None}
     return fields | {
-        name: _people(f"messages[{number}].{name}", fields[name]) for name in ("to", "cc", "bcc") if name in fields
+        name: _listed(f"messages[{number}].{name}", fields[name]) for name in ("to", "cc", "bcc") if name in fields
     }
 
 
-def _people(field: str, value: Any) -> list[Any]:
+def _listed(field: str, value: Any) -> list[Any]:
     people: Sequence[Any] = [value] if isinstance(value, str | Mapping) else value
     if not isinstance(people, Sequence):
         raise MailValidationError(f"{field}: an address or a list of them is needed, not {type(value).__name__}")
@@ -103,3 +104,43 @@ def _people(field: str, value: Any) -> list[Any]:
 def _by_message(message: str, numbers: Sequence[int]) -> str:
     """Return a validation message with the numbers of the whole mailing."""
     return re.sub(r"\bmessage_versions\[(\d+)\]", lambda match: f"messages[{numbers[int(match[1])]}]", message)
+
+
+def recipients_of(argument: str, value: Any) -> list[dict[str, Any]]:
+    """Return the recipients of one message, each once.
+
+    :param argument: the name of the argument, for errors.
+    :param value: an address, ``Name <address>``, several separated by commas, a dictionary, or a list of these.
+    :raises MailValidationError: there is none, there are more than 20, or the value has another type.
+    """
+    if not isinstance(value, str | Mapping | list | tuple):
+        raise MailValidationError(
+            f"{argument}: an address or a list of addresses is needed, not {type(value).__name__}"
+        )
+    items = list(value) if isinstance(value, list | tuple) else [value]
+    people: list[dict[str, Any]] = []
+    for number, item in enumerate(items):
+        people += _people(f"{argument}[{number}]", item)
+    # The first recipient with an address wins: the last one in reverse order.
+    by_address = {address_key(str(person.get("email"))): person for person in reversed(people)}
+    recipients = list(by_address.values())[::-1]
+    if not recipients:
+        raise MailValidationError(f"{argument}: is empty; give at least one address")
+    if len(recipients) > MAX_RECIPIENTS:
+        raise MailValidationError(
+            f"{argument}: {len(recipients)} recipients, one message can have {MAX_RECIPIENTS}. MailSendBatchOperator "
+            "sends a message to each"
+        )
+    return recipients
+
+
+def _people(path: str, value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, Mapping):
+        return [dict(value)]
+    if not isinstance(value, str):
+        raise MailValidationError(f"{path}: an address must be text, not {type(value).__name__}")
+    undecoded: list[str] = []
+    parts = [mailbox(path, part, undecoded) for part in split_mailboxes(value)]
+    if undecoded:
+        raise MailValidationError(undecoded[0])
+    return [{"email": address, "name": name or None} for address, name in parts]

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from airflow_provider_mail.api._core.interrupt import Interrupt, Workers
-from airflow_provider_mail.api._core.pagination import Changes, Pager
-from airflow_provider_mail.api._core.requests import PagedRequest, PageResponse
+from airflow_provider_mail.api._core.pagination import Pager
+from airflow_provider_mail.api._core.requests import PageResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailRejectedError
 
@@ -17,9 +17,8 @@ Item = TypeVar("Item")
 
 def concurrent_pages(
     client: MailClient,
-    request: PagedRequest[PageResponse[Item]],
+    pager: Pager[Item],
     at_once: int,
-    changes: Changes = Changes.REFUSE,
     interrupt: Interrupt | None = None,
     on_total: Callable[[int | None], None] = lambda total: None,
 ) -> Generator[list[Item], None, None]:
@@ -29,28 +28,13 @@ def concurrent_pages(
     more seconds.
 
     :param client: the client that all threads share.
-    :param request: the request of the first page.
+    :param pager: has the request of the first page, and decides what to do when the list changes while it is read.
     :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
-    :param changes: what to do when the list changes while it is read.
     :param interrupt: ends the read from outside, such as from ``on_kill`` of an operator.
     :param on_total: called with the number of records that a page reports, before the page is yielded.
-    :raises MailIncompleteError: records are missing, or the list has changed and ``changes`` does not allow it.
+    :raises MailIncompleteError: records are missing, or the list has changed and the pager does not allow it.
     :raises MailAnswerError: the list has no end.
     :raises MailInterruptedError: the interrupt ended the read.
-    """
-    return read_pages(client, Pager(request, changes), at_once, interrupt, on_total)
-
-
-def read_pages(
-    client: MailClient,
-    pager: Pager[Item],
-    at_once: int,
-    interrupt: Interrupt | None = None,
-    on_total: Callable[[int | None], None] = lambda total: None,
-) -> Generator[list[Item], None, None]:
-    """Yield the records of a list like :func:`concurrent_pages`, with a pager that may read the list again.
-
-    :param client: see :func:`concurrent_pages`, also for the other arguments.
     """
     reading = pager.reading
     # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue

@@ -8,10 +8,9 @@ bisected.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -88,16 +87,6 @@ class SelectedRows(list[Row]):
         super().__init__(rows)
         self.numbers = numbers
         self.lines = lines
-
-
-def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Yield the rows in lists.
-
-    :param size: maximum length of a list.
-    """
-    iterator = iter(rows)
-    while batch := list(islice(iterator, size)):
-        yield batch
 
 
 def import_contacts(

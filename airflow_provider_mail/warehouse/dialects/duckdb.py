@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.lock_watch import LockWatch, pause
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text, utc_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
+from airflow_provider_mail.warehouse.time_limit import LockWatch, pause
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.inbox import InboxSql
 from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.lock_watch import LockWatch
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text, utc_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
-from airflow_provider_mail.warehouse.time_limit import current_reading
+from airflow_provider_mail.warehouse.time_limit import LockWatch, current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from mail_emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database
@@ -14,20 +12,6 @@ from tests.support.processes import wait_until
 
 DAG = "mail_on_campaign_sent"
 REMEMBERS = AIRFLOW_VERSION >= (3, 3)
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    with Emulator(EmulatorSettings(sending_seconds=10_000)) as emulator:
-        emulator.add_sender("news@example.com")
-        yield emulator
-        assert emulator.crashes() == []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def connections(airflow: RunningAirflow, emulator: Emulator, warehouse: Database) -> None:
-    airflow.set_mail_connection("mail_default", emulator)
-    airflow.set_connection("warehouse", warehouse.airflow_connection)
 
 
 def remembered(airflow: RunningAirflow) -> int:
@@ -57,6 +41,7 @@ def test_a_run_for_each_campaign_that_was_sent(
         with warehouse.connect() as connection:
             return dict(connection.execute("SELECT mail_name, sent_count FROM mail_campaign_stats").fetchall())
 
+    emulator.change_settings(sending_seconds=10_000)
     before = remembered(airflow) if REMEMBERS else 0
     for number in (1, 2, 3):
         emulator.add_campaign(f"mail_campaign/{number}", state="sending", sent=100 * number)

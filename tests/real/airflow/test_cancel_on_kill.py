@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,17 +17,9 @@ DEFERRED, RUNNING, TASK = "killed_deferred", "killed_running", "task"
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Emulator]:
-    with Emulator() as service:
-        service.add_sender("news@example.com")
-        service.add_list("everybody", count=10)
-        yield service
-        assert service.crashes() == []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def connection(airflow: RunningAirflow, service: Emulator) -> None:
-    airflow.set_mail_connection("mail_default", service)
+def service(emulator: Emulator) -> Emulator:
+    emulator.add_list("everybody", count=10)
+    return emulator
 
 
 def start(airflow: RunningAirflow, dag_id: str, case: str, *, hours: int = 1) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mail_emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import PostgresServer
@@ -32,17 +32,14 @@ MOST_AGAIN = 20
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Emulator]:
-    with Emulator(EmulatorSettings(journal_body_bytes=2000)) as service:
-        service.add_sender("news@example.com")
-        service.add_list("everybody", EVERYBODY)
-        yield service
-        assert service.crashes() == []
+def service(emulator: Emulator) -> Emulator:
+    emulator.change_settings(journal_body_bytes=2000)
+    emulator.add_list("everybody", EVERYBODY)
+    return emulator
 
 
 @pytest.fixture(scope="module", autouse=True)
-def connections(airflow: RunningAirflow, postgres_server: PostgresServer, service: Emulator) -> Iterator[None]:
-    airflow.set_mail_connection("mail_default", service)
+def crm(airflow: RunningAirflow, postgres_server: PostgresServer) -> Iterator[None]:
     with postgres_server.database() as crm:
         airflow.set_connection("crm", crm.airflow_connection)
         with crm.connect() as connection:

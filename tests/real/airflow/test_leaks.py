@@ -173,7 +173,7 @@ def surroundings(airflow: RunningAirflow, crm: Database, parrot: Parrot, emulato
         airflow.set_connection(f"mail_{name}", mail | fields)
     airflow.set_connection("crm", crm.airflow_connection)
     elsewhere = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me"}
-    airflow.set_connection("crm_elsewhere", elsewhere | {"password": SECRETS["sql_password"]})
+    airflow.set_connection("crm_elsewhere", elsewhere | {"password": SECRETS["sql-password"]})
     for name, word in (PLANTED | {"folder": str(folder)}).items():
         airflow.set_variable(f"leak_{name}", word)
 

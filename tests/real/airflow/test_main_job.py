@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from psycopg.rows import dict_row
 
-from mail_emulator import Emulator, EmulatorSettings
+from mail_emulator import Emulator
 from tests.support.airflow import RunningAirflow
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
@@ -24,16 +24,7 @@ COUNTS = {
 
 
 @pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    # Sending takes an hour by the service's clock, so it is over when a test moves that clock.
-    with Emulator(EmulatorSettings(sending_seconds=HOUR)) as emulator:
-        emulator.add_sender("news@example.com")
-        yield emulator
-        assert emulator.crashes() == []
-
-
-@pytest.fixture(scope="module")
-def crm(postgres_server: PostgresServer) -> Iterator[Database]:
+def crm(airflow: RunningAirflow, postgres_server: PostgresServer) -> Iterator[Database]:
     with postgres_server.database() as database:
         with database.connect() as connection:
             connection.execute("CREATE TABLE customers (email text, full_name text, phone text, subscribed int)")
@@ -44,14 +35,8 @@ def crm(postgres_server: PostgresServer) -> Iterator[Database]:
                 (UNSENDABLE, CUSTOMERS),
             )
             connection.execute("INSERT INTO customers VALUES ('planted-unsubscribed@example.com', NULL, NULL, 0)")
+        airflow.set_connection("crm", database.airflow_connection)
         yield database
-
-
-@pytest.fixture(scope="module", autouse=True)
-def connections(airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database) -> None:
-    airflow.set_mail_connection("mail_default", emulator)
-    airflow.set_connection("crm", crm.airflow_connection)
-    airflow.set_connection("warehouse", warehouse.airflow_connection)
 
 
 @pytest.mark.ci
@@ -59,6 +44,8 @@ def test_the_main_job(
     airflow: RunningAirflow, emulator: Emulator, crm: Database, warehouse: Database, statsd: StatsdServer
 ) -> None:
     statsd.received()  # of earlier tests
+    # Sending takes an hour by the service's clock, so it is over when this test moves that clock.
+    emulator.change_settings(sending_seconds=HOUR)
     counted = Counter[tuple[str, ...]]()
 
     def metrics() -> Counter[tuple[str, ...]]:

@@ -9,12 +9,10 @@ import contextlib
 import importlib.util
 import json
 import os
-import shutil
-import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,7 +20,8 @@ from mail_emulator import EmulatorSettings
 from mail_emulator.client import EmulatorProcess
 from tests.support.airflow import RunningAirflow
 from tests.support.postgres import PostgresServer
-from tests.support.processes import Component, free_port, wait_until
+from tests.support.processes import Component, wait_until
+from tests.support.redis_server import RedisServer
 
 pytestmark = [
     pytest.mark.timeout(1800),
@@ -32,19 +31,14 @@ pytestmark = [
 DAG_ID, TASK = "mapped_import", "task"
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is imported, and within which limits.
-
-    :param slots: of the pool: tasks that import at once.
-    :param rate: requests per second, of one task.
-    """
+class Job(NamedTuple):
+    """What is imported, and within which limits: slots of the pool, and requests per second of one task."""
 
     contacts: int
     tasks: int
     chunk: int
-    slots: int
-    rate: int
+    slots: int = 3
+    rate: int = 10
 
 
 @contextlib.contextmanager
@@ -106,42 +100,18 @@ def service() -> Iterator[EmulatorProcess]:
 
 
 def test_on_the_local_executor(tmp_path: Path, postgres_server: PostgresServer, service: EmulatorProcess) -> None:
-    job = Job(contacts=40_000, tasks=8, chunk=250, slots=3, rate=10)
-
+    job = Job(contacts=40_000, tasks=8, chunk=250)
     with airflow_with(job, tmp_path, postgres_server, service) as airflow:
         check(job, airflow, service)
 
 
-@contextlib.contextmanager
-def redis(folder: Path) -> Iterator[str]:
-    """A Redis on loopback that keeps nothing; its URL."""
-    program = shutil.which("redis-server")
-    assert program, "redis-server is needed"
-    port = free_port()
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder)]
-    server = Component("redis", [program, *options], env=os.environ, log=folder / "redis.out")
-
-    def responds() -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60):
-            return True
-        return False
-
-    server.start()
-    try:
-        wait_until(responds, what="Redis", interval=0.1)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        server.stop()
-
-
 def test_on_celery(tmp_path: Path, postgres_server: PostgresServer, service: EmulatorProcess) -> None:
     assert importlib.util.find_spec("airflow.providers.celery"), "apache-airflow-providers-celery is needed"
-    job = Job(contacts=1_000_000, tasks=20, chunk=2_500, slots=3, rate=10)
-
-    with redis(tmp_path) as broker, postgres_server.database() as results:
+    job = Job(contacts=1_000_000, tasks=20, chunk=2_500)
+    with RedisServer(tmp_path) as redis, postgres_server.database() as results:
         settings = {
             "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
-            "AIRFLOW__CELERY__BROKER_URL": broker,
+            "AIRFLOW__CELERY__BROKER_URL": redis.url,
             "AIRFLOW__CELERY__RESULT_BACKEND": f"db+{results.sqlalchemy_url}",
             "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,20 +17,7 @@ DAGS += ["late_async", "late_sync"] if AIRFLOW_VERSION >= (3, 2) else []
 
 
 @pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    with Emulator() as running:
-        running.add_sender("news@example.com")
-        yield running
-        assert running.crashes() == []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def connections(airflow: RunningAirflow, emulator: Emulator) -> None:
-    airflow.set_mail_connection("mail_default", emulator)
-
-
-@pytest.fixture(scope="module")
-def runs(airflow: RunningAirflow) -> dict[str, str]:
+def runs(airflow: RunningAirflow, emulator: Emulator) -> dict[str, str]:
     """A run of each DAG, by its id; all at once."""
     return {dag_id: airflow.start_run(dag_id) for dag_id in DAGS}
 

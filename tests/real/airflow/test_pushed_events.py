@@ -30,9 +30,7 @@ def test_events_start_a_dag_and_agree_with_the_statistics(
     # Noon: at midnight, mails sent on one day are delivered on the next. Of yesterday: today's may be to come.
     emulator.clock.freeze(YESTERDAY.replace(hour=12))
     day = emulator.clock.now().astimezone(UTC).date().isoformat()
-    airflow.set_mail_connection("mail_default", emulator)
-    for conn_id in ("warehouse", "pushes"):
-        airflow.set_connection(conn_id, warehouse.airflow_connection)
+    airflow.set_connection("pushes", warehouse.airflow_connection)
     people = [MessageVersion(to=[Recipient(email=f"reader{number}@example.com")]) for number in range(100)]
     letter = {"sender_mail": "news@example.com", "subject": "Order", "content": '<a href="https://example.com">a</a>'}
     with (

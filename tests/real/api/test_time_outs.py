@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api._core.interrupt import Interrupt
+from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from mail_emulator import Emulator
 from tests.api.driving import ONCE, Driver
@@ -63,14 +64,14 @@ def stalled(emulator: Emulator) -> Iterator[Emulator]:
 def test_a_stalled_reading_is_shut_down(how: str, stalled: Emulator) -> None:
     """The interrupt lets running attempts continue for two seconds, then ends their connections."""
     interrupt = Interrupt()
-    request = api.GetListContacts(list_name="vip", page_size=10)
+    pager = Pager(api.GetListContacts(list_name="vip", page_size=10), Changes.REFUSE)
     config = api.ClientConfig(base_url=stalled.base_url, api_key=stalled.api_key, timeout=3600)
 
     def stop() -> None:
         wait_until(lambda: stalled.journal.count() > 3, what="a request that stalls", interval=0.01)
         interrupt.stop()
 
-    with api.MailClient(config) as client, closing(concurrent_pages(client, request, 4, interrupt=interrupt)) as pages:
+    with api.MailClient(config) as client, closing(concurrent_pages(client, pager, 4, interrupt)) as pages:
         next(pages)
         if how == "stop":
             stopping = threading.Thread(target=stop)

@@ -71,9 +71,8 @@ class Terminal:
 @contextmanager
 def login() -> Iterator[Terminal]:
     command = [*COMMAND, "oauth", "login", "--conn-id", CONN]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ, text=True, **streams) as process:
         try:
             yield Terminal(process)
         finally:

@@ -86,22 +86,13 @@ class Soak:
             self._count(f"{kind} {state}", task.error)
 
     def _import(self, conn_id: str, number: int) -> BaseOperator:
-        return MailImportContactsOperator(
-            task_id=f"import_{number}",
-            mail_conn_id=conn_id,
-            contacts=[{"email": f"p{row}@example.com", "name": f"Person {row}"} for row in range(ROWS)],
-            list_name=f"imported-{number}",
-            chunk_size=200,
-        )
+        rows = [{"email": f"p{row}@example.com", "name": f"Person {row}"} for row in range(ROWS)]
+        given = {"task_id": f"import_{number}", "mail_conn_id": conn_id, "list_name": f"imported-{number}"}
+        return MailImportContactsOperator(contacts=rows, chunk_size=200, **given)
 
     def _load(self, conn_id: str, number: int) -> BaseOperator:
-        return MailContactsToSqlOperator(
-            task_id=f"load_{number}",
-            mail_conn_id=conn_id,
-            sql_conn_id=f"warehouse_{number}",
-            list_name="everybody",
-            page_size=200,
-        )
+        given = {"task_id": f"load_{number}", "mail_conn_id": conn_id, "sql_conn_id": f"warehouse_{number}"}
+        return MailContactsToSqlOperator(list_name="everybody", page_size=200, **given)
 
     async def _wait_for_campaigns(self) -> None:
         await asyncio.gather(*(self._wait(number) for number in range(WAITS)))

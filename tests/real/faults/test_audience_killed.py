@@ -28,7 +28,10 @@ from tests.tasks.test_audience_changes import IMPORTS, imported
 
 POINTS = 100 if ALL_FAULTS else 20
 """How many lines of an import at which it is killed; further points are its requests."""
-TRACED = ("audience_changes.py", "audience_state.py", "audience_files.py", "files.py", "import_contacts.py", "load.py")
+TRACED = (
+    *(f"/_audience/{name}.py" for name in ("changes", "removal", "state", "store")),
+    *("_task/storage.py", "import_contacts.py", "load.py"),
+)
 
 BEFORE = dict.fromkeys(("ada", "bob", "cem", "dora", "eva"), "before")
 AWAY = {name: value for name, value in BEFORE.items() if name != "eva"}
@@ -130,7 +133,7 @@ def audience(
     folder.mkdir()
     monkeypatch.setenv("AIRFLOW_CONN_STATE", json.dumps({"conn_type": "sqlite", "host": str(folder / "state.db")}))
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
-    monkeypatch.setattr("airflow_provider_mail._task.audience_changes._has_ended", lambda header: True)
+    monkeypatch.setattr("airflow_provider_mail._audience.state._has_ended", lambda header: True)
     state = {"state_conn_id": "state"} if store == "table" else {"state_path": f"file://{folder}"}
     return Audience(emulator, folder, state | arguments)
 

@@ -56,14 +56,8 @@ class Letter:
         if not self.on_ambiguous:
             return MailCreateCampaignOperator(mail_name=self.label, send_list_names=["customers"], **given, **options)
         messages = [{"to": f"p{number}@example.com"} for number in range(6)]
-        return MailSendBatchOperator(
-            campaign=self.label,
-            messages=messages,
-            versions_per_request=2,
-            on_ambiguous=self.on_ambiguous,
-            **given,
-            **options,
-        )
+        choice = {"versions_per_request": 2, "on_ambiguous": self.on_ambiguous}
+        return MailSendBatchOperator(campaign=self.label, messages=messages, **choice, **given, **options)
 
     def at_service(self, service: Emulator) -> Any:
         """What the task brought about."""

@@ -22,17 +22,11 @@ RUN = "scheduled__2026-01-31T06:00:00+00:00"
 def about(reason: Reason, **arguments: Any) -> NotificationContext:
     """One about which everything is known."""
     known = {
-        "dag_id": "shop_orders_to_warehouse",
-        "task_id": "load.orders_of_the_day",
-        "run_id": RUN,
-        "try_number": 3,
-        "max_tries": 3,
-        "run_date": datetime(2026, 1, 31, 6, tzinfo=UTC),
-        "seconds": 754.2,
+        "dag_id": "shop_orders_to_warehouse", "task_id": "load.orders_of_the_day", "run_id": RUN, "try_number": 3,
+        "max_tries": 3, "run_date": datetime(2026, 1, 31, 6, tzinfo=UTC), "seconds": 754.2,
         "error": 'UndefinedTable: relation "orders_2026" does not exist\nLINE 1: INSERT INTO orders_2026 (id, total)',
-        "log_url": f"{RUNS}/{RUN}/tasks/load.orders_of_the_day?try_number=3",
-        "run_url": f"{RUNS}/{RUN}",
-    }
+        "log_url": f"{RUNS}/{RUN}/tasks/load.orders_of_the_day?try_number=3", "run_url": f"{RUNS}/{RUN}",
+    }  # fmt: skip
     return NotificationContext(reason=reason, **known | arguments)
 
 
@@ -42,8 +36,8 @@ EVERY_REASON = [
     about(
         Reason.DECISION,
         error="",
-        question=("Send to 10,000 people?", "Preflight: 12 checks, no finding.\nLast week: 9,870 people."),
         decision_url=f"{RUNS}/{RUN}/tasks/approve/required_actions?map_index=-1",
+        question=("Send to 10,000 people?", "Preflight: 12 checks, no finding.\nLast week: 9,870 people."),
     ),
     about(Reason.FAILED, dag_id="d" * 250, task_id="t" * 250, map_index=12, error="x" * 600),
 ]

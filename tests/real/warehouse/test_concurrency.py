@@ -1,14 +1,12 @@
-"""Loads at the same time, and loads that are killed, on real databases.
+"""Loads at the same time on real databases.
 
-Two loads of which one ends in the middle of the other are in `tests/machines/test_loading.py`.
+Loads that are killed, and two of which one ends in the middle of the other, are in `tests/machines/test_loading.py`.
 """
 
 from __future__ import annotations
 
 import datetime
-import os
 import random
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +16,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.load import LoadResult
 from airflow_provider_mail.warehouse.table import Table
 from tests.support.postgres import Database
-from tests.support.processes import FORK, PATIENCE, fork, wait_until
+from tests.support.processes import PATIENCE, wait_until
 from tests.warehouse.conftest import ALL, Warehouse
 from tests.warehouse.standins import SAMPLE
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
@@ -112,47 +108,6 @@ def test_a_deadlock_is_tried_again(
                 other.commit()
             ours.result(PATIENCE)
     assert [row[2] for row in warehouse.rows(THINGS) if row[1] in (1, 60)] == ["new", "new"]
-
-
-def die_in_rows(warehouse: Warehouse, reached: Any) -> None:
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for number in range(2000):
-            yield thing(THINGS, number, name="new", at=LATER)
-        reached.set()
-        threading.Event().wait()
-
-    warehouse.load(THINGS, rows(), replace_where={"account": "a"})
-
-
-def die_before_commit(warehouse: Warehouse, reached: Any) -> None:
-    merge = Staged.merge
-
-    def merge_and_wait(self: Staged, cursor: Any) -> LoadResult:
-        merge(self, cursor)
-        reached.set()
-        threading.Event().wait()
-        raise AssertionError
-
-    Staged.merge = merge_and_wait  # type: ignore[method-assign]  # in a process that will be killed
-    warehouse.load(THINGS, [thing(THINGS, 1, name="new", at=LATER)], replace_where={"account": "a"})
-
-
-@pytest.mark.parametrize("death", [die_in_rows, die_before_commit])
-def test_a_killed_load_leaves_neither_rows_nor_locks(warehouse: Warehouse, death: Callable[..., None]) -> None:
-    if warehouse.is_portable and death is die_before_commit:
-        pytest.skip("it does not merge")
-    warehouse.load(THINGS, [thing(THINGS, number, name="old") for number in range(10)])
-    reached = FORK.Event()
-    process = fork(death, warehouse, reached)
-    try:
-        assert reached.wait(PATIENCE)
-    finally:
-        assert process.pid
-        os.kill(process.pid, signal.SIGKILL)
-        process.join(PATIENCE)
-    assert [row[2] for row in warehouse.rows(THINGS)] == ["old"] * 10
-    warehouse.load(THINGS, [thing(THINGS, 1, name="newest", at=LATER)])
-    assert warehouse.rows(THINGS)[1][2] == "newest"
 
 
 def test_a_load_ends_with_the_connection_of_its_server(postgres: Warehouse, warehouse_database: Database) -> None:

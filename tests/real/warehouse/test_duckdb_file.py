@@ -45,28 +45,21 @@ def is_free(database: str) -> bool:
         return True
 
 
-def test_another_process_waits_for_its_turn(database: str) -> None:
-    mine, begun, theirs, leave = FORK.Event(), FORK.Event(), FORK.Event(), FORK.Event()
+@pytest.mark.parametrize("killed", [False, True])
+def test_another_process_waits_for_its_turn(database: str, killed: bool) -> None:
+    """Also for one that is killed."""
+    mine, begun, theirs, leave, end = (FORK.Event() for _ in range(5))  # who sets one waits for those who wait for it
     first = fork(hold, database, mine, leave)
     assert mine.wait(PATIENCE)
-    second = fork(hold, database, theirs, leave, begun)
+    second = fork(hold, database, theirs, end, begun)
     assert begun.wait(PATIENCE)
     assert not is_free(database)
-    leave.set()
+    first.kill() if killed else leave.set()
     assert theirs.wait(PATIENCE)
+    end.set()
     for process in (first, second):
         process.join(PATIENCE)
-        assert process.exitcode == 0
-
-
-def test_a_process_that_is_killed_leaves_no_lock(database: str) -> None:
-    held = FORK.Event()
-    process = fork(hold, database, held, FORK.Event())
-    assert held.wait(PATIENCE)
-    process.kill()
-    process.join(PATIENCE)
-    with one_process(database, PATIENCE):
-        pass
+    assert second.exitcode == 0
 
 
 def test_threads_share_it_until_the_last_has_left(database: str) -> None:

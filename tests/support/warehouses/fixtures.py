@@ -30,7 +30,7 @@ class Standin:
 
     @property
     def hook(self) -> Any:
-        from airflow_provider_mail._task.sql import sql_hook
+        from airflow_provider_mail._task.storage import sql_hook
 
         return sql_hook(f"{self.kind}_default")
 

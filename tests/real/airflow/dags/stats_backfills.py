@@ -1,4 +1,4 @@
-"""Daily loads in three timezones, to be backfilled, and one load of any range, to compare with."""
+"""Daily loads in three timezones, to be backfilled."""
 
 from __future__ import annotations
 
@@ -30,8 +30,3 @@ for name, (zone, lookback_days) in DAILY.items():
         MailTransactionalStatsToSqlOperator(
             task_id="transactional", sql_conn_id="warehouse", table=f"{name}_days", lookback_days=lookback_days
         )
-
-with DAG("whole_range", schedule=None, params={"first": "", "last": "", "tables": ""}):
-    given = {"sql_conn_id": "warehouse", "start_day": "{{ params.first }}", "end_day": "{{ params.last }}"}
-    MailCampaignStatsToSqlOperator(task_id="campaigns", table="{{ params.tables }}_campaigns", **given)
-    MailTransactionalStatsToSqlOperator(task_id="transactional", table="{{ params.tables }}_days", **given)

@@ -1,24 +1,26 @@
-"""Files in any storage: the file of an attachment, and loads of files, which readers never see incomplete."""
+"""Where the data of tasks is: databases, and files in any storage, which readers never see incomplete."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_mail.warehouse.manifest import DataFile, Manifest
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.rows import OnUnstorable
-    from airflow_provider_mail.warehouse.table import Table
+    from airflow_provider_mail.warehouse.table import Table, TableName
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "wasb", "wasbs", "oci", "oss"})
 """Protocols of stores in which an object appears only when it is complete, and which cannot rename.
@@ -31,6 +33,59 @@ MAX_ATTACHMENT_BYTES = 100_000_000
 
 ROWS_PER_FILE = 20_000
 """Rows per file, which are in memory at the same time."""
+
+
+class SqlTask:
+    """Mixin for a task that uses a database."""
+
+    sql_conn_id: str
+
+    @cached_property
+    def sql_hook(self) -> DbApiHook:
+        """The hook of ``sql_conn_id``."""
+        return sql_hook(self.sql_conn_id)
+
+
+def sql_hook(sql_conn_id: str) -> DbApiHook:
+    """Return the ``DbApiHook`` of a connection to any database.
+
+    :raises AirflowFailException: when its type has no such hook, or the provider of the hook is not installed.
+    """
+    from airflow_provider_mail.warehouse.connection import hook_of
+    from airflow_provider_mail.warehouse.errors import WarehouseError
+
+    try:
+        return hook_of(sql_conn_id)
+    except WarehouseError as error:
+        raise AirflowFailException(f"sql_conn_id: {error}") from None
+
+
+def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, TableName]:
+    """Check a database and the tables of a task, which must all be different, before anything is sent.
+
+    :param names: the names of the tables, by argument; ``None`` for a table that is not used.
+    :raises AirflowFailException: naming the argument that is wrong, or the connection.
+    """
+    from airflow_provider_mail.warehouse.errors import WarehouseError
+    from airflow_provider_mail.warehouse.load import check_database
+    from airflow_provider_mail.warehouse.table import TableName
+
+    parsed: dict[str, TableName] = {}
+    try:
+        check_database(hook)
+    except WarehouseError as error:
+        raise AirflowFailException(str(error)) from None
+    for argument, name in names.items():
+        if name is None:
+            continue
+        try:
+            table = TableName.parse(name)
+        except WarehouseError as error:
+            raise AirflowFailException(f"{argument}: {error}") from None
+        if same := next((other for other in parsed if parsed[other] == table), None):
+            raise AirflowFailException(f"{argument}: must be another table than `{same}`")
+        parsed[argument] = table
+    return parsed
 
 
 def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: str) -> ObjectStoragePath:

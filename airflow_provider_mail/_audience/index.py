@@ -10,92 +10,14 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.audience_lines import checksum, decoded
-from airflow_provider_mail._task.audience_members import LEAVING, LEFT, MEMBER, Members
-from airflow_provider_mail.api.flows.import_contacts import SelectedRows
+from airflow_provider_mail._audience.lines import checksum, decoded
+from airflow_provider_mail._audience.members import LEAVING, LEFT, MEMBER, Members
+from airflow_provider_mail._audience.rows import CHANGED, JOINED, RETURNED, UNCHANGED, AudienceRows, Identity
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._task.audience_rows import Identity
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
-UNCHANGED, JOINED, RETURNED, CHANGED = "", "joined", "returned", "changed"
-"""What a row is, beside the members before."""
-
 _FILTER_BITS = (1 << 20) - 1
-
-
-class AudienceRows(SelectedRows):
-    """Rows with what the state needs of them.
-
-    :param keys: the key of the person of each row; empty for a row that the import will reject.
-    :param texts: each row as a line of the state.
-    :param operations: what each row is.
-    """
-
-    def __init__(
-        self,
-        rows: Iterable[Sequence[Any]],
-        numbers: Sequence[int],
-        lines: Sequence[int],
-        keys: Sequence[str],
-        texts: Sequence[bytes],
-        operations: Sequence[str] = (),
-    ) -> None:
-        super().__init__(rows, numbers, lines)
-        self.keys = keys
-        self.texts = texts
-        self.operations = operations
-
-    @classmethod
-    def among(
-        cls,
-        batch: SelectedRows,
-        places: Sequence[int],
-        keys: Sequence[str],
-        texts: Sequence[bytes],
-        operations: Sequence[str],
-    ) -> AudienceRows:
-        """Return all rows of a batch, of which only those at some places need anything; the others are unchanged."""
-        rows = cls(batch, batch.numbers, batch.lines, [""] * len(batch), [b""] * len(batch), [UNCHANGED] * len(batch))
-        for place, key, text, operation in zip(places, keys, texts, operations, strict=True):
-            rows.keys[place], rows.texts[place], rows.operations[place] = key, text, operation  # type: ignore[index]
-        return rows
-
-    def pick(self, places: Sequence[int]) -> AudienceRows:
-        """Return the rows at some places."""
-        lines = [self.lines[place] for place in places] if self.lines else ()
-        columns: tuple[Sequence[Any], ...] = (self.keys, self.texts, self.operations)
-        return AudienceRows(
-            [self[place] for place in places],
-            [self.numbers[place] for place in places],
-            lines,
-            *([column[place] for place in places] for column in columns),
-        )
-
-    def followed_by(self, other: AudienceRows) -> AudienceRows:
-        """Return these rows and others."""
-        return AudienceRows(
-            [*self, *other],
-            [*self.numbers, *other.numbers],
-            [*self.lines, *other.lines],
-            [*self.keys, *other.keys],
-            [*self.texts, *other.texts],
-            [*self.operations, *other.operations],
-        )
-
-
-def packed(batches: Iterable[AudienceRows], size: int) -> Iterator[AudienceRows]:
-    """Yield the rows that are to be sent, in lists of one size."""
-    rest: AudienceRows | None = None
-    for batch in batches:
-        places = [place for place, operation in enumerate(batch.operations) if operation]
-        changed = batch if len(places) == len(batch) else batch.pick(places)
-        rest = rest.followed_by(changed) if rest else changed
-        while len(rest) >= size:
-            yield rest if len(rest) == size else rest.pick(range(size))
-            rest = rest.pick(range(size, len(rest)))
-    if rest:
-        yield rest
 
 
 class AudienceIndex:
@@ -131,6 +53,9 @@ class AudienceIndex:
         # Not `yield from`, which would close the cursor after the database.
         for row in self._database.execute(sql, parameters):  # noqa: UP028
             yield row
+
+    def _exists(self, sql: str, parameters: Sequence[Any]) -> bool:
+        return bool(self._database.execute(f"SELECT EXISTS ({sql})", parameters).fetchone()[0])
 
     # --- the comparison of state and source ---
 
@@ -174,17 +99,17 @@ class AudienceIndex:
                 for place, value in enumerate(members.checksums(number))
                 if flags[value & _FILTER_BITS]
                 and members.counts_line(number, place)
-                and execute("SELECT 1 FROM single WHERE checksum = ?", (value,)).fetchone()
-                and not execute("SELECT 1 FROM known WHERE part = ? AND place = ?", (number, place)).fetchone()
+                and self._exists("SELECT 1 FROM single WHERE checksum = ?", (value,))
+                and not self._exists("SELECT 1 FROM known WHERE part = ? AND place = ?", (number, place))
             ]
             if places:
                 self._add_others(members, number, places, identity)
 
     def _add_others(self, members: Members, number: int, places: list[int], identity: Identity) -> None:
-        lines, membership = members.lines(number).splitlines(keepends=True), members.membership(number)
+        lines, membership = members.lines(number), members.membership(number)
         for place in places:
             key = identity.key(decoded(lines[place]))
-            if self._database.execute("SELECT 1 FROM single WHERE key = ?", (key,)).fetchone():
+            if self._exists("SELECT 1 FROM single WHERE key = ?", (key,)):
                 self._database.execute(
                     "INSERT INTO known VALUES (?, ?, ?, ?, ?, ?)",
                     (key, lines[place], membership, number, place, membership == MEMBER),
@@ -215,22 +140,25 @@ class AudienceIndex:
                 execute("UPDATE known SET present = 1 WHERE rowid = ?", (number,))
         return operations
 
-    _ABSENT = """
-        NOT EXISTS (SELECT 1 FROM seen WHERE seen.key = known.key)
-        AND NOT EXISTS (SELECT 1 FROM known other WHERE other.key = known.key AND other.present)
-    """
+    _PRESENT = "EXISTS (SELECT 1 FROM known other WHERE other.key = known.key AND other.present)"
+    """SQL: a line of the person is also in the source."""
+
+    def _people(self, memberships: Sequence[str], condition: str) -> Iterator[tuple[str, bytes]]:
+        """Yield key and line of the people before, of some memberships, of whom no line is in the source."""
+        marks = ", ".join("?" * len(memberships))
+        yield from self._select(
+            f"SELECT key, max(line) FROM known WHERE membership IN ({marks}) AND NOT {self._PRESENT} AND {condition} "
+            "GROUP BY key",
+            memberships,
+        )
 
     def absent(self, *memberships: str, suppressed: bool = True) -> Iterator[tuple[str, bytes]]:
         """Yield key and line of the people before, of some memberships, whom no selected row names.
 
         :param suppressed: also those whose rows are left out.
         """
-        marks = ", ".join("?" * len(memberships))
-        unless = "" if suppressed else "AND NOT EXISTS (SELECT 1 FROM suppressed WHERE suppressed.key = known.key)"
-        yield from self._select(
-            f"SELECT key, max(line) FROM known WHERE membership IN ({marks}) AND {self._ABSENT} {unless} GROUP BY key",
-            memberships,
-        )
+        unless = "" if suppressed else " AND NOT EXISTS (SELECT 1 FROM suppressed WHERE suppressed.key = known.key)"
+        yield from self._people(memberships, f"NOT EXISTS (SELECT 1 FROM seen WHERE seen.key = known.key){unless}")
 
     def ended(self) -> Iterator[tuple[int, int]]:
         """Yield part and place of the lines that no longer count after this run.
@@ -304,31 +232,17 @@ class AudienceIndex:
 
     def was_accepted(self, key: str | None, line: bytes | None = None) -> bool:
         """Return whether a row of a person was accepted; if a line is given, this row."""
-        found = self._database.execute(
-            "SELECT 1 FROM sent WHERE key = ?1 AND outcome = 'accepted' AND (?2 IS NULL OR line = ?2)", (key, line)
-        )
-        return found.fetchone() is not None
+        sql = "SELECT 1 FROM sent WHERE key = ?1 AND outcome = 'accepted' AND (?2 IS NULL OR line = ?2)"
+        return self._exists(sql, (key, line))
 
     def rejected(self, *memberships: str) -> Iterator[tuple[str, bytes]]:
         """Yield key and line of the people before, of some memberships, whose rows were all rejected."""
-        marks = ", ".join("?" * len(memberships))
-        yield from self._select(
-            f"""
-            SELECT key, max(line) FROM known WHERE membership IN ({marks})
-            AND EXISTS (SELECT 1 FROM sent WHERE sent.key = known.key AND outcome = 'rejected')
-            AND NOT EXISTS (SELECT 1 FROM sent WHERE sent.key = known.key AND outcome = 'accepted')
-            AND NOT EXISTS (SELECT 1 FROM known other WHERE other.key = known.key AND other.present)
-            GROUP BY key
-            """,
-            memberships,
-        )
+        sent = "EXISTS (SELECT 1 FROM sent WHERE sent.key = known.key AND outcome = '{}')"
+        yield from self._people(memberships, f"{sent.format('rejected')} AND NOT {sent.format('accepted')}")
 
     def has_returned(self) -> bool:
         """Return whether people came back and were accepted."""
-        returned = self._database.execute(
-            "SELECT 1 FROM sent WHERE outcome = 'accepted' AND operation = ?", (RETURNED,)
-        )
-        return returned.fetchone() is not None
+        return self._exists("SELECT 1 FROM sent WHERE outcome = 'accepted' AND operation = ?", (RETURNED,))
 
     def remove(self, people: Iterable[tuple[str, bytes]], membership: str) -> None:
         """Note people who are to be removed.
@@ -345,11 +259,14 @@ class AudienceIndex:
 
     def is_removed(self, key: str | None) -> bool:
         """Return whether a person is to be removed."""
-        return bool(self._database.execute("SELECT 1 FROM removed WHERE key = ?", (key,)).fetchone())
+        return self._exists("SELECT 1 FROM removed WHERE key = ?", (key,))
 
-    def log(self, keys: Iterable[str], operations: Iterable[str]) -> None:
-        """Note what the log shows of rows that are not kept here."""
-        self._database.executemany("INSERT INTO logged VALUES (?, ?)", zip(keys, operations, strict=True))
+    def log(self, people: Iterable[tuple[str, str]]) -> None:
+        """Note what the log shows of rows that are not kept here.
+
+        :param people: the key of each person, and the operation.
+        """
+        self._database.executemany("INSERT INTO logged VALUES (?, ?)", (pair for pair in people if pair[1]))
 
     def changes(self) -> Iterator[tuple[str, str]]:
         """Yield each person that changed, with the operation."""

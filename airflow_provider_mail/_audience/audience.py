@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_provider_mail._task.audience_rows import (
-    MAX_EXAMPLES,
-    PASS_BRAKES,
-    Identity,
-    Rows,
-    RowSpool,
-    Selection,
-    Suppressed,
-    brake_error,
-    masked,
-    suppressed_addresses,
-)
+from airflow_provider_mail._audience.rows import Identity, R, Rows, RowSpool, picked_rows, suppressed_people
+from airflow_provider_mail._config import name_prefix
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import AudienceList, delete_old_lists
+from airflow_provider_mail.api.flows.create_once import create
+from airflow_provider_mail.api.flows.import_contacts import SelectedRows
+from airflow_provider_mail.api.lists import AddList
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
 DEFAULT_EVENTS = "mail_events"
 """The table of events where none is named."""
+
+PASS_BRAKES = "pass_brakes"
+"""The parameter of a DAG run that lets the brakes pass."""
+
+MAX_EXAMPLES = 5
 
 
 class Send(Protocol):
@@ -47,7 +48,6 @@ class Audience:
     """The rows of one try of a task, added to the list that the user named.
 
     :param task: the operator, with the arguments that all imports share.
-    :param import_id: identifies the task instance in all its tries.
     """
 
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:
@@ -55,7 +55,10 @@ class Audience:
         self.context = context
         self.progress = progress
         self.sandbox = bool(task.sandbox_mode or task.hook.config.sandbox)
-        self._selection: Selection | None = None
+        self.suppressed: int | None = None
+        """Number of rows of people who are left out, if rows are selected."""
+        self.other_stages = 0
+        """Number of rows of people in other stages."""
         self.braked = ""
         """Which brake stopped the run, or was let pass; empty if none did."""
         self.is_stopped = False
@@ -82,16 +85,12 @@ class Audience:
         selected = self.selected(rows, plan)
         if self.task.is_dry_run:
             self._only_check(selected, plan, on_reject)
-            return
-        if self.task.max_rows is None:
+        elif self.task.max_rows is None:
             send(selected, plan)
-            return
-        spool = RowSpool()
-        try:
-            self.fill(spool, selected)
-            send(spool, plan)
-        finally:
-            spool.close()
+        else:
+            with closing(RowSpool[Any]()) as spool:
+                self.fill(spool, selected)
+                send(spool, plan)
 
     @property
     def is_plain(self) -> bool:
@@ -102,12 +101,12 @@ class Audience:
 
     def finish(self) -> dict[str, Any]:
         """Complete the audience after all rows were accepted or rejected, and return its values for XCom."""
-        return {
-            **self.lists(),
-            **({"suppressed": self._selection.suppressed} if self._selection else {}),
-            **({"other_stages": self._selection.other_stages} if self._selection and self.task.stage else {}),
-            **({"dry_run": True} if self.task.is_dry_run else {}),
-        }
+        values: dict[str, Any] = self.lists()
+        if self.suppressed is not None:
+            values["suppressed"] = self.suppressed
+            if self.task.stage:
+                values["other_stages"] = self.other_stages
+        return values | ({"dry_run": True} if self.task.is_dry_run else {})
 
     def lists(self) -> dict[str, list[str]]:
         """Return the lists that a campaign to this audience needs."""
@@ -117,32 +116,58 @@ class Audience:
     def selected(
         self, rows: Rows, plan: ImportPlan, on_suppressed: Callable[[str], object] = bool
     ) -> Iterator[SelectedRows]:
-        """Return the rows that are not left out, with their numbers in the source."""
-        task = self.task
-        self._selection = Selection(
-            Identity(plan.properties),
-            self.progress,
-            limit=task.limit,
-            stage=task.stage and task.stage.seeded(task.render_template(task.stage.seed, self.context)),
-            suppressed=self._suppressed(),
-            on_suppressed=on_suppressed,
-        )
-        return self._selection.of(rows)
+        """Return the rows that are not left out, with their numbers in the source; all that are read are counted.
 
-    def _suppressed(self) -> Suppressed:
+        :param on_suppressed: called with the key of each person whom the user's tables leave out.
+        """
+        task, stage = self.task, self.task.stage
+        if stage is not None:
+            stage = stage.seeded(task.render_template(stage.seed, self.context))
+        people, self.suppressed = self._suppressed(), 0
+        key_of = Identity(plan.properties).key
+
+        def select(rows: SelectedRows) -> SelectedRows:
+            if not people and stage is None:
+                return rows
+            places = []
+            for place, row in enumerate(rows):
+                key = key_of(row)
+                if stage is not None and key not in stage:
+                    self.other_stages += 1
+                elif key is not None and hash(key) in people:
+                    self.suppressed = (self.suppressed or 0) + 1
+                    on_suppressed(key)
+                else:
+                    places.append(place)
+            return picked_rows(rows, places)
+
+        return map(select, self._numbered(rows))
+
+    def _numbered(self, source: Rows) -> Iterator[SelectedRows]:
+        """Yield the rows up to the limit."""
+        progress, limit = self.progress, self.task.limit
+        for batch in source:
+            first, size = progress.read + 1, len(batch)
+            if limit is not None:
+                size = min(size, limit - progress.read)
+            progress.read += size
+            lines = getattr(batch, "lines", ())[:size]
+            yield SelectedRows(batch if size == len(batch) else batch[:size], range(first, first + size), lines)
+            if progress.read == limit:
+                return
+
+    def _suppressed(self) -> frozenset[int]:
         task = self.task
         events = (task.suppress_table or DEFAULT_EVENTS) if task.suppress == "events" else None
         table = None if events else task.suppress_table
         if not (events or table or task.suppress_sql):
-            return Suppressed()
-        addresses = suppressed_addresses(
-            task.audience_hook("suppress_conn_id"), events=events, sql=task.suppress_sql, table=table
-        )
-        suppressed = Suppressed(addresses)
-        task.log.info("%s addresses must be left out.", f"{len(suppressed):,}")
-        return suppressed
+            return frozenset()
+        hook = task.audience_hook("suppress_conn_id")
+        people = suppressed_people(hook, events=events, sql=task.suppress_sql, table=table)
+        task.log.info("%s addresses must be left out.", f"{len(people):,}")
+        return people
 
-    def fill(self, spool: RowSpool, rows: Iterable[SelectedRows]) -> None:
+    def fill(self, spool: RowSpool[R], rows: Iterable[R]) -> None:
         """Read all rows, and fail before the first request when there are too many."""
         most = self.task.max_rows
         for batch in rows:
@@ -153,18 +178,22 @@ class Audience:
     def brake(self, argument: str, numbers: str) -> None:
         """Fail the task, unless the run was triggered to let it pass.
 
+        :param argument: the brake.
+        :param numbers: what it compared.
         :raises AirflowFailException: with the numbers, and what to do.
         """
         self.braked = f"{argument}: {numbers}"
         if not (self.context.get("params") or {}).get(PASS_BRAKES):
             self.is_stopped = True
-            raise brake_error(argument, numbers)
+            raise AirflowFailException(
+                f"{self.braked}. Nothing was sent and nobody was removed. If that is right, let it pass once: trigger "
+                f'the DAG with the parameter "{PASS_BRAKES}": true, which the DAG declares as '
+                f'params={{"{PASS_BRAKES}": Param(False, type="boolean")}}'
+            )
         self.task.log.warning("%s: %s; it passes, as the parameter %s says.", argument, numbers, PASS_BRAKES)
 
     def _only_check(self, rows: Iterable[SelectedRows], plan: ImportPlan, on_reject: Callable[[Reject], None]) -> None:
         """Check the rows as an import does, and send nothing."""
-        from dataclasses import replace
-
         from airflow_provider_mail.api.flows.validate_rows import RowChecker
 
         identity, checker = Identity(plan.properties), RowChecker(plan.properties, plan.null_value)
@@ -176,7 +205,7 @@ class Audience:
             self.progress.rejected += len(checked.rejects)
             keys = map(identity.key, batch[: MAX_EXAMPLES - len(examples)])
             examples += [masked(key) for key in keys if key]
-        would = self.progress.read - self.progress.rejected - (self._selection.suppressed if self._selection else 0)
+        would = self.progress.read - self.progress.rejected - (self.suppressed or 0)
         self.task.log.info("Dry run: %s rows would be sent, such as %s.", f"{would:,}", ", ".join(examples) or "none")
 
 
@@ -187,12 +216,17 @@ class RunAudience(Audience):
     returns, and a request that was lost may still be carried out.
     """
 
-    lists_last = False
-    """Whether later runs use the same lists."""
-
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:
         super().__init__(task, context, progress)
-        self.new_list = audience_list(task, context)
+        ti = context["ti"]
+        self.new_list = AudienceList.of(
+            task.list_name,
+            task=f"{ti.dag_id}/{ti.task_id}",
+            run_id=ti.run_id,
+            begun_at=datetime.fromtimestamp(time.time(), UTC),
+            part=None if ti.map_index in (None, -1) else ti.map_index,
+            prefix=name_prefix(),
+        )
 
     @property
     def list_name(self) -> str:
@@ -206,24 +240,22 @@ class RunAudience(Audience):
 
     def create_if_empty(self) -> None:
         """Create the list if no row was accepted: an import creates it otherwise, and a campaign needs it."""
-        from airflow_provider_mail.api.flows.create_once import create
-        from airflow_provider_mail.api.lists import AddList
-
         if not self.progress.accepted:
             description = self.task.list_description
             self.task.hook.run(create(AddList(list_name=self.list_name, list_description=description)))
 
-    def delete_old(self, needed: set[str]) -> None:
-        """Delete the lists of earlier runs; an error is only logged, since the audience is complete."""
-        from airflow_provider_mail.api.errors import MailError
+    def delete_old(self, needed: set[str], *, own_part: bool = False) -> None:
+        """Delete the lists of earlier runs; an error is only logged, since the audience is complete.
 
+        :param own_part: whether later runs use the lists of other mapped tasks.
+        """
         task = self.task
         flow = delete_old_lists(
             self.new_list,
             needed=needed,
             keep=task.keep_lists,
             clock=task.hook.get_conn().service_clock,
-            own_part=self.lists_last,
+            own_part=own_part,
         )
         try:
             deleted = task.hook.run(flow)
@@ -234,16 +266,7 @@ class RunAudience(Audience):
             task.log.info("List %r of an earlier run was deleted.", name)
 
 
-def audience_list(task: Any, context: Context) -> AudienceList:
-    """Return the name of a new list of this try."""
-    from airflow_provider_mail._config import name_prefix
-
-    ti = context["ti"]
-    return AudienceList.of(
-        task.list_name,
-        task=f"{ti.dag_id}/{ti.task_id}",
-        run_id=ti.run_id,
-        begun_at=datetime.fromtimestamp(time.time(), UTC),
-        part=None if ti.map_index in (None, -1) else ti.map_index,
-        prefix=name_prefix(),
-    )
+def masked(key: str) -> str:
+    """Return an example that shows what kind of rows there are, and not who."""
+    local, at, domain = key.partition("@")
+    return f"{local[:1]}***@{domain[:1]}***" if at else f"{key[:7]}***"

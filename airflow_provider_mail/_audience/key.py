@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from airflow_provider_mail._config import setting
+from airflow_provider_mail.version_compat import AirflowFailException, conf
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
@@ -41,8 +42,6 @@ class AudienceKey:
 
         :raises AirflowFailException: when there is no secret.
         """
-        from airflow_provider_mail.version_compat import AirflowFailException, conf
-
         # With several Fernet keys, the first one is the current one.
         fernet_key = str(conf.get("core", "fernet_key", fallback="") or "").partition(",")[0]
         secret = setting("audience_key") or fernet_key
@@ -65,7 +64,7 @@ class AudienceKey:
     def settings(self, audience_id: str, plan: ImportPlan, config: ClientConfig, mode: str) -> str:
         """Return a digest of all that makes a state another one's: account, list, mapping, key.
 
-        :param mode: whether the audience is exact.
+        :param mode: the arguments that decide who is on which list.
         """
         digest = self._settings.copy()
         account = [config.base_url, sorted(config.credentials().items()), config.sandbox]

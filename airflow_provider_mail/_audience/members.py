@@ -183,9 +183,9 @@ class Members:
             yield place
             place = void.find(1, place + 1)
 
-    def lines(self, number: int) -> bytes:
+    def lines(self, number: int) -> list[bytes]:
         """Return all lines of a part."""
-        return zlib.decompress(self._content(number)[4 * self._parts[number].rows :])
+        return zlib.decompress(self._content(number)[4 * self._parts[number].rows :]).splitlines(keepends=True)
 
     def checksums(self, number: int) -> array[int]:
         """Return the checksums of the people of all lines of a part."""
@@ -194,7 +194,7 @@ class Members:
     def active(self, *memberships: str) -> Iterator[tuple[int, int, bytes]]:
         """Yield the lines that count, each with the number of its part and its place there."""
         for number in self.numbers(*memberships):
-            for place, line in enumerate(self.lines(number).splitlines(keepends=True)):
+            for place, line in enumerate(self.lines(number)):
                 if self.counts_line(number, place):
                     yield number, place, line
 

@@ -1,29 +1,44 @@
-"""A task's checkpoint of an import, so that the next try skips accepted rows (task state store of Airflow 3.3).
+"""What an import of contacts keeps beside its rows: what was accepted, the counts, and the spellings of addresses.
 
-A digest of each accepted chunk is stored. The next try reads and validates all rows again, and skips a chunk only if it
-is identical, for the same list, with the same settings, on the same account. Every other chunk is sent, which an import
-allows; so no contact is lost, whatever happens to the checkpoint or the rows.
+A digest of each accepted chunk is stored (task state store of Airflow 3.3). The next try reads and validates all rows
+again, and skips a chunk only if it is identical, for the same list, with the same settings, on the same account. Every
+other chunk is sent, which an import allows; so no contact is lost, whatever happens to the checkpoint or the rows.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import struct
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
 
+from airflow_provider_mail._config import setting
+from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
+from airflow_provider_mail._task.progress import ProgressLog, store_run
+from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.version_compat import AirflowSkipException
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.config import ClientConfig
+    from airflow_provider_mail.api.flows.import_contacts import Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
-KEY = "airflow_provider_mail.imported"
+CHECKPOINT_KEY = "airflow_provider_mail.imported"
 
 DIGEST_BYTES = 6
 """Length of the digest of a chunk. Digests are compared by index up to the first difference, so this is enough."""
@@ -36,8 +51,17 @@ MAX_AGE_SECONDS = 24 * 3600
 """Seconds after which an accepted chunk is sent again: it may have been changed at the service since then."""
 
 WRITE_INTERVAL = 2.0
-SHARE = 20
+WRITE_SHARE = 20
 """Writing the record takes at most this fraction of the time, given as its denominator."""
+
+MAX_REASONS = 50
+"""Reasons of rejections that are stored with the counts of an import."""
+
+MAX_UNUSUAL = 50_000
+"""Maximum number of addresses in an unusual spelling that an import compares, so that memory use is bounded."""
+
+_PART = 50
+"""Addresses that are compared one by one if one of them is in an unusual spelling."""
 
 _NONE = bytes(DIGEST_BYTES)
 
@@ -94,7 +118,7 @@ class StoredImportCheckpoint:
         self._settings.update(f"{plan.chunk_size} {config.sandbox}".encode())
         self._next_write = time.monotonic() + WRITE_INTERVAL
         try:
-            stored = self._store.get(KEY, None)
+            stored = self._store.get(CHECKPOINT_KEY, None)
             self._may_be_stored = stored is not None
             record = None if stored is None else AcceptedChunks.model_validate(stored)
         except ValidationError:
@@ -180,19 +204,19 @@ class StoredImportCheckpoint:
         )
         started = time.monotonic()
         try:
-            self._store.set(KEY, record.model_dump(), retention=timedelta(seconds=MAX_AGE_SECONDS))
+            self._store.set(CHECKPOINT_KEY, record.model_dump(), retention=timedelta(seconds=MAX_AGE_SECONDS))
             self._changed = False
         except Exception as error:
             self._log.warning("The task state could not be written, so the next try may send more again: %s", error)
         now = time.monotonic()
-        self._next_write = now + max(WRITE_INTERVAL, SHARE * (now - started))
+        self._next_write = now + max(WRITE_INTERVAL, WRITE_SHARE * (now - started))
 
     def clear(self) -> None:
         """Delete the record, if there may be one: the next try imports everything."""
         if not self._may_be_stored:
             return
         try:
-            self._store.delete(KEY)
+            self._store.delete(CHECKPOINT_KEY)
         except Exception as error:
             self._log.warning("The task state could not be deleted, so the next try may skip accepted rows: %s", error)
 
@@ -240,3 +264,156 @@ def _unpacked(text: str) -> dict[int, bytes]:
     starts = range(0, len(raw), DIGEST_BYTES)
     digests = {start // DIGEST_BYTES: raw[start : start + DIGEST_BYTES] for start in starts}
     return {index: digest for index, digest in digests.items() if digest != _NONE}
+
+
+class ImportProgress:
+    """Called with the counts of an import after each chunk; shows and counts them every ten seconds."""
+
+    def __init__(self, task: Any, context: Context, total: int | None) -> None:
+        self._log = ProgressLog(task.log, context)
+        self._log.expect(total)
+        self._tags = task_tags(task)
+        self._counted = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
+
+    def __call__(self, progress: Progress) -> None:
+        """Log, store and count the progress, if that is due."""
+        done = progress.accepted + progress.rejected
+        if self._log.update(done, earlier=progress.accepted_earlier, rejected=progress.rejected):
+            self._count(progress)
+
+    def close(self, progress: Progress) -> None:
+        """Count what has not been counted yet."""
+        self._count(progress)
+        self._log.close()
+
+    def _count(self, progress: Progress) -> None:
+        counts = {
+            ROWS_READ: progress.read,
+            # A row that an earlier try got accepted was counted then.
+            ROWS_ACCEPTED: progress.accepted - progress.accepted_earlier,
+            ROWS_REJECTED: progress.rejected,
+        }
+        emit({metric: count - self._counted[metric] for metric, count in counts.items()}, self._tags)
+        self._counted = counts
+
+
+def import_counts(progress: Progress) -> dict[str, int]:
+    """Return the counts of an import, as its task returns them."""
+    return {name: count for name, count in asdict(progress).items() if name != "seconds"}
+
+
+@contextmanager
+def import_record(
+    task: Any, context: Context, import_id: str, progress: Progress, spool: RejectSpool, *, sandbox: bool
+) -> Iterator[None]:
+    """Store the counts of an import when it ends, in place of those of an earlier try, if ``imports_conn_id`` is set.
+
+    :param import_id: identifies the task instance, the same in every try.
+    :param spool: the rejected rows, of which only the reasons are stored.
+    :param sandbox: whether the service only checks the rows.
+    """
+    state = "failed"
+    try:
+        yield
+        state = "success"
+    except AirflowSkipException:
+        state = "skipped"
+        raise
+    finally:
+        if conn_id := setting("imports_conn_id"):
+            from airflow_provider_mail.warehouse.connection import configured_hook
+            from airflow_provider_mail.warehouse.tables.imports import IMPORTS
+
+            values = {
+                "import_id": import_id,
+                "mail_conn_id": task.mail_conn_id,
+                "list_name": task.list_name or None,
+                "state": state,
+                "reasons": [
+                    {"field": field, "reason": reason, "rows": rows}
+                    for field, reason, rows in spool.reasons(MAX_REASONS)
+                ],
+                "sandbox": sandbox,
+                "try_number": context["ti"].try_number,
+            }
+            # Columns are named as the counts that they have, those of rows with a prefix.
+            counts = asdict(progress)
+            values |= {name: counts[count] for name in IMPORTS.names if (count := name.removeprefix("rows_")) in counts}
+            connect = partial(configured_hook, "imports_conn_id", conn_id)
+            store_run(task.log, connect, IMPORTS, setting("imports_table"), values)
+
+
+class Spellings:
+    """The addresses of one import, to detect those that two rows spell differently, in constant memory.
+
+    To the service, the same spelling twice is one contact; the specification does not say which other spellings are.
+    The usual spelling is that of `address_key`. Nearly all addresses have it: their hashes are written to a temporary
+    file. Of two spellings of an address, at least one is unusual; the unusual ones are compared with all others at the
+    end. Python's hash of a text differs in every process, and no address is stored.
+    """
+
+    def __init__(self) -> None:
+        self._usual = tempfile.SpooledTemporaryFile(max_size=1_000_000)  # noqa: SIM115
+        self._unusual: dict[int, tuple[int, int]] = {}
+        self._several: set[int] = set()
+        self.complete = True
+        """Whether all addresses are compared."""
+
+    def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield the lists of rows unchanged."""
+        first, address_of = 1, itemgetter(place)
+        for batch in batches:
+            try:
+                addresses = list(map(address_of, batch))
+            except IndexError:
+                addresses = [row[place] if len(row) > place else None for row in batch]
+            # Selected rows know their numbers in the source.
+            self._note(addresses, getattr(batch, "numbers", None) or range(first, first + len(batch)))
+            first += len(batch)
+            yield batch
+
+    def several(self) -> list[int]:
+        """Return the numbers of rows, from 1, whose address another row spells differently."""
+        if self._unusual:
+            self._usual.seek(0)
+            while block := self._usual.read(1 << 19):
+                self._several |= self._unusual.keys() & set(array("q", block))
+        return sorted(self._unusual[key][1] for key in self._several)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._usual.close()
+
+    def _note(self, addresses: list[Any], numbers: Sequence[int]) -> None:
+        if usual_text(addresses) is not None:
+            self._usual.write(struct.pack(f"{len(addresses)}q", *map(hash, addresses)))
+            return
+        if len(addresses) > _PART:
+            # One unusual address should not take the time of a thousand usual ones.
+            for begin in range(0, len(addresses), _PART):
+                self._note(addresses[begin : begin + _PART], numbers[begin : begin + _PART])
+            return
+        usual = array("q")
+        for row, address in zip(numbers, addresses, strict=True):
+            if not isinstance(address, str):
+                continue
+            spelling, key = address.strip(), address_key(address)
+            if key == spelling:
+                usual.append(hash(key))
+            elif (known := self._unusual.get(hash(key))) is not None:
+                if known[0] != hash(spelling):
+                    self._several.add(hash(key))
+            elif len(self._unusual) < MAX_UNUSUAL:
+                self._unusual[hash(key)] = hash(spelling), row
+            else:
+                self.complete = False
+        self._usual.write(usual.tobytes())
+
+
+def usual_text(addresses: list[Any]) -> str | None:
+    """Return addresses as lines if all have their usual spelling. One text, since this is the hot path of an import."""
+    try:
+        text = "\n".join(addresses)
+    except TypeError:
+        return None
+    return text if text.isascii() and " " not in text and text == text.lower() else None

@@ -1,0 +1,155 @@
+"""The rows of an audience: who each is, whom the user's tables leave out, and where rows wait until all are read."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api.flows.import_contacts import SelectedRows
+from airflow_provider_mail.warehouse.rows import batched
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+Rows = Iterable[Sequence[Sequence[Any]]]
+R = TypeVar("R", bound=SelectedRows)
+
+MEMORY_BYTES = 1_000_000
+
+UNCHANGED, JOINED, RETURNED, CHANGED = "", "joined", "returned", "changed"
+"""What a row is, beside the members before."""
+
+SUPPRESSING_EVENTS = """
+SELECT email FROM {table} WHERE email IS NOT NULL AND event_code IN ('Unsubscribed', 'SpamReport', 'Dropped')
+UNION
+SELECT bounced.email FROM {table} bounced
+WHERE bounced.email IS NOT NULL AND bounced.event_code = 'Bounced' AND NOT EXISTS (
+    SELECT 1 FROM {table} delivered
+    WHERE delivered.email = bounced.email AND delivered.event_code = 'Delivered'
+    AND delivered.triggered_time > bounced.triggered_time)
+GROUP BY bounced.email HAVING COUNT(DISTINCT bounced.unique_msg_id) >= 3
+"""
+"""Addresses that must not get campaigns, by the events that the service pushed.
+
+It does not show whether a bounce is permanent. Three mails that bounced since the last delivery are taken for that.
+"""
+
+
+class Identity:
+    """The values of a row that identify the person: the address, or the phone number of a row without one.
+
+    :param properties: the property of each value of a row, by position.
+    """
+
+    def __init__(self, properties: Sequence[str]) -> None:
+        self.email = properties.index("email") if "email" in properties else None
+        self.phone = properties.index("phoneNumber") if "phoneNumber" in properties else None
+        self._width = len(properties)
+
+    def key(self, row: Sequence[Any]) -> str | None:
+        """Return the key by which people are compared; ``None`` for a row that the import will reject."""
+        if len(row) != self._width:
+            return None
+        if self.email is not None:
+            value = row[self.email]
+            if isinstance(value, str) and value:
+                return address_key(value)
+            if value not in (None, ""):
+                return None
+        if self.phone is not None and (value := row[self.phone]) not in (None, ""):
+            return f"tel:{value}" if isinstance(value, str | int) else None
+        return None
+
+
+class AudienceRows(SelectedRows):
+    """Rows with what the state needs of them.
+
+    :param keys: the key of the person of each row; empty for a row that the import will reject.
+    :param texts: each row as a line of the state.
+    :param operations: what each row is.
+    """
+
+    def __init__(self, rows: SelectedRows, keys: list[str], texts: list[bytes], operations: list[str]) -> None:
+        super().__init__(rows, rows.numbers, rows.lines)
+        self.keys = keys
+        self.texts = texts
+        self.operations = operations
+
+    @classmethod
+    def unchanged(cls, rows: SelectedRows) -> AudienceRows:
+        """Return rows of which the state needs nothing."""
+        return cls(rows, [""] * len(rows), [b""] * len(rows), [UNCHANGED] * len(rows))
+
+
+def packed(spool: Iterable[AudienceRows], size: int) -> Iterator[AudienceRows]:
+    """Yield the rows that are to be sent, in lists of one size."""
+    # Each row with what belongs to it. Only rows of files have lines, which are numbered from 1.
+    columns = (
+        (rows, rows.numbers, rows.lines or [0] * len(rows), rows.keys, rows.texts, rows.operations) for rows in spool
+    )
+    every = (record for of_rows in columns for record in zip(*of_rows, strict=True))
+    changed = (record for record in every if record[-1] != UNCHANGED)
+    for chunk in batched(changed, size):
+        rows, numbers, lines, keys, texts, operations = map(list, zip(*chunk, strict=True))
+        selected = SelectedRows(rows, numbers, lines if lines[0] else ())
+        yield AudienceRows(selected, keys, texts, operations)
+
+
+def picked_rows(rows: SelectedRows, places: Sequence[int]) -> SelectedRows:
+    """Return the rows at some places."""
+    return SelectedRows(
+        [rows[place] for place in places],
+        [rows.numbers[place] for place in places],
+        [rows.lines[place] for place in places] if rows.lines else (),
+    )
+
+
+def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, table: str | None) -> frozenset[int]:
+    """Return the people whom the user's tables leave out, each as the hash of the key.
+
+    Python's hash of a key differs in every process, so it identifies nobody.
+
+    :param events: the table of events.
+    :param sql: a query whose first column has addresses.
+    :param table: a table with a column ``email``.
+    :raises WarehouseError: when a query fails; never with values.
+    """
+    from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+    from airflow_provider_mail.warehouse.tables.events import EVENTS
+
+    queries = [SUPPRESSING_EVENTS.format(table=StoredTable(hook, EVENTS, events).spelled)] if events else []
+    if table:
+        queries.append(f"SELECT email FROM {StoredTable(hook, EVENTS, table).spelled}")
+    queries += [sql] if sql else []
+    people = set[int]()
+    for query in queries:
+        with stream_rows(hook, query) as (_, streamed):
+            for rows in streamed:
+                people.update(hash(address_key(address)) for address, *_ in rows if isinstance(address, str))
+    return frozenset(people)
+
+
+class RowSpool(Generic[R]):
+    """Keeps lists of rows on disk until all have been read, so that memory use stays constant."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        self._batches = 0
+
+    def add(self, batch: R) -> None:
+        """Store a list of rows."""
+        # The values are those of the driver, such as decimals and dates, and the file is this process' own.
+        pickle.dump(batch, self._file, pickle.HIGHEST_PROTOCOL)
+        self._batches += 1
+
+    def __iter__(self) -> Iterator[R]:
+        self._file.seek(0)
+        for _ in range(self._batches):
+            yield pickle.load(self._file)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()

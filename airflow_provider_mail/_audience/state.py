@@ -1,0 +1,190 @@
+"""The state of an audience as one run reads and changes it; the run claims it, so that no other one does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from secrets import token_hex
+from types import SimpleNamespace
+from typing import Any
+
+from airflow_provider_mail._audience.key import AudienceKey
+from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEMBER, Line, Members, Part, changes
+from airflow_provider_mail._audience.store import NO_MEMBERS, Header, StateChangedError, StateStore, StoredPart
+from airflow_provider_mail.version_compat import AirflowException
+
+NO_STATE = "there is no state yet"
+
+CLAIM_SECONDS = 24 * 3600
+"""Seconds after which a run that Airflow does not know any more has ended."""
+
+
+class AudienceState:
+    """The state of an audience in a store.
+
+    :param header: the row of the audience, if the store has none.
+    :param claimant: the task instance, as JSON of its ids.
+    :param writes: whether this run changes the state; if not, the methods that do have no effect.
+    """
+
+    def __init__(self, store: StateStore, key: AudienceKey, header: Header, claimant: str, *, writes: bool) -> None:
+        self.header = header
+        self.members = Members()
+        self.writes = writes
+        self.key = key
+        self.size: int | None = None
+        """Number of rows of people in the audience, once this run has changed them."""
+        self.store = store
+        self._claimant = claimant
+        self._settings = ""
+        self._expected = NO_MEMBERS
+
+    def claim(self) -> None:
+        """Read the row of the audience, and keep other runs from it.
+
+        :raises AirflowException: when another run is importing the audience.
+        """
+        header = self.store.read()
+        if header is None:
+            if not self.writes:
+                return
+            self.store.create(self.header)
+            header = self.store.read() or self.header
+        if header.claimed_by not in ("", self._claimant) and not _has_ended(header):
+            dag_id, task_id, run_id, _ = json.loads(header.claimed_by)
+            raise AirflowException(
+                f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
+            )
+        audience, self.header, self._expected = self.header.audience, header, header.members
+        # With the name, which a damaged row does not have.
+        self.update(audience=audience, claimed_by=self._claimant, members=NO_MEMBERS)
+
+    def release(self, log: Any) -> None:
+        """Let other runs import the audience, unless one has taken it already."""
+        if self.header.claimed_by == self._claimant:
+            try:
+                self.update(claimed_by="")
+            except StateChangedError:
+                log.warning("Another run has changed the state of this audience meanwhile.")
+
+    def load(self, settings: str) -> str:
+        """Load the members; return why they cannot be trusted, or empty text.
+
+        :param settings: from `AudienceKey.settings`.
+        """
+        self._settings = settings
+        header, members = self.header, self.members
+        if not header.generation:
+            return NO_STATE
+        if header.settings != settings:
+            return "the state is that of another list, account, mapping or key"
+        try:
+            for number, membership, rows, voids, sealed in self.store.parts(header.generation):
+                if number != len(members):
+                    raise ValueError("a part is missing")
+                content = self.key.unseal(sealed, _place(header.generation, number, membership, rows, voids))
+                members.add(Part(membership, int(rows), voids, content))
+            if len(members) < header.parts:
+                raise ValueError("a part is missing")
+            if self._expected not in (NO_MEMBERS, members.count()):
+                raise ValueError(f"it has {members.count():,} of {self._expected:,} rows")
+        except (ValueError, TypeError) as error:
+            return f"the state is damaged: {error}"
+        return ""
+
+    def update(self, **values: Any) -> None:
+        """Change the row of the audience.
+
+        :raises StateChangedError: another run, which believes that this one has ended, has taken the audience.
+        """
+        if self.writes:
+            self.header = self.store.update(self.header, **values)
+
+    def forget_lists(self) -> None:
+        """Let this run use none of the lists of the runs before."""
+        self.header = replace(self.header, send_list_name="", repel_list_name="")
+
+    def replace_members(self, members: Members) -> None:
+        """Let this run have other members, which are not stored yet."""
+        self.members.close()
+        self.members = members
+
+    def add(self, ended: Iterable[tuple[int, int]], lines: Iterable[Line], since: int | None = None) -> None:
+        """Change and store the members in one step.
+
+        :param ended: part and place of the lines that no longer count.
+        :param lines: new lines, sorted by membership.
+        :param since: the first part of which no line counts any more. Default: none.
+        """
+        if not self.writes:
+            return
+        first, voids = len(self.members), dict[int, list[int] | None]()
+        for number, place in ended:
+            places = voids.setdefault(number, [])
+            assert places is not None
+            places.append(place)
+        if since is not None:
+            voids |= dict.fromkeys(range(since, first))
+        for part in changes(voids, lines):
+            self.members.add(part)
+        if len(self.members) > first:
+            # Fails if another run has taken the audience.
+            self.update()
+            self.store.write(self.header.generation, self._sealed(self.header.generation, first))
+
+    def rewrite(self, *, doubtful: bool = False, **values: Any) -> None:
+        """Store all members anew, and let the row of the audience say that they are the current ones.
+
+        :param doubtful: whether the run did not end.
+        """
+        if not self.writes:
+            return
+        old, generation = self.header.generation, token_hex(8)
+        self.store.write(generation, self._sealed(generation, 0))
+        counts = self._counts() | ({"members": NO_MEMBERS} if doubtful else {})
+        self.update(settings=self._settings, generation=generation, **values, **counts)
+        if old:
+            self.store.drop(old)
+
+    def complete(self) -> None:
+        """Store that the members are complete."""
+        if self.writes:
+            self.update(**self._counts())
+
+    def close(self) -> None:
+        """Remove the members of this run."""
+        self.members.close()
+
+    def _counts(self) -> dict[str, int]:
+        members = self.members
+        self.size = members.count(MEMBER, DOUBTFUL)
+        excluded = members.count(LEFT, LEAVING)
+        return {"members": members.count(), "parts": len(members), "size": self.size, "excluded": excluded}
+
+    def _sealed(self, generation: str, first: int) -> Iterator[StoredPart]:
+        """Yield the parts from one on as the store has them."""
+        for number in range(first, len(self.members)):
+            membership, rows, voids, content = self.members.part(number)
+            place = _place(generation, number, membership, rows, voids)
+            yield number, membership, rows, voids, self.key.seal(content, place)
+
+
+def _place(generation: str, number: int, membership: str, rows: int, voids: str) -> str:
+    """Return what a part is encrypted with, so that none can be exchanged."""
+    return f"{generation}/{number}/{membership}/{rows}/{voids}"
+
+
+def _has_ended(header: Header) -> bool:
+    """Return whether the task instance that imports an audience has ended without saying so."""
+    from airflow_provider_mail._task.waiting import ENDED, task_instance_state
+
+    dag_id, task_id, run_id, map_index = json.loads(header.claimed_by)
+    try:
+        state = task_instance_state(SimpleNamespace(dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index))
+    except Exception:
+        # Airflow cannot be asked, for example outside of a task.
+        state = None
+    # A run that Airflow does not know may still be going on while its claim is young.
+    return state in ENDED or (state is None and time.time() - header.updated_at >= CLAIM_SECONDS)
