@@ -146,7 +146,6 @@ def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogC
         @example(body=b"[]")
         @example(body=b"{")
         @given(body=BODIES)
-        @example(body=b"{}")
         def each(body: bytes) -> None:
             status = sender.push(body)
             assert status == (200 if is_push(body) else 400)
