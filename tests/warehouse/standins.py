@@ -229,13 +229,11 @@ def native(hook: DbApiHook) -> Iterator[Any]:
         (connection if hook.conn_type == "redshift" else cursor).commit()
 
 
-def copy(hook: DbApiHook, manifest: Manifest, stage: str, *, replace: bool = False) -> None:
-    """Append the files of a load to the table of staged rows, as COPY does, in one transaction; or replace its rows."""
+def copy(hook: DbApiHook, manifest: Manifest, stage: str) -> None:
+    """Append the files of a load to the table of staged rows, as COPY does, in one transaction."""
     with native(hook) as cursor:
         if hook.conn_type != "redshift":
             cursor.execute("BEGIN TRANSACTION")
-        if replace:
-            cursor.execute(f"DELETE FROM {stage}")
         for file in manifest.files:
             path = Path(file.url.removeprefix("file://"))
             if hook.conn_type == "redshift":

@@ -6,6 +6,7 @@ import datetime
 import gc
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -296,6 +297,7 @@ def test_the_first_row_with_a_key_stays(make_warehouse: Callable[..., Warehouse]
     assert warehouse.rows(HAPPENED) == sorted([row("a"), row("b", "first", "x"), row("c", kind="y"), row("B")])
     assert warehouse.load(HAPPENED, [row("a", "later")]) == result(1, unchanged=1)
     assert warehouse.load(HAPPENED, []) == result(0)
+    assert warehouse.load(replace(HAPPENED, counted_by=None), [row("d"), row("a")]) == LoadResult(2, 1, 0, 1, 0)
 
 
 def test_a_load_in_the_middle_of_another_comes_first(warehouse: Warehouse) -> None:
@@ -422,7 +424,7 @@ def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:
         (THINGS, {"replace_where": {"sold_at": datetime.datetime(2026, 3, 1)}}, "without a zone"),
         (HAPPENED, {"replace_where": OF_A}, "replace_where"),
         (PLAIN, {"covers": day_of(DAY, at=NOON)}, "time of observation"),
-        (THINGS, {"covers": Coverage("a", NOON, {}, {"mail_conn_id": "a"})}, "no column mail_conn_id"),
+        (THINGS, {"covers": Coverage("a", NOON, {"all": {"mail_conn_id": "a"}}, OF_A)}, "no column mail_conn_id"),
         (THINGS, {"mark_gone": MarkGone(NOON, lambda: [OF_A])}, "`mark_gone` needs a table"),
     ],
 )

@@ -336,6 +336,9 @@ def test_a_fall_needs_a_permission_and_is_not_recorded(sqlite: Warehouse, option
     read(sqlite, 0, range(12), removal=limit, **options)
     with pytest.raises(UnconfirmedError, match="12 rows would become 5"):
         read(sqlite, 1, range(5), removal=limit, **options)
+    twice = RemovalRule(allow_empty=False, max_fraction=0.5, read_again=list)
+    with pytest.raises(UnconfirmedError, match="12 rows would become 0"):
+        read(sqlite, 1, [], removal=twice, **options)
     assert recorded(sqlite) == stays({at(0): range(12)})
     read(sqlite, 2, range(6), removal=limit, **options)
     assert recorded(sqlite) == stays({at(0): range(12), at(2): range(6)})
