@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from airflow_provider_mail.warehouse.dialects.duckdb import merge_lock, one_process
+from airflow_provider_mail.warehouse.dialects.duckdb import _locks, one_process
 from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import THINGS, thing
@@ -75,7 +75,7 @@ def test_threads_share_it_until_the_last_has_left(database: str) -> None:
 
 
 def test_a_forked_child_has_a_merge_lock_of_its_own(duck: Warehouse) -> None:
-    with merge_lock():
+    with _locks.merging:
         child = fork(duck.load, THINGS, [thing(THINGS, 1)])
         child.join(PATIENCE)
     try:
