@@ -208,6 +208,7 @@ def test_every_rejected_row_has_its_line(
     assert sorted(row["row_number"] for row in kept) == [first + n for n in range(4)], "lines of the file"
     assert ("", "has 1 values instead of 2") in [(row["field"], row["reason"]) for row in kept] or name == "a.jsonl"
     assert "nobody" not in done.log
+    assert "an email that is refused" not in done.log, "the service's message may quote a row"
     assert f"; lines {first}, {first + 1}, {first + 2}, {first + 3}." in done.log
 
 
