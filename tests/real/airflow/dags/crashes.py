@@ -8,13 +8,13 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_provider_mail._task import import_checkpoint
+from airflow_provider_mail._task import imports
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
 # However busy the machine is, an import that is killed shall have written down how far it was two seconds before.
-import_checkpoint.SHARE = 0
+imports.WRITE_SHARE = 0
 
 CASE = "{{ dag_run.conf['case'] }}"
 LETTER: dict[str, Any] = {"sender_mail": "news@example.com", "subject": "News", "content": "<p>News</p>"}
