@@ -48,6 +48,9 @@ def test_only_the_scheduled_ones_with_that_prefix(service: Emulator, scheduled_s
     assert (dict(result.not_stopped), list(result.sending), result.sent) == ({}, ["news sending"], 1)
     assert states(service)["other news"] == "scheduled"
     assert "scheduled" not in {states(service).get(name) for name in ("news a", "news b")}
+    bodies = [entry["body"] for entry in service.journal.entries(CANCEL)]
+    in_earnest = [body["mailName"] for body in bodies if not body.get("sandboxMode")]
+    assert sorted(in_earnest) == ["news a", "news b"]
     assert stop(service, "news").stopped == []
 
 
