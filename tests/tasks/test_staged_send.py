@@ -358,12 +358,6 @@ def test_the_sandbox_tries_all_of_it(run: Run, emulator: Emulator, connect: Conn
     assert emulator.campaigns() == []
 
 
-def test_the_rest_has_one_name(new_dag: Any) -> None:
-    """So a comparison that is repeated with later counts mails nobody twice: the name is taken."""
-    with new_dag():
-        assert {task.mail_name for task in tested()().rest.values()} == {"spring rest"}
-
-
 # --- what is an error in the DAG file ---
 
 
