@@ -66,17 +66,6 @@ def test_one_message_for_one_or_several(emulator: Emulator) -> None:
     assert mailed(emulator) == Counter(f"{name}@example.com" for name in ("ada", "eve", "bob"))
 
 
-def test_what_a_message_has_goes_before_what_all_have(emulator: Emulator) -> None:
-    emulator.add_template("reminder", subject="Reminder", content="Dear {{name}}, {{item}}")
-    emulator.add_template("late", subject="Late", content="{{item}}!")
-    own = {"subject": "Now", "content": "unused", "template_name": "late", "params": {"item": "Engine"}}
-    common = {"subject": "Your cart", "content": "unused", "template_name": "reminder", "mail_params": {"item": "Key"}}
-    messages = [ADA | {"params": {"name": "Ada"}}, ADA | {"to": "eve@example.com"} | own]
-    Tries().run(batch(messages=messages, **common))
-    found = [(message["subject"], message["content"]) for message in emulator.messages()]
-    assert found == [("Your cart", "Dear Ada, Key"), ("Now", "Engine!")]
-
-
 def test_a_mailing_is_cut_into_requests_of_a_hundred(emulator: Emulator) -> None:
     emulator.add_template("stored", subject="Hi", content="<p>Hello {{name}}</p>")
     done = Tries().run(batch(messages=letters(250), versions_per_request=100, template_name="stored"))
