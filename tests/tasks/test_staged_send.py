@@ -261,7 +261,7 @@ def staged(people: list[str] = PEOPLE, **arguments: Any) -> Callable[[], object]
     return lambda: staged_send(**given | {"campaign": CAMPAIGN | AT_ONCE, "gate": GATE | AT_ONCE} | arguments)
 
 
-def tested(**arguments: Any) -> Callable[[], Any]:
+def seed_tested(**arguments: Any) -> Callable[[], Any]:
     """A function that makes the tasks of an A/B test."""
     wait = {"max_age": 3600, "poke_interval": 60}
     given: dict[str, Any] = {"audience": importing(MANY), "mail_name": "spring", "wait": wait, **VERSIONS}
@@ -325,7 +325,7 @@ def test_the_better_version_goes_to_all_others(
         emulator.set_campaign_stats(name, sentCount=100, openCount=counts[name])
 
     with at_every_request(emulator, CREATES, count_opens):
-        done = run(tested())
+        done = run(seed_tested())
     skipped = {f"send_rest_{name}" for name in "ab" if name != winner}
     assert {name for name, state in states(done).items() if state != "success"} == skipped, done.log
     assert mailed(emulator) == Counter(MANY)
@@ -345,17 +345,23 @@ def test_the_better_version_goes_to_all_others(
 def test_without_a_winner_nobody_else_is_mailed(
     run: Run, emulator: Emulator, arguments: dict[str, Any], compared: str
 ) -> None:
-    ends = states(run(tested(**arguments)))
+    ends = states(run(seed_tested(**arguments)))
     assert (ends["compare"], ends["send_rest_a"], ends["send_rest_b"]) == (compared, *["upstream_failed"] * 2)
     assert "spring rest" not in recipients(emulator)
 
 
 def test_the_sandbox_tries_all_of_it(run: Run, emulator: Emulator, connect: Connect) -> None:
     connect(sandbox=True)
-    done = run(tested())
+    done = run(seed_tested())
     assert states(done)["sent"] == "success", done.log
     assert done.result.xcom("ab_send.compare")["decision"] == "sandbox"
     assert emulator.campaigns() == []
+
+
+def test_the_rest_has_one_name(new_dag: Any) -> None:
+    """So a comparison that is repeated with later counts mails nobody twice: the name is taken."""
+    with new_dag():
+        assert {task.mail_name for task in seed_tested()().rest.values()} == {"spring rest"}
 
 
 # --- what is an error in the DAG file ---
@@ -377,7 +383,7 @@ def changes_only(stage: Stage) -> MailImportContactsOperator:
                  marks=pytest.mark.skipif(AIRFLOW_VERSION >= (3, 1), reason="a person can be asked")),
     (lambda: comparing(min_sent=-1), "min_sent: must be a whole number, at least 0"),
     (lambda: comparing(b="spring b"), "b: a dictionary is needed"),
-    *((tested(test_fraction=fraction), "test_fraction: must be a number above 0 and below 1")
+    *((seed_tested(test_fraction=fraction), "test_fraction: must be a number above 0 and below 1")
       for fraction in (0, 1, True)),
     (staged(stages={"all": 1}, audience=changes_only), "leave out changes_only"),
 ])  # fmt: skip
