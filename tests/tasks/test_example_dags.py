@@ -285,4 +285,4 @@ def test_an_ab_test(run: Run, account: Emulator, warehouse: SqlDatabase) -> None
     sent = [(body["mailName"].rpartition(" ")[2], body["subject"]) for body in bodies]
     news = sent[0][1]
     assert sent == [("a", news), ("b", "What you have missed"), ("rest", news)]
-    assert warehouse.query("SELECT SUM(sent_count + unsent_count) FROM mail_campaign_stats") == [(1_000,)]
+    assert warehouse.query("SELECT SUM(sent_count + unsent_count) FROM mail_campaign_stats") == [(10_000,)]
