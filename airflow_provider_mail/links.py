@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
-from airflow_provider_mail.hooks.connection import campaign_url
-
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import TaskInstanceKey
@@ -59,6 +57,8 @@ def push_campaign_link(
     :param id: the service's number of the campaign, if it is known.
     :param guid: the service's unique identifier of the campaign, if it is known.
     """
+    from airflow_provider_mail.hooks.connection import campaign_url
+
     template = task.hook.campaign_url_template
     if template and (url := campaign_url(template, mail_name=mail_name, id=id, guid=guid)):
         context["ti"].xcom_push(key=LINK_KEY, value=url)

@@ -14,7 +14,6 @@ from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
 from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail._task.rules import list_names
 from airflow_provider_mail._task.waiting import WaitingMixin
-from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException
 
 if TYPE_CHECKING:
@@ -124,6 +123,7 @@ class WaitForCampaignMixin(WaitingMixin):
     def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
         """Run the flow; check between two steps whether the task was killed, so that nothing is created afterwards."""
         from airflow_provider_mail.api._core.exchange import FlowRunner
+        from airflow_provider_mail.api.errors import MailError
 
         runner = FlowRunner(flow)
         while runner.step is not None:
@@ -166,6 +166,7 @@ class WaitForCampaignMixin(WaitingMixin):
         :raises AirflowFailException: when the campaign will not be sent.
         :raises AirflowException: when the polls failed for too long, or the wait timed out.
         """
+        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
         self._awaited = mail_name = request.mail_name

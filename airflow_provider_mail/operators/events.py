@@ -11,7 +11,6 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail._task.storage import SqlTask, check_tables
-from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
@@ -260,6 +259,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
 
     def _disabled(self, differences: Sequence[Difference]) -> str:
         """Return which of the events that differ are not pushed, as text to append."""
+        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.webhooks import GetWebhook
         from airflow_provider_mail.warehouse.tables.events import RULES
 

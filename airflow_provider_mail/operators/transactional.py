@@ -13,7 +13,6 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, SendGuardMixin, Templated, task_instance_name
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
-from airflow_provider_mail.api.errors import MailError, MailValidationError
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -87,6 +86,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     def _send(self, context: Context) -> tuple[MailingState, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
         from airflow_provider_mail._task.state import NullTaskState, task_state
+        from airflow_provider_mail.api.errors import MailError
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -130,6 +130,8 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
         :param advice: how to give them a value.
         :raises MailValidationError: when ``on_unfilled_tag`` is ``fail``.
         """
+        from airflow_provider_mail.api.errors import MailValidationError
+
         if problem and self.on_unfilled_tag == "fail":
             raise MailValidationError(
                 f"{problem}. Nothing was sent. {advice}, name tags that the service fills in service_tags, or set "
@@ -273,6 +275,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
         from airflow_provider_mail._task.at_most_once import ChunkSpool
         from airflow_provider_mail._task.messages import MessageCheck, Recipients
+        from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.flows.batches import cut
         from airflow_provider_mail.api.templates import find_template
         from airflow_provider_mail.api.transactional import SendBatch

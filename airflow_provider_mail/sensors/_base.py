@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_mail._task.waiting import WaitingMixin
-from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.version_compat import (
     AirflowException,
     AirflowFailException,
@@ -100,6 +99,7 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; if the wait continues and ``deferrable`` is set, defer."""
+        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
         if time.monotonic() < self._next_poll:

@@ -6,9 +6,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from airflow_provider_mail._config import InboxName, configured_inbox
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -78,11 +76,14 @@ class MailInboxSensor(BaseWaitSensor):
     @cached_property
     def reader(self) -> InboxReader:
         """Queries the inbox."""
+        from airflow_provider_mail._config import InboxName
         from airflow_provider_mail._polling.inbox_reader import InboxReader
 
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
 
     def execute(self, context: Context) -> Any:
+        from airflow_provider_mail._config import configured_inbox
+
         inbox = configured_inbox(self.inbox_conn_id, self.inbox_table)
         if inbox is None:
             raise AirflowFailException("inbox_conn_id: is missing; give it, or set [mail] inbox_conn_id")
@@ -95,6 +96,7 @@ class MailInboxSensor(BaseWaitSensor):
         return InboxWait(self.reader.name, errors, state=state)
 
     def poll(self, context: Context) -> bool | MailError:
+        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.webhook.inbox import Inbox
 
         try:

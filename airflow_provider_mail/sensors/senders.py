@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ class MailSenderSensor(BaseWaitSensor):
         return SenderWait(self.sender_email, errors, state=state)
 
     def poll(self, context: Context) -> Checks | MailError | None:
+        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.senders import checks_of, find_sender, verify_sender
 
         if self.selector:

@@ -13,7 +13,6 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail._task.storage import SqlTask, check_tables
-from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._reading import BaseListReader
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -202,6 +201,8 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         return window(context, self.start_day, self.end_day, self.lookback_days)
 
     def _transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        from airflow_provider_mail.api.errors import MailRejectedError
+
         try:
             return self.transfer(start_day, end_day)
         except MailRejectedError as error:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin
-from airflow_provider_mail.api.errors import MailIncompleteError
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -154,6 +153,8 @@ class BaseListReader(MailTaskMixin, BaseOperator):
 
     def read_completely(self, work: Callable[[], T]) -> T:
         """Run a function that reads the list; if the list changes meanwhile, run it again, up to three times in all."""
+        from airflow_provider_mail.api.errors import MailIncompleteError
+
         self.readings = 0
         with self.mail_errors():
             for attempt in range(1, READINGS + 1):

@@ -10,7 +10,6 @@ from airflow.sdk import Asset, BaseOperator
 
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail._task.storage import SqlTask, check_tables
-from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers._loading import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -158,6 +157,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator)
 
     def _check(self) -> None:
         """Check the databases and table names before the inbox is drained."""
+        from airflow_provider_mail.api.errors import MailConfigError
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
         table_names = {"table": self.table, "dead_letters_table": self.dead_letters_table}

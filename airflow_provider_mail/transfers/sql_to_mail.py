@@ -11,7 +11,6 @@ from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.storage import SqlTask, check_tables
-from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.operators._contact_import import (
     AUDIENCE_FIELDS,
     AudienceMode,
@@ -375,6 +374,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
         from airflow_provider_mail._task.messages import RowMessages
+        from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.read import stream_rows
 
         parameters = unwrap(self, self.parameters, context)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_mail._task.rules import not_text, number
-from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -179,6 +178,8 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll endlessly; yield an event for each poll that finds newly completed campaigns."""
+        from airflow_provider_mail.api.errors import MailError
+
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, "airflow_provider_mail._polling.campaign_changes")
         from airflow_provider_mail._polling.campaign_changes import (

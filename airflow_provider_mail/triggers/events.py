@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._config import InboxName
 from airflow_provider_mail.triggers._base import BaseWaitTrigger
 
 if TYPE_CHECKING:
@@ -56,9 +55,12 @@ class MailInboxTrigger(BaseWaitTrigger):
     @property
     def target(self) -> Hashable:
         """The inbox."""
+        from airflow_provider_mail._config import InboxName
+
         return InboxName(self.inbox_conn_id, self.inbox_table)
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+        from airflow_provider_mail._config import InboxName
         from airflow_provider_mail._polling.inbox import InboxPoller, InboxWait
         from airflow_provider_mail._polling.shared_poller import WaitSubscription
 
