@@ -36,6 +36,19 @@ def found(path: Path) -> Iterator[str]:
         yield from (f"{path.relative_to(TESTS)}:{node.lineno}: {name}" for name in names)
 
 
+def days_of_import(path: Path) -> Iterator[str]:
+    """Which dates of today are taken when a file is imported: midnight may be between that and the test."""
+    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            nodes += node.decorator_list
+        elif not isinstance(node, ast.Lambda):
+            nodes += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Call) and ast.unparse(node).endswith((").date()", ".today()")):
+            yield f"{path.relative_to(TESTS)}:{node.lineno}: {ast.unparse(node)}"
+
+
 def test_none_sleeps_starts_processes_or_measures_time() -> None:
     uses = [use for path in FILES if path.relative_to(TESTS).as_posix() not in TO_THE_END for use in found(path)]
+    uses += [day for path in FILES for day in days_of_import(path)]
     assert uses == [], "\n" + "\n".join(uses)

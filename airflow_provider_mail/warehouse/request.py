@@ -314,7 +314,7 @@ class Clock:
     """
 
     start: datetime.datetime
-    _start_seconds: float = field(default_factory=time.monotonic)
+    _start_seconds: float = field(default_factory=lambda: time.monotonic())
 
     def latest(self) -> datetime.datetime:
         return self.start + FUTURE_TOLERANCE + datetime.timedelta(seconds=time.monotonic() - self._start_seconds)

@@ -95,8 +95,7 @@ def test_created_once_and_adopted_ever_after(service: Emulator, client: Driver) 
 
 # Differences.
 
-TODAY = datetime.now(UTC).replace(microsecond=0)
-SOON, LATER, PAST = TODAY + timedelta(days=1), TODAY + timedelta(days=2), TODAY - timedelta(days=1)
+SOON, LATER, PAST = (datetime(year, 3, 1, 9, tzinfo=UTC) for year in (2126, 2127, 2026))
 OTHER: dict[str, Any] = {
     "subject": "Other", "content": "<p>Other</p>", "sender_mail": "else@example.com", "sender_name": "Other",
     "reply_to": "else@example.com", "send_list_names": ["customers"], "repel_list_names": [], "language_code": "de",

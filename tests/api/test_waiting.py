@@ -46,7 +46,7 @@ from mail_emulator import Emulator
 from tests.api.driving import Driver
 from tests.machines.waiting_model import CONFIRM_SECONDS, Poll, expected
 
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 T0 = NOW.timestamp()
 AHEAD, PAST = NOW + timedelta(days=1), NOW - timedelta(days=1)
 

@@ -37,7 +37,6 @@ from tests.tasks.triggering import (
 )
 
 GETS, STATS = "campaign/mail/get", "campaign/mail/stats/get"
-TODAY = datetime.now(UTC).date()
 
 WAIT = {"poke_interval": 30.0, "end_time": 1893456000.0, "max_poll_errors": 10, "poll_error_timeout": 60.0}
 COMMON = {"mail_conn_id": "mail_default", **WAIT}
@@ -92,7 +91,7 @@ def set_all(emulator: Emulator, names: list[str]) -> Callable[[], None]:
 
 
 def day(days_ago: int) -> str:
-    return f"{TODAY - timedelta(days=days_ago)}"
+    return f"{datetime.now(UTC).date() - timedelta(days=days_ago)}"
 
 
 # --- one wait ---

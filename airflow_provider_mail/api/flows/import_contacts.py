@@ -135,7 +135,7 @@ class _Import:
     on_progress: Callable[[Progress], None]
     progress: Progress
     checkpoint: ImportCheckpoint | None
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=lambda: time.monotonic())
     in_flight: dict[Future[ChunkResult], int] = field(default_factory=dict)
     position: int = 0
     """The number of rows that were given."""
