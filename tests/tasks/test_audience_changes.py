@@ -387,6 +387,21 @@ def test_a_retry_continues_on_the_new_list(emulator: Emulator, any_audience: Aud
     assert mailed(emulator) == NAMES[1:]
 
 
+def test_a_retry_sends_the_changes_that_are_in_doubt(emulator: Emulator, any_audience: Audience) -> None:
+    """Those that were accepted before an error are not sent again; people who came back are."""
+    one: dict[str, Any] = {"chunk_size": 1, "max_in_flight": 1}
+    for run, people in enumerate((NAMES[1:], NAMES[2:])):
+        any_audience.load(" ".join(people), f"{run}")
+    emulator.faults.add("code_before", IMPORTS, skip=3, **UNAUTHORIZED)
+    with pytest.raises(STOPS):
+        any_audience.load(ALL + " ann ben cem dan", "2", **one)
+    emulator.journal.clear()
+    result = any_audience.load(ALL + " ann ben cem dan", "2", **one)
+    assert 0 < emulator.journal.count(IMPORTS) < 6
+    done(created(result))
+    assert mailed(emulator) == sorted([*NAMES, "ann", "ben", "cem", "dan"])
+
+
 def test_two_runs_at_once(audience: Audience, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one waits for its next try, and the state stays that of the first one."""
     monkeypatch.setattr("airflow_provider_mail._task.waiting.task_instance_state", lambda ti: "running")
