@@ -314,6 +314,7 @@ class Clock:
     """
 
     start: datetime.datetime
+    # The function at that time, not at import: tests replace it with a clock that they move.
     _start_seconds: float = field(default_factory=lambda: time.monotonic())
 
     def latest(self) -> datetime.datetime:

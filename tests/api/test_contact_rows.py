@@ -141,10 +141,14 @@ KNOWN = [(GOOD_ADDRESSES[0], value) for value in (7, True, Decimal("12.30"), tim
 @given(chunks())
 @example((("email",), []))
 @example((("email", "name"), KNOWN))
+@example((("email", "name"), [*KNOWN, (GOOD_ADDRESSES[0],)]))
 def test_every_row_is_sent_in_order_or_rejected(chunk: tuple[tuple[str, ...], list[Any]]) -> None:
     """A reject keeps the row's values, and its reason shows none of them."""
     properties, rows = chunk
-    checked = RowChecker(properties).check(rows, 1001)
+    checker = RowChecker(properties)
+    checked = checker.check(rows, 1001)
+    again = checker.check(rows, 1001)
+    assert (good_rows(again), again.rejects) == (good_rows(checked), checked.rejects)
     expected = {1001 + place: verdict(properties, row) for place, row in enumerate(rows)}
     assert good_rows(checked) == {number: row for number, row in expected.items() if isinstance(row, list)}
     assert list(checked.numbers) == sorted(checked.numbers)

@@ -245,7 +245,7 @@ class Creating(RuleBasedStateMachine):
             assert not self.service.campaigns(other.mail_name)
 
     @rule()
-    def mend_service(self) -> None:
+    def repair_service(self) -> None:
         self.service.faults.clear()
 
     @rule(seconds=st.sampled_from([30, 5 * MINUTE, 20 * MINUTE, 2 * HOUR]))

@@ -111,6 +111,10 @@ STORIES: dict[str, Story] = {
         *[("ada bob", None, {"refused": "ada bob", "reached": ""})] * 2,
         ("ada bob", None, {}),
     ],
+    "a value that is no text for the service": [
+        ("ada=\udcff bob", "bob", {"reached": "bob"}),
+        ("ada=\udcff bob eva", "eva", {"reached": "bob eva"}),
+    ],
     "a member whose new row is invalid": [
         (f"ada={PHONE} bob={PHONE}", None, PHONES),
         (f"ada=none bob={PHONE}", "(ada)", PHONES | {"reached": "bob"}),
@@ -160,6 +164,12 @@ def test_a_log_of_runs_and_changes(audience: Audience, warehouse: SqlDatabase) -
     ]  # fmt: skip
 
 
+def test_a_log_of_people_who_were_rejected(emulator: Emulator, audience: Audience, warehouse: SqlDatabase) -> None:
+    audience.run("ada bob eva", refused="eva", reached="ada bob", log_table="runs", max_reject_fraction=1)
+    counted = "SELECT operation, COUNT(*) FROM runs_changes GROUP BY operation ORDER BY operation"
+    assert warehouse.query(counted) == [("joined", 2), ("rejected", 1)]
+
+
 def test_a_state_of_many_changes_is_written_anew(
     emulator: Emulator, audience: Audience, warehouse: SqlDatabase
 ) -> None:
@@ -176,6 +186,12 @@ def test_a_state_of_many_changes_is_written_anew(
 
 
 # --- the deletion of contacts ---
+
+
+def test_contacts_are_deleted_by_their_address(emulator: Emulator, audience: Audience) -> None:
+    with pytest.raises(AirflowFailException, match="columns: on_removed='delete_contact' needs email"):
+        audience.load(f"ada={PHONE}", columns={"name": "phoneNumber"}, **DELETES)
+    assert emulator.journal.count(IMPORTS) == 0
 
 
 @pytest.mark.parametrize("mode", ["add", "exact"])

@@ -302,7 +302,7 @@ def test_seed_tests_that_are_not_sent(emulator: Emulator, arguments: dict[str, A
     assert sends(emulator) == []
 
 
-# --- at most so many of a day, counted at the service, whoever created the others ---
+# --- at most so many of a day, counted at the service with those that others created ---
 
 TOMORROW = "2026-11-27T09:00:00Z"
 

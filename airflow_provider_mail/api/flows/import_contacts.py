@@ -135,6 +135,7 @@ class _Import:
     on_progress: Callable[[Progress], None]
     progress: Progress
     checkpoint: ImportCheckpoint | None
+    # The function at that time, not at import: tests replace it with a clock that they move.
     started: float = field(default_factory=lambda: time.monotonic())
     in_flight: dict[Future[ChunkResult], int] = field(default_factory=dict)
     position: int = 0
