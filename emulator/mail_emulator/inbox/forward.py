@@ -1,4 +1,4 @@
-"""Forward delivered mail to an SMTP server, such as one that catches mail for developers."""
+"""A mail as an internet message (RFC 5322), and its forwarding to an SMTP server, such as one that catches mail."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import logging
 import smtplib
 import threading
 from collections.abc import Iterator
+from datetime import datetime
+from email import policy
+from email.errors import HeaderParseError
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
 from mail_emulator.campaign_life import DONE
-from mail_emulator.inbox import mail
-from mail_emulator.inbox.message import compose
+from mail_emulator.inbox.mails import read_mail
+from mail_emulator.markup import to_text
 
 if TYPE_CHECKING:
     from mail_emulator.service import Service
@@ -21,6 +27,51 @@ log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
 _CHUNK = 100
+
+
+def compose(mail: dict[str, Any]) -> EmailMessage:
+    """Return the message of a mail, with its text and HTML.
+
+    The emulator keeps only the name and the size of an attachment, which become a header.
+    """
+    message = EmailMessage(policy=policy.SMTP)
+    people: dict[str, list[str]] = {"to": [], "cc": []}
+    for recipient in mail["recipients"]:
+        if recipient["role"] in people:
+            people[recipient["role"]].append(_address(recipient["email"], recipient["name"]))
+    headers = {
+        "From": _address(mail["from_email"], mail["from_name"]),
+        "To": ", ".join(people["to"]),
+        "Cc": ", ".join(people["cc"]),
+        "Reply-To": _one_line(mail["reply_to"]),
+        "Subject": _one_line(mail["subject"]),
+        "Date": format_datetime(datetime.fromisoformat(mail["at"])),
+        "Message-ID": f"<{mail['id']}@emulator.invalid>",
+        "X-Campaign": _one_line(mail["mail_name"] or mail["campaign"]),
+        "X-Category": _one_line(mail["category"]),
+        "X-Unique-Msg-ID": _one_line(mail["unique_msg_id"]),
+        "X-Attachment": mail["attachment_bytes"]
+        and f"{_one_line(mail['attachment_name'])} ({mail['attachment_bytes']} bytes, not kept by the emulator)",
+    }
+    for name, value in headers.items():
+        if value:
+            message[name] = value
+    message.set_content(to_text(mail["content"]))
+    message.add_alternative(mail["content"], subtype="html")
+    return message
+
+
+def _address(email: str, name: str | None) -> str:
+    email, name = _one_line(email), _one_line(name)
+    try:
+        return str(Address(name, addr_spec=email))
+    except (ValueError, IndexError, HeaderParseError):
+        return email
+
+
+def _one_line(text: str | None) -> str:
+    """Replace what would end the header."""
+    return "".join(character if character.isprintable() else " " for character in text or "")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -108,7 +159,7 @@ class Forwarder:
                 now = service.clock.now_ms()
                 due = []
                 while self._scheduled and self._scheduled[0][0] <= now:
-                    due.append(mail.read(service.context(), f"t{heapq.heappop(self._scheduled)[1]}"))
+                    due.append(read_mail(service.context(), f"t{heapq.heappop(self._scheduled)[1]}"))
             yield from due
             if not rows:
                 return
@@ -121,7 +172,7 @@ class Forwarder:
                     f"SELECT rank FROM recipients WHERE campaign_id = ? AND rank >= ? ORDER BY rank LIMIT {_CHUNK}",
                     [campaign_id, rank],
                 )
-                due = [mail.read(service.context(), f"c{campaign_id}.{row['rank']}") for row in rows]
+                due = [read_mail(service.context(), f"c{campaign_id}.{row['rank']}") for row in rows]
             yield from due
             if not rows:
                 return
