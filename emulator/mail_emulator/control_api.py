@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from typing import Any
 
 from mail_emulator import contacts, oauth
@@ -23,20 +24,12 @@ class ControlApi(Seeding):
     :param channel: how calls reach the emulator.
     """
 
-    clock: ClockControl
-    faults: FaultControl
-    journal: JournalControl
-    inbox: InboxControl
-
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
-        self._create_groups()
-
-    def _create_groups(self) -> None:
-        self.clock = ClockControl(self.channel)
-        self.faults = FaultControl(self.channel)
-        self.journal = JournalControl(self.channel)
-        self.inbox = InboxControl(self.channel)
+        self.clock = ClockControl(channel)
+        self.faults = FaultControl(channel)
+        self.journal = JournalControl(channel)
+        self.inbox = InboxControl(channel)
 
     def groups(self) -> dict[str, Group]:
         """Return all groups by their place in the path."""
@@ -90,12 +83,13 @@ class ControlApi(Seeding):
     @control
     def pushes(self) -> list[dict[str, Any]]:
         """Return attempts to push events (the fields of ``webhook_delivery.Push``), oldest first."""
-        return self.server.webhook_sender.attempts()
+        return [asdict(push) for push in self.server.webhook_sender.pushes]
 
     @control
     def push_status(self) -> dict[str, int]:
         """Return the number of completed checks for due events (``looks``) and of ``unfinished`` pushes."""
-        return self.server.webhook_sender.status()
+        sender = self.server.webhook_sender
+        return {"looks": sender.looks, "unfinished": sender.unfinished}
 
     def flush_events(self, timeout: float = 30.0) -> None:
         """Wait until every due event was pushed or given up.

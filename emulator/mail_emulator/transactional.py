@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mail_emulator import check, senders, templates
-from mail_emulator.campaign_life import apply_reactions
+from mail_emulator.campaign_life import REOPENED_AFTER, apply_reactions, random_values, time_of_share
 from mail_emulator.campaigns import period
 from mail_emulator.check import Body, Field
 from mail_emulator.clock import DAY_MS, from_ms, parse_iso
 from mail_emulator.markup import fill, tracks_clicks
 from mail_emulator.operations import ATTACHMENT, SANDBOX, Context, Operation, attachment_bytes, texts, window
-from mail_emulator.recipient_behavior import REOPENED_AFTER, random_values, time_of_share
 from mail_emulator.responses import ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mail_emulator import EmulatorSettings
-from mail_emulator.recipient_behavior import expected_reactions, random_values
+from mail_emulator.campaign_life import expected_reactions, random_values
 from tests.emulator.conftest import Api
 
 WINDOW = {"startDate": "2026-03-01", "endDate": "2026-03-31"}

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mail_emulator.campaign_life import DONE, REACTIONS, SENDING, first_rank
+from mail_emulator.campaign_life import DONE, REACTIONS, SENDING, count_at, first_rank, time_of_reaction
 from mail_emulator.clock import iso
 from mail_emulator.markup import fill
 from mail_emulator.operations import Context
-from mail_emulator.recipient_behavior import count_at, time_of_reaction
 from mail_emulator.responses import decode_json
 from mail_emulator.store import FIRST_CAMPAIGN_ID, Row, Store
 from mail_emulator.transactional import REACTION_TIMES
