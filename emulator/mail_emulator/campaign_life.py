@@ -118,7 +118,6 @@ def _finish(context: Context, row: Row, ended: int) -> None:
 
 
 def queue_task_status(context: Context, campaign_id: int, at: int, status: str) -> None:
-    """Queue a TaskStatus event."""
     context.store.insert("events", code="TaskStatus", at=at, campaign_id=campaign_id, detail=status)
 
 

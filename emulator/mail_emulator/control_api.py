@@ -62,7 +62,7 @@ class ControlApi(Seeding):
     @control
     def issue_token(self) -> str:
         """Issue an OAuth access token without the flow."""
-        return oauth.issue_token(self.service.context())
+        return str(oauth.issue(self.service.context())["token"])
 
     @control
     def pause_listening(self, seconds: float) -> None:

@@ -112,7 +112,6 @@ class Store:
         self.generation = 0
 
     def clear(self) -> None:
-        """Delete all state."""
         with self.transaction():
             for table in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
                 self.run(f"DELETE FROM {table['name']}")
@@ -146,11 +145,9 @@ class Store:
         return self.connection.execute(sql, values).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Values]) -> None:
-        """Execute a statement repeatedly."""
         self.connection.executemany(sql, rows)
 
     def rows(self, sql: str, values: Values = ()) -> list[Row]:
-        """Return the rows of a query."""
         return self.connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Values = ()) -> Row | None:
@@ -164,13 +161,11 @@ class Store:
         return None if row is None else next(iter(row.values()))
 
     def insert(self, table: str, **values: Any) -> int:
-        """Insert a row; return its id."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         cursor = self.connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
         return cursor.lastrowid or 0
 
     def update(self, table: str, row_id: int, **values: Any) -> None:
-        """Change columns of a row."""
         changes = ", ".join(f"{name} = ?" for name in values)
         self.run(f"UPDATE {table} SET {changes} WHERE id = ?", [*values.values(), row_id])
 
@@ -222,17 +217,14 @@ class Members:
         )
 
     def remove_contact(self, contact_id: int) -> None:
-        """Remove a contact from all lists."""
         self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id IN (SELECT id FROM lists) AND contact_id = ?", [contact_id])
 
     def remove_list(self, list_id: int) -> None:
-        """Remove all contacts from a list."""
         self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id = ?", [list_id])
 
     def total(self, list_id: int) -> int:
-        """Return the number of contacts in a list."""
         if list_id not in self._totals:
             self._totals[list_id] = self._store.value("SELECT count(*) FROM members WHERE list_id = ?", [list_id])
         return self._totals[list_id]

@@ -12,7 +12,7 @@ from mail_emulator.campaigns import period
 from mail_emulator.check import Body, Field
 from mail_emulator.clock import DAY_MS, from_ms, parse_iso
 from mail_emulator.markup import fill, tracks_clicks
-from mail_emulator.operations import ATTACHMENT, SANDBOX, Context, Operation, attachment_bytes, texts, window
+from mail_emulator.operations import ATTACHMENT, SANDBOX, WINDOW, Context, Operation, attachment_bytes, texts
 from mail_emulator.responses import ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
 
@@ -277,5 +277,5 @@ def _stats_get(context: Context, body: Body) -> dict[str, Any]:
 
 OPERATIONS = (
     Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised),
-    Operation("/v5/transactional/mail/stats/get", window(), _stats_get),
+    Operation("/v5/transactional/mail/stats/get", WINDOW, _stats_get),
 )
