@@ -148,6 +148,12 @@ def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
 REACTIONS = (("Opened", "opens"), ("Clicked", "clicks"), ("Unsubscribed", "unsubscribes"), ("SpamReport", "spam"))
 
 
+def outcome_ranks(row: Row) -> dict[str, tuple[int, int]]:
+    """Return the ranks (from, to) of the recipients with each outcome of sending, by EventCode."""
+    bounced: int = row["hard"] + row["soft"]
+    return {"Dropped": (-row["dropped"], 0), "Bounced": (0, bounced), "Delivered": (bounced, row["sent"])}
+
+
 def first_rank(row: Row, column: str) -> int:
     """Return the rank of the first recipient with this reaction."""
     bounced: int = row["hard"] + row["soft"]
@@ -257,10 +263,6 @@ class ExpectedReactions:
     clicks: int
     unsubscribes: int
     spam: int
-
-    @property
-    def bounced(self) -> int:
-        return self.hard + self.soft
 
 
 def expected_reactions(

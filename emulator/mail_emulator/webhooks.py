@@ -12,6 +12,7 @@ from mail_emulator.campaign_life import (
     REOPENED_AFTER,
     end_ms,
     first_rank,
+    outcome_ranks,
     random_values,
     reacting,
     time_of_reaction,
@@ -174,12 +175,7 @@ class DueEvents:
         settings = self._context.settings
         since, ended = row["events_to"], row["ended_at"]
         if since < ended:
-            bounced = row["hard"] + row["soft"]
-            for code, begin, end in (
-                ("Dropped", -row["dropped"], 0),
-                ("Bounced", 0, bounced),
-                ("Delivered", bounced, row["sent"]),
-            ):
+            for code, (begin, end) in outcome_ranks(row).items():
                 yield from self._ranked(row, code, begin, end, lambda rank: ended)
         for code, column in REACTIONS:
             yield from self._reactions(row, code, column, since)

@@ -136,7 +136,7 @@ settings = st.builds(
 def test_expected_reactions_add_up(settings: EmulatorSettings, sent: int, clickable: bool, name: str) -> None:
     expected = expected_reactions(sent, settings, name, clickable=clickable)
     assert expected == expected_reactions(sent, settings, name, clickable=clickable)
-    assert 0 <= expected.opens <= sent - expected.bounced <= sent
+    assert 0 <= expected.opens <= sent - expected.hard - expected.soft <= sent
     assert all(0 <= count <= expected.opens for count in (expected.clicks, expected.unsubscribes, expected.spam))
     assert clickable or expected.clicks == 0
     assert all(0 <= value < 1 for value in random_values(settings, name))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mail_emulator.campaign_life import DONE, REACTIONS, SENDING, count_at, first_rank, time_of_reaction
+from mail_emulator.campaign_life import DONE, REACTIONS, SENDING, count_at, first_rank, outcome_ranks, time_of_reaction
 from mail_emulator.clock import iso
 from mail_emulator.markup import fill
 from mail_emulator.operations import Context
@@ -226,7 +226,7 @@ class Mails:
 
     def _ranks(self, row: Row) -> tuple[int, int]:
         """Return the ranks (from, to) of a campaign's recipients with the wanted status."""
-        status, bounced = self.status, row["hard"] + row["soft"]
+        status = self.status
         everybody, nobody = (-row["dropped"], row["sent"]), (0, 0)
         if status is None:
             return everybody
@@ -237,8 +237,7 @@ class Mails:
             first = first_rank(row, column)
             elapsed = self.context.now - row["ended_at"]
             return first, first + count_at(row[column], elapsed, self.context.settings)
-        ranks = {"Dropped": (-row["dropped"], 0), "Bounced": (0, bounced), "Delivered": (bounced, row["sent"])}
-        return ranks.get(status, nobody)
+        return outcome_ranks(row).get(status, nobody)
 
 
 def _containing(word: str) -> str:
