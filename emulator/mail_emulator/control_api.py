@@ -9,7 +9,7 @@ from typing import Any
 
 from mail_emulator import contacts, oauth
 from mail_emulator.campaign_life import DONE, SENDING, counts, mail_status
-from mail_emulator.clock import iso
+from mail_emulator.clock import VirtualClock, iso
 from mail_emulator.inbox.control import InboxControl
 from mail_emulator.responses import decode_json
 from mail_emulator.rpc import Channel, ClockControl, FaultControl, Group, JournalControl, control
@@ -57,7 +57,7 @@ class ControlApi(Seeding):
         service.store.clear()
         service.faults.added.clear()
         service.journal.clear()
-        service.clock.reset()
+        service.clock = VirtualClock()
 
     @control
     def issue_token(self) -> str:
