@@ -178,6 +178,7 @@ def test_pages_that_are_wrong(api: Api, operation: str, records: str, body: dict
 def test_short_statistics(api: Api) -> None:
     api.emulator.clock.freeze("2026-03-10T00:00:00Z")
     api.emulator.add_campaigns(5, first_day="2026-03-01")
+    assert api.emulator.campaigns()[0]["sendDate"] == "2026-03-01T08:00:00Z"
     for kind, params, expected in (("campaign", {"missing": 2}, (3, 5)), ("transactional", {}, (4, None))):
         operation = f"{kind}/mail/stats/get"
         api.emulator.faults.add("short_stats", operation, **params)

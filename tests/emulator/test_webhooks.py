@@ -179,7 +179,7 @@ class TestTransactionalEvents:
 
 class TestCampaignEvents:
     def test_agree_with_the_statistics(self, api: Api, listener: Listener) -> None:
-        api.emulator.change_settings(unsubscribe_rate=0.02, spam_rate=0.01, repeated_open_every=0)
+        api.emulator.change_settings(unsubscribe_rate=0.02, spam_rate=0.01)
         api.emulator.add_list("Many", count=2500)
         for number in range(7):
             api.emulator.suppress(f"many-{number}@example.com")
@@ -190,7 +190,9 @@ class TestCampaignEvents:
             api.emulator.clock.advance(step)
             api.flush()
             stats = api.ok("campaign/mail/get")["mailList"][0]["mailStats"]
-            counts = Counter(listener.codes())
+            counts = Counter(
+                code for code, _ in {(each["EventCode"], each["UniqueMsgID"]) for each in listener.events()}
+            )
             expected = {
                 "Dropped": stats["unsentCount"], "Delivered": stats["deliveredCount"], "TaskStatus": 2,
                 "Bounced": stats["hardBounce"] + stats["softBounce"], "Opened": stats["openCount"],
@@ -199,8 +201,9 @@ class TestCampaignEvents:
             assert {code: counts[code] for code in expected} == expected
             assert stats["unsentCount"] == 7
         assert counts["SpamReport"] > 0
-        keys = Counter((event["UniqueMsgID"], event["EventCode"]) for event in listener.events())
-        assert set(keys.values()) == {1}
+        repeated = Counter(listener.codes()) - counts  # every fifth opener opens again
+        assert repeated.keys() == {"Opened"}
+        assert abs(5 * repeated["Opened"] - counts["Opened"]) <= 5
 
     def test_fields(self, api: Api, listener: Listener) -> None:
         api.emulator.change_settings(hard_bounce_rate=0.0, soft_bounce_rate=0.0)
