@@ -24,6 +24,12 @@ class ControlApi(Seeding):
     :param channel: how calls reach the emulator.
     """
 
+    # Not only in __init__: the pages, which mypy reads before, need the types.
+    clock: ClockControl
+    faults: FaultControl
+    journal: JournalControl
+    inbox: InboxControl
+
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
         self.clock = ClockControl(channel)
