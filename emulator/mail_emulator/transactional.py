@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mail_emulator import check, senders, templates
@@ -15,6 +15,7 @@ from mail_emulator.markup import fill, tracks_clicks
 from mail_emulator.operations import ATTACHMENT, SANDBOX, WINDOW, Context, Operation, attachment_bytes, texts
 from mail_emulator.responses import ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
+from mail_emulator.store import Row
 
 #: The column of ``deliveries`` with the time of a reaction.
 REACTION_TIMES = {
@@ -26,16 +27,6 @@ REACTION_TIMES = {
 
 
 @dataclass(frozen=True)
-class Recipient:
-    """An address that receives a message."""
-
-    #: "to", "cc" or "bcc".
-    role: str
-    email: str
-    name: str | None
-
-
-@dataclass(frozen=True)
 class Message:
     """The message of one set of recipients, with tags filled in."""
 
@@ -43,7 +34,8 @@ class Message:
     content: str
     #: Name of the template that the content came from.
     template: str | None
-    recipients: list[Recipient]
+    #: Columns of ``deliveries``: role ("to", "cc" or "bcc"), email and name.
+    recipients: list[Row]
 
 
 def send(context: Context, body: Body, messages: list[Message], send_at: int, size: int | None) -> None:
@@ -75,12 +67,12 @@ def send(context: Context, body: Body, messages: list[Message], send_at: int, si
         tracks = (_is_one(body["trackOpen"]), _is_one(body["trackClick"]) and tracks_clicks(message.content))
         for recipient in message.recipients:
             place += 1
-            suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", [recipient.email.lower()])
-            random = random_values(context.settings, "delivery", message_id, place, recipient.email)
+            suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", [recipient["email"].lower()])
+            random = random_values(context.settings, "delivery", message_id, place, recipient["email"])
             outcome, events = _outcome(random, suppressed, send_at, tracks, context.settings)
             msg_id = _msg_id(context.settings, body["uniqueMsgID"], message_id, place, recipients)
             delivery_id = store.insert(
-                "deliveries", message_id=message_id, msg_id=msg_id, send_at=send_at, **asdict(recipient), **outcome
+                "deliveries", message_id=message_id, msg_id=msg_id, send_at=send_at, **recipient, **outcome
             )
             store.run_many(
                 "INSERT INTO events (code, at, delivery_id) VALUES (?, ?, ?)",
@@ -178,7 +170,7 @@ def _message(context: Context, own: Body, shared: Body, people: Body, *, missing
         raise ServiceError(400, "missing parameter: subject")
     params = {**(shared.get("params") or {}), **(own.get("params") or {})}
     recipients = [
-        Recipient(role, person["email"], person.get("name"))
+        {"role": role, "email": person["email"], "name": person.get("name")}
         for role in ("to", "cc", "bcc")
         for person in people.get(role) or ()
     ]
