@@ -173,6 +173,8 @@ def test_wrong_arguments(control: Control) -> None:
         ("opens", control.set_campaign_stats, ["m"], {"opens": 1}),
         ("no list", control.add_contact, ["a@example.com"], {"lists": ["nowhere"]}),
         ("no_such", control.faults.add, ["no_such"], {}),
+        ("secons", control.faults.add, ["delay"], {"secons": 1}),
+        ("contacts/import'; .*/v5/contacts/imports, ", control.faults.add, ["refuse", "contacts/import"], {}),
     ):
         with pytest.raises(ValueError, match=words):
             function(*arguments, **named)  # type: ignore[operator]
