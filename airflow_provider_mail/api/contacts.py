@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Annotated, Any, ClassVar
 
@@ -129,6 +130,10 @@ class ImportContacts(MailRequest[MailResponse], Sandboxed):
         """Return the JSON body. Uses msgspec for speed; ``contact_data`` may be encoded already."""
         body = self.model_dump(by_alias=True, exclude_none=True, exclude={"contact_data"})
         return msgspec.json.encode({**body, "contactData": self.contact_data})
+
+    def pii_values(self) -> Iterator[str]:
+        for row in msgspec.json.decode(msgspec.json.encode(self.contact_data)):
+            yield from filter(None, row)
 
     @model_validator(mode="after")
     def _consistent(self) -> ImportContacts:
