@@ -196,7 +196,7 @@ class MailClient(_Client[httpx.Client]):
     def _fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
             interrupted_by.check()
-        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect, self._before_write)
+        transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
             with (
                 redact_http_logs(),
@@ -210,14 +210,14 @@ class MailClient(_Client[httpx.Client]):
                 ) as response,
             ):
                 transmission.check_response(response.status_code)
-                body = BodyReader(call.operation, self.config.max_answer_bytes, response.status_code, response.headers)
+                body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
                     body.feed(chunk)
                 response.stream = _READ
                 return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
-            failure = transport_error(call.operation, error, self.config, late)
+            failure = transport_error(call.path, error, self.config, late)
         # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
         raise failure
 
@@ -320,7 +320,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         return response
 
     async def _fetch(self, call: Call) -> HttpResponse:
-        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect, self._before_write)
+        transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
             with redact_http_logs(), transmission:
                 async with self._http.stream(
@@ -332,7 +332,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                 ) as response:
                     transmission.check_response(response.status_code)
                     body = BodyReader(
-                        call.operation, self.config.max_answer_bytes, response.status_code, response.headers
+                        call.path, self.config.max_answer_bytes, response.status_code, response.headers
                     )
                     async for chunk in response.aiter_raw():
                         body.feed(chunk)
@@ -340,7 +340,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                     return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
-            failure = transport_error(call.operation, error, self.config, late)
+            failure = transport_error(call.path, error, self.config, late)
         # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
         raise failure
 
