@@ -6,7 +6,7 @@ import base64
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -266,14 +266,12 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/campaign/mail/delete"
     effect = Effect.DELETE
-    lookup_is_authoritative: ClassVar[bool] = True
+    lookup_is_authoritative = True
 
     mail_name: MailName
 
-    def exists(self) -> Flow[bool]:
-        """Look up whether the campaign exists."""
-        campaign = yield from find_campaign(self.mail_name)
-        return campaign is not None
+    def find(self) -> Flow[Campaign | None]:
+        return find_campaign(self.mail_name)
 
 
 class CampaignStats(OpenResource):

@@ -331,9 +331,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
                     params=call.params,
                 ) as response:
                     transmission.check_response(response.status_code)
-                    body = BodyReader(
-                        call.path, self.config.max_answer_bytes, response.status_code, response.headers
-                    )
+                    body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                     async for chunk in response.aiter_raw():
                         body.feed(chunk)
                     response.stream = _READ

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
@@ -221,13 +221,10 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
     path = "/v5/contacts/delete"
     effect = Effect.DELETE
 
-    # Contacts are looked up individually, and the specification does not show the response for an unknown address.
-    lookup_is_authoritative: ClassVar[bool] = False
-
     email: Text
 
     def exists(self) -> Flow[bool]:
-        """Look up whether the contact exists."""
+        """Look up whether the contact exists; the specification does not show the response for an unknown address."""
         try:
             response = yield GetContact(email=self.email)
         except MailRejectedError as rejection:
