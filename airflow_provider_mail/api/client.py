@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
@@ -56,35 +56,35 @@ would stay in memory until the garbage collector finds them."""
 
 
 class _Client(Generic[Http]):
-    """What both clients share.
-
-    :param on_request: called before each HTTP request.
-    :param before_write: called right before the first byte of each HTTP request.
-    """
-
     def __init__(
-        self,
-        config: ClientConfig,
-        create_http: Callable[[ClientConfig], Http],
-        on_request: OnRequest | None,
-        before_write: BeforeWrite | None,
+        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
     ) -> None:
         self.config = config
         self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1), on_request=on_request)
         self.service_clock = self._exchange.service_clock
         """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
         self._before_write = before_write
-        self._create_http = create_http
-        self._https = {os.getpid(): create_http(config)}
+        self._https = {os.getpid(): self._create_http()}
         self._urls: dict[str, httpx.URL] = {}
+
+    def _create_http(self) -> Http:
+        raise NotImplementedError
 
     @property
     def _http(self) -> Http:
         return self._https[os.getpid()]
 
-    def _url(self, path: str) -> httpx.URL:
+    def _arguments(self, call: Call) -> dict[str, Any]:
+        """Return the arguments of httpx's ``stream`` for a request."""
         # Parsing the address for each request would take a tenth of the request's CPU time.
-        return self._urls.get(path) or self._urls.setdefault(path, httpx.URL(self.config.base_url + path))
+        url = self._urls.get(call.path) or self._urls.setdefault(call.path, httpx.URL(self.config.base_url + call.path))
+        return {
+            "method": call.method,
+            "url": url,
+            "headers": dict(call.headers),
+            "content": call.content,
+            "params": call.params,
+        }
 
     def _enter_process(self) -> None:
         """Replace the connections and locks of the parent process after a fork.
@@ -96,7 +96,7 @@ class _Client(Generic[Http]):
         if process not in self._https:
             self._exchange.after_fork()
             self.__dict__.pop("_shared_rate", None)
-            self._https.setdefault(process, self._create_http(self.config))
+            self._https.setdefault(process, self._create_http())
             for other in self._https.keys() - {process}:
                 # Do not close it: closing needs the client's locks.
                 self._https.pop(other, None)
@@ -113,10 +113,8 @@ class MailClient(_Client[httpx.Client]):
         Default: nothing is called.
     """
 
-    def __init__(
-        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
-    ) -> None:
-        super().__init__(config, http_client, on_request, before_write)
+    def _create_http(self) -> httpx.Client:
+        return http_client(self.config)
 
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -198,17 +196,7 @@ class MailClient(_Client[httpx.Client]):
             interrupted_by.check()
         transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
-            with (
-                redact_http_logs(),
-                transmission,
-                self._http.stream(
-                    call.method,
-                    self._url(call.path),
-                    headers=dict(call.headers),
-                    content=call.content,
-                    params=call.params,
-                ) as response,
-            ):
+            with redact_http_logs(), transmission, self._http.stream(**self._arguments(call)) as response:
                 transmission.check_response(response.status_code)
                 body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
@@ -245,10 +233,8 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         Default: nothing is called.
     """
 
-    def __init__(
-        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
-    ) -> None:
-        super().__init__(config, async_http_client, on_request, before_write)
+    def _create_http(self) -> httpx.AsyncClient:
+        return async_http_client(self.config)
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -323,13 +309,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
             with redact_http_logs(), transmission:
-                async with self._http.stream(
-                    call.method,
-                    self._url(call.path),
-                    headers=dict(call.headers),
-                    content=call.content,
-                    params=call.params,
-                ) as response:
+                async with self._http.stream(**self._arguments(call)) as response:
                     transmission.check_response(response.status_code)
                     body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                     async for chunk in response.aiter_raw():

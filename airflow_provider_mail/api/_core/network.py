@@ -8,7 +8,6 @@ task carries it out.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import ssl
 import time
@@ -228,12 +227,9 @@ class _Stream(_ConnectionUse, httpcore.NetworkStream):
 
     @contextmanager
     def _interruptible(self, error_type: type[httpcore.NetworkError]) -> Iterator[None]:
-        interrupted_by = interrupt.current()
-        with contextlib.nullcontext() if interrupted_by is None else self._watch(interrupted_by, error_type):
+        if (interrupted_by := interrupt.current()) is None:
             yield
-
-    @contextmanager
-    def _watch(self, interrupted_by: interrupt.Interrupt, error_type: type[httpcore.NetworkError]) -> Iterator[None]:
+            return
         try:
             with interrupted_by.watching(self._stream.get_extra_info("socket")):
                 yield

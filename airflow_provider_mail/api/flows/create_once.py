@@ -229,8 +229,6 @@ def create(
     *,
     replace: MailRequest[Any] | None = None,
     advice: str = "choose another name, or delete it",
-    tries: int = 3,
-    patience: float = PATIENCE,
 ) -> Flow[bool]:
     """Create a resource, unless an equal one exists; return whether it was created.
 
@@ -238,8 +236,6 @@ def create(
     :param replace: deletes an existing resource that differs; briefly, no resource has that name. Default: an existing
         resource that differs is an error.
     :param advice: what to do about an existing resource that differs, for the error.
-    :param tries: maximum number of attempts.
-    :param patience: seconds of lookups after a failed attempt, since a new resource may appear late.
     :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
     """
     existing = yield from request.find()
@@ -249,7 +245,7 @@ def create(
     created = False
     if existing is None:
         state = CreationState()
-        result = yield from create_once(request, request.find, state=state, tries=tries, patience=patience)
+        result = yield from create_once(request, request.find, state=state, tries=3, patience=PATIENCE)
         if result.response is not None:
             return True
         existing, created = result.existing, state.attempted_at is not None
