@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from airflow_provider_mail.api._core.content import tags_of
 from airflow_provider_mail.api._core.fields import (
     LINE_PATTERN,
     OMIT_BLANK,
@@ -34,7 +35,6 @@ from airflow_provider_mail.api._core.requests import (
     RequestModel,
     Sandboxed,
 )
-from airflow_provider_mail.api._core.tags import tags_of
 from airflow_provider_mail.api.campaigns import Attachment
 
 __all__ = ["GetTransactionalStats", "MessageVersion", "Recipient", "SendBatch", "SendMail", "TransactionalStats"]

@@ -123,7 +123,7 @@ class MailHook(BaseHook):
     @cached_property
     def service_tags(self) -> frozenset[str]:
         """The tags that the service fills, according to the connection."""
-        from airflow_provider_mail.api._core.tags import tag_names
+        from airflow_provider_mail.api._core.content import tag_names
 
         with clear_traceback_frames():
             return tag_names(fields_of(self._connection).get("service_tags"))

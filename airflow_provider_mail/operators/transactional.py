@@ -119,7 +119,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
     def tags_of_the_service(self, context: Context) -> frozenset[str]:
         """Return the tags that the service fills, according to the connection and the argument."""
-        from airflow_provider_mail.api._core.tags import tag_names
+        from airflow_provider_mail.api._core.content import tag_names
 
         return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
 
@@ -233,7 +233,7 @@ class MailSendOperator(BaseSendOperator):
         )  # fmt: skip
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
-        from airflow_provider_mail.api._core.tags import tags_of
+        from airflow_provider_mail.api._core.content import tags_of
         from airflow_provider_mail.api.flows.batches import Chunk, recipients_of, unique_msg_id
         from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
 
