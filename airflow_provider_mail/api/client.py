@@ -25,7 +25,6 @@ from airflow_provider_mail.api._core.exchange import (
     Steps,
     transport_error,
 )
-from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import (
     Concurrent,
@@ -38,7 +37,7 @@ from airflow_provider_mail.api._core.requests import (
 )
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
 from airflow_provider_mail.api._core.shared_rate import AsyncSharedRate, SharedRate
-from airflow_provider_mail.api._core.transport import async_http_client, http_client, redact_http_logs
+from airflow_provider_mail.api._core.transport import Transmission, async_http_client, http_client, redact_http_logs
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
 from airflow_provider_mail.api.lists import GetLists
