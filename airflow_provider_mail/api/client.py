@@ -1,13 +1,14 @@
 """The two clients, for threads and for asyncio: they execute the steps that `_core.exchange` determines.
 
-``send`` sends one request; ``pages`` and ``run`` are built on it.
+``send`` sends one request; ``pages``, ``run`` and :func:`concurrent_pages` are built on it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
@@ -39,7 +40,7 @@ from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
 from airflow_provider_mail.api._core.shared_rate import AsyncSharedRate, SharedRate
 from airflow_provider_mail.api._core.transport import Transmission, async_http_client, http_client, redact_http_logs
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
+from airflow_provider_mail.api.errors import MailError, MailRejectedError, clear_traceback_frames
 from airflow_provider_mail.api.lists import GetLists
 
 __all__ = ["AsyncMailClient", "MailClient"]
@@ -332,3 +333,55 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def concurrent_pages(
+    client: MailClient,
+    pager: Pager[Item],
+    at_once: int,
+    interrupted_by: interrupt.Interrupt | None = None,
+    on_total: Callable[[int | None], None] = lambda total: None,
+) -> Generator[list[Item], None, None]:
+    """Yield the records of a list page by page; the list is complete, or the iterator raises.
+
+    Memory holds a few more pages than are in flight. Close the iterator to end early: requests in flight may take two
+    more seconds.
+
+    :param client: the client that all threads share.
+    :param pager: has the request of the first page, and decides what to do when the list changes while it is read.
+    :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
+    :param interrupted_by: ends the read from outside, such as from ``on_kill`` of an operator.
+    :param on_total: called with the number of records that a page reports, before the page is yielded.
+    :raises MailIncompleteError: records are missing, or the list has changed and the pager does not allow it.
+    :raises MailAnswerError: the list has no end.
+    :raises MailInterruptedError: the interrupt ended the read.
+    """
+    reading = pager.reading
+    # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue
+    # 1110).
+    threads = min(at_once, client.config.max_in_flight)
+    requested: dict[int, Future[PageResponse[Item]]] = {}
+    with interrupt.Workers[PageResponse[Item]](threads, "mail-pages", interrupted_by) as workers:
+        while (next_request := pager.next_request) is not None:
+            # Pages are consumed in order; twice as many requests as threads prevent a slow page from blocking.
+            for request in (next_request, *pager.ahead(2 * threads)):
+                index = request.page_index or 1
+                if index not in requested:
+                    requested[index] = workers.submit(client.send, request)
+            future = requested.pop(next_request.page_index or 1)
+            workers.first_done([future])
+            try:
+                page = future.result()
+            except MailRejectedError as rejection:
+                pager.rejected(rejection)
+                continue
+            records = pager.feed(page)
+            on_total(page.total_records)
+            if pager.reading != reading:
+                # The pages requested ahead belong to the previous read.
+                reading = pager.reading
+                for ahead in requested.values():
+                    ahead.cancel()
+                requested.clear()
+            if records:
+                yield records
