@@ -18,8 +18,14 @@ from airflow_provider_mail.api._core.requests import Flow
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
-from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, lateness
-from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, excess
+from airflow_provider_mail.api.flows.campaign_checks import (
+    COMPARED,
+    CampaignCaps,
+    differences,
+    excess,
+    is_older,
+    lateness,
+)
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
 from airflow_provider_mail.api.templates import Template, find_template
