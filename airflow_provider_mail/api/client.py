@@ -38,7 +38,7 @@ from airflow_provider_mail.api._core.requests import (
 )
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
 from airflow_provider_mail.api._core.shared_rate import AsyncSharedRate, SharedRate
-from airflow_provider_mail.api._core.transport import Transmission, async_http_client, http_client, redact_http_logs
+from airflow_provider_mail.api._core.transport import Transmission, async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailError, MailRejectedError, clear_traceback_frames
 from airflow_provider_mail.api.lists import GetLists
@@ -196,7 +196,7 @@ class MailClient(_Client[httpx.Client]):
             interrupted_by.check()
         transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
-            with redact_http_logs(), transmission, self._http.stream(**self._arguments(call)) as response:
+            with transmission, self._http.stream(**self._arguments(call)) as response:
                 transmission.check_response(response.status_code)
                 body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
@@ -308,7 +308,7 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
     async def _fetch(self, call: Call) -> HttpResponse:
         transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
-            with redact_http_logs(), transmission:
+            with transmission:
                 async with self._http.stream(**self._arguments(call)) as response:
                     transmission.check_response(response.status_code)
                     body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)

@@ -365,22 +365,11 @@ def _transport(transport_type: type[T], config: ClientConfig, trust: Trust, back
     return transport
 
 
-_is_own_request = ContextVar("_is_own_request", default=False)
+class RedactingFilter(logging.Filter):
+    """Redacts the HTTP logs of requests that are sent in a `Transmission`; those of others stay unchanged."""
 
-
-@contextmanager
-def redact_http_logs() -> Iterator[None]:
-    """Redact the HTTP logs of requests in the ``with`` block; those of other requests stay unchanged."""
-    token = _is_own_request.set(True)
-    try:
-        yield
-    finally:
-        _is_own_request.reset(token)
-
-
-class _RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        if not _is_own_request.get():
+        if _current.get() is None:
             return True
         if isinstance(record.args, tuple) and record.args:  # httpx: method, URL, version, status, reason
             record.args = tuple(
@@ -393,4 +382,4 @@ class _RedactingFilter(logging.Filter):
 
 
 for _name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy", "httpcore.socks"):
-    logging.getLogger(_name).addFilter(_RedactingFilter())
+    logging.getLogger(_name).addFilter(RedactingFilter())
