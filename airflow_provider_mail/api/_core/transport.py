@@ -36,7 +36,8 @@ _IDLE_SECONDS = 5.0
 _CHUNK = 1 << 16
 """Bytes that a thread writes at a time; the deadline is checked in between."""
 
-_current: ContextVar[Transmission | None] = ContextVar("_current", default=None)
+_current: ContextVar[Transmission] = ContextVar("_current")
+"""Set while a client sends a request: nothing else reads from or writes to its connections."""
 
 
 class Transmission:
@@ -59,7 +60,7 @@ class Transmission:
         self._deadline: float | None = None
         self._connection: _ConnectionUse | None = None
         self._received = self._truncated = False
-        self._token: Token[Transmission | None] | None = None
+        self._token: Token[Transmission] | None = None
 
     @property
     def late(self) -> bool:
@@ -129,9 +130,8 @@ class Transmission:
         _current.reset(self._token)
 
 
-def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) -> float | None:
-    transmission = _current.get()
-    return timeout if transmission is None else transmission.remaining(timeout, error)
+def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
+    return _current.get().remaining(timeout, error)
 
 
 class Trust:
@@ -186,22 +186,19 @@ class _ConnectionUse:
 
     def _begin_write(self) -> None:
         self._awaits_response = True
-        if (transmission := _current.get()) is not None:
-            transmission.begin_write(self)
+        _current.get().begin_write(self)
 
     @contextmanager
     def _record_failure(self) -> Iterator[None]:
         try:
             yield
         except httpcore.WriteError:
-            if (transmission := _current.get()) is not None:
-                transmission.write_failed()
+            _current.get().write_failed()
             raise
 
     def _record_read(self, data: bytes) -> bytes:
         self._awaits_response = False
-        if (transmission := _current.get()) is not None:
-            transmission.data_read(data)
+        _current.get().data_read(data)
         return data
 
 
@@ -369,7 +366,7 @@ class RedactingFilter(logging.Filter):
     """Redacts the HTTP logs of requests that are sent in a `Transmission`; those of others stay unchanged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if _current.get() is None:
+        if _current.get(None) is None:
             return True
         if isinstance(record.args, tuple) and record.args:  # httpx: method, URL, version, status, reason
             record.args = tuple(
