@@ -24,11 +24,10 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_mail.api._core.addresses import address_key, mailbox, one_line, split_mailboxes
-from airflow_provider_mail.api._core.blank import is_blank, is_nothing
+from airflow_provider_mail.api._core.content import is_blank, is_nothing
 from airflow_provider_mail.api._core.fields import MAX_DISPLAY_NAME_BYTES, MAX_SENDER_NAME_BYTES, Address, Html, Label
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.errors import MailConfigError, MailValidationError
-from airflow_provider_mail.api.flows.batches import unique_msg_id
 from airflow_provider_mail.api.transactional import (
     MAX_RECIPIENTS,
     Delivery,
@@ -36,6 +35,7 @@ from airflow_provider_mail.api.transactional import (
     Recipient,
     SendBatch,
     SendMail,
+    unique_msg_id,
 )
 from airflow_provider_mail.version_compat import conf
 

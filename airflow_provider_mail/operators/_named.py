@@ -12,8 +12,7 @@ from airflow_provider_mail._task.mixin import MailTaskMixin
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api._core.requests import Flow
-    from airflow_provider_mail.api.flows.create_once import Creatable, Deletable
+    from airflow_provider_mail.api._core.requests import Flow, MailRequest
 
 
 class BaseNamedOperator(MailTaskMixin, BaseOperator):
@@ -49,10 +48,10 @@ class BaseCreateOperator(BaseNamedOperator):
     """What to do about a different resource of that name."""
 
     @abstractmethod
-    def creation(self, context: Context) -> Creatable:
+    def creation(self, context: Context) -> MailRequest[Any]:
         """Build the request that creates the resource."""
 
-    def replacement(self, context: Context) -> Deletable | None:
+    def replacement(self, context: Context) -> MailRequest[Any] | None:
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -90,7 +89,7 @@ class BaseDeleteOperator(BaseRemoveOperator):
     done = "deleted"
 
     @abstractmethod
-    def deletion(self, context: Context) -> Deletable:
+    def deletion(self, context: Context) -> MailRequest[Any]:
         """Build the request that deletes the resource."""
 
     def removal(self, context: Context) -> Flow[bool]:
