@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from airflow_provider_mail._polling.shared_poller import MailPoller, PollSubscription, Report
+from airflow_provider_mail._polling.pollers import MailPoller, Report
+from airflow_provider_mail._polling.shared_poller import PollSubscription
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
