@@ -323,25 +323,9 @@ def _audience(name: str, value: Any) -> str | None:
     return None
 
 
-def text(
-    limit: str | None = None,
-    *,
-    check: Callable[[str, Any], str | None] = _filled_text,
-    none_is_valid: bool = False,
-    empty_is_none: bool = True,
-    empty_is_valid: bool = False,
-) -> Rule:
-    """Return the rule of a text."""
-    return Rule(
-        check,
-        limit,
-        read=_read_result,
-        text=True,
-        text_inside=True,
-        none_is_valid=none_is_valid,
-        empty_is_none=empty_is_none,
-        empty_is_valid=empty_is_valid,
-    )
+def text(limit: str | None = None, check: Callable[[str, Any], str | None] = _filled_text, **options: bool) -> Rule:
+    """Return the rule of a text; ``options`` are further fields of `Rule`."""
+    return Rule(check, limit, read=_read_result, text=True, text_inside=True, **options)
 
 
 def choice(*choices: str) -> Rule:
