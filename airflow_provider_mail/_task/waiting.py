@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ENDED = frozenset({"success", "failed", "skipped"})
 """States in which no other process and no other try continues a task."""
 
+TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
+"""The method that Airflow calls when a trigger failed, and the error that it passes when the trigger timed out."""
+
 ON_KILL_SHARE = 0.8
 """Share of the time that Airflow allows a trigger whose task was killed; the rest is for logging a timeout."""
 
@@ -116,6 +119,20 @@ class WaitingMixin(MailTaskMixin):
     def last_look(self, context: Context) -> PollDecision:
         """Poll once more after Airflow's own deadline of the deferral."""
         return self.next_decision(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after a deferral.
+
+        When no triggerer ran until Airflow's own deadline, the awaited state may have been reached meanwhile.
+        """
+        error = (next_kwargs or {}).get("error")
+        if next_method == TRIGGER_FAILED and getattr(error, "value", error) == TRIGGER_TIMEOUT:
+            decision = self.last_look(context)
+            if decision.status == "waiting":
+                decision = decision.at_deadline(", and no triggerer ended it")
+            event = {"status": decision.status.value, "message": decision.message, "result": decision.result}
+            next_method, next_kwargs = "execute_complete", {"event": event}
+        return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
 
     def _new_polls(self, context: Context) -> Polls:
         from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, status_line

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MailHook"]
 
+MAX_TEST_TIMEOUT = 10.0
+"""Maximum timeout in seconds of the test button, whose user waits."""
+
 R = TypeVar("R", bound="MailResponse")
 T = TypeVar("T")
 
@@ -107,18 +110,20 @@ class MailHook(BaseHook):
                 mask_secret(secret)
         return _ConnectionHolder(connection)
 
+    def _text_field(self, name: str) -> str:
+        """Return a field of the connection; empty if it is not set."""
+        with clear_traceback_frames():
+            return str(fields_of(self._connection).get(name, ""))
+
     @cached_property
     def team_name(self) -> str | None:
         """The team to which the connection's key belongs, according to the connection."""
-        with clear_traceback_frames():
-            name = fields_of(self._connection).get("team_name")
-        return None if name is None else str(name)
+        return self._text_field("team_name") or None
 
     @cached_property
     def campaign_url_template(self) -> str:
         """The connection's ``campaign_url``; empty if it has none."""
-        with clear_traceback_frames():
-            return str(fields_of(self._connection).get("campaign_url") or "")
+        return self._text_field("campaign_url")
 
     @cached_property
     def service_tags(self) -> frozenset[str]:
@@ -269,11 +274,28 @@ class MailHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Make one read-only request; return whether it succeeded, and a message that names the setting to fix."""
-        from airflow_provider_mail.api.errors import MailConfigError
-        from airflow_provider_mail.hooks.connection_check import check
+        from airflow_provider_mail.api._core.advice import clear_text_warning, credential_of, explain
+        from airflow_provider_mail.api.client import MailClient
+        from airflow_provider_mail.api.config import RetryRule
+        from airflow_provider_mail.api.errors import MailConfigError, MailError
+        from airflow_provider_mail.api.lists import GetLists
 
         try:
-            return check(self.config)
+            config = self.config
         except MailConfigError as error:
             # The test button uses a temporary connection id, which would only confuse.
             return False, str(error).removeprefix(f"connection {self.mail_conn_id!r}: ")
+        once = config.model_copy(
+            update={"retry": RetryRule(attempts=1, total_seconds=0), "timeout": min(config.timeout, MAX_TEST_TIMEOUT)}
+        )
+        try:
+            with MailClient(once) as client:
+                lists = client.send(GetLists(page_size=1)).total_records or 0
+        except MailError as error:
+            return False, explain(error, once)
+        sentences = [f"{config.base_url} accepts the {credential_of(config)}; contact lists there: {lists}."]
+        if config.sandbox:
+            sentences.append("The connection is in sandbox mode: no mail is sent and nothing is changed.")
+        if warning := clear_text_warning(config):
+            sentences.append(f"Warning: {warning}.")
+        return True, " ".join(sentences)
