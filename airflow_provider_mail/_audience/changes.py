@@ -18,11 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, RunAudience, Send, masked
 from airflow_provider_mail._audience.comparison import Comparison
-from airflow_provider_mail._audience.everybody import Everybody, compacted
 from airflow_provider_mail._audience.index import AudienceIndex
-from airflow_provider_mail._audience.key import AudienceKey
-from airflow_provider_mail._audience.lines import checksum, decoded, lines_of
-from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEMBER, Line, Members, changes
+from airflow_provider_mail._audience.members import (
+    DOUBTFUL,
+    LEAVING,
+    LEFT,
+    MEMBER,
+    Everybody,
+    Members,
+    changes,
+    compacted,
+)
 from airflow_provider_mail._audience.removal import LISTED, Removal
 from airflow_provider_mail._audience.rows import (
     CHANGED,
@@ -31,11 +37,15 @@ from airflow_provider_mail._audience.rows import (
     UNCHANGED,
     AudienceRows,
     Identity,
+    Line,
     Rows,
     RowSpool,
+    checksum,
+    decoded,
+    lines_of,
     packed,
 )
-from airflow_provider_mail._audience.state import NO_STATE, AudienceState
+from airflow_provider_mail._audience.state import NO_STATE, AudienceKey, AudienceState
 from airflow_provider_mail._audience.store import FileStateStore, Header, SqlStateStore, StateChangedError, StateStore
 from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import task_instance_name

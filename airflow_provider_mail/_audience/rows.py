@@ -1,12 +1,18 @@
-"""The rows of an audience: who each is, whom the user's tables leave out, and where rows wait until all are read."""
+"""The rows of an audience: who each is, as lines of a state, whom the user's tables leave out; and a file of rows."""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
+import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
+from airflow_provider_mail._task.imports import usual_text
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
 from airflow_provider_mail.warehouse.rows import batched
@@ -17,7 +23,14 @@ if TYPE_CHECKING:
 Rows = Iterable[Sequence[Sequence[Any]]]
 R = TypeVar("R", bound=SelectedRows)
 
+Line = tuple[str, bytes, int]
+"""The membership of a line, the line, and the checksum of its person."""
+
 MEMORY_BYTES = 1_000_000
+
+_ENCODER = msgspec.json.Encoder()
+_OTHER_SPACES = "\t\r\x0b\x0c\x1c\x1d\x1e\x1f"
+"""White space of ASCII but the space and the line break."""
 
 UNCHANGED, JOINED, RETURNED, CHANGED = "", "joined", "returned", "changed"
 """What a row is, beside the members before."""
@@ -105,6 +118,53 @@ def picked_rows(rows: SelectedRows, places: Sequence[int]) -> SelectedRows:
         [rows.numbers[place] for place in places],
         [rows.lines[place] for place in places] if rows.lines else (),
     )
+
+
+def encoded(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return rows as lines, which are the same for the same values."""
+    try:
+        return _ENCODER.encode_lines(rows)
+    except (TypeError, ValueError, OverflowError):
+        return b"".join(map(_encoded_row, rows))
+
+
+def _encoded_row(row: Sequence[Any]) -> bytes:
+    try:
+        return _ENCODER.encode(row) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        # Such values are rejected by the import, or converted to the same text.
+        texts = [value if value is None else str(value).encode("utf-8", "replace").decode() for value in row]
+        return _ENCODER.encode(texts) + b"\n"
+
+
+def decoded(line: bytes) -> list[Any]:
+    """Return the values of a line, as JSON has them."""
+    row: list[Any] = msgspec.json.decode(line)
+    return row
+
+
+def checksum(key: str | None) -> int:
+    """Return a number that is the same for the same person; now and then also for others."""
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) if key else 0
+
+
+def checksums(rows: Sequence[Sequence[Any]], identity: Identity) -> array[int]:
+    """Return the checksums of the people of rows."""
+    try:
+        addresses = [] if identity.email is None else list(map(itemgetter(identity.email), rows))
+    except IndexError:
+        addresses = []
+    # An address in its usual spelling is its key.
+    if addresses and all(addresses) and (text := usual_text(addresses)):
+        keys = text.encode().split(b"\n")
+        if len(keys) == len(rows) and not any(space in text for space in _OTHER_SPACES):
+            return array("I", map(zlib.crc32, keys))
+    return array("I", [checksum(identity.key(row)) for row in rows])
+
+
+def lines_of(membership: str, people: Iterable[tuple[str | None, bytes]]) -> Iterator[Line]:
+    """Return the lines of people, from key and line of each."""
+    return ((membership, line, checksum(key)) for key, line in people)
 
 
 def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, table: str | None) -> frozenset[int]:
