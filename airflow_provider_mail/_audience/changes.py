@@ -39,7 +39,6 @@ from airflow_provider_mail._audience.rows import (
     Identity,
     Line,
     Rows,
-    RowSpool,
     checksum,
     decoded,
     lines_of,
@@ -50,6 +49,7 @@ from airflow_provider_mail._audience.store import FileStateStore, Header, SqlSta
 from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import task_instance_name
 from airflow_provider_mail._task.progress import store_run
+from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -257,8 +257,8 @@ class TrackedAudience(RunAudience):
         keeps_all = everybody or compacts or (self._exact and self._mapped)
         uncertain = (DOUBTFUL, LEAVING, LEFT) if self._removal.deletes else (DOUBTFUL, LEAVING)
         comparison = Comparison(state.members, self._index, self._identity)
-        with closing(RowSpool[AudienceRows]()) as spool:
-            with closing(RowSpool[AudienceRows]()) as unresolved:
+        with closing(Spool[AudienceRows]()) as spool:
+            with closing(Spool[AudienceRows]()) as unresolved:
                 self.fill(unresolved, comparison.changed(selected, uncertain, keeps_all=keeps_all))
                 if not self.progress.read:
                     self._keep_all()
@@ -354,7 +354,7 @@ class TrackedAudience(RunAudience):
                 send_list_name=self.list_name or "", repel_list_name="", full_at=int(time.time()), doubtful=doubtful
             )
 
-    def _send_changes(self, spool: RowSpool[AudienceRows], operations: Counter[str], send: Send) -> None:
+    def _send_changes(self, spool: Spool[AudienceRows], operations: Counter[str], send: Send) -> None:
         """Send what changed to the list of the state, exclude who left, and then complete the state."""
         index, state, first = self._index, self._state, len(self._state.members)
         if operations.total() > operations[UNCHANGED]:

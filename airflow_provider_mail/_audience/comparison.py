@@ -18,7 +18,6 @@ from airflow_provider_mail._audience.rows import (
     JOINED,
     AudienceRows,
     Identity,
-    RowSpool,
     decoded,
     encoded,
     picked_rows,
@@ -26,6 +25,7 @@ from airflow_provider_mail._audience.rows import (
 
 if TYPE_CHECKING:
     from airflow_provider_mail._audience.index import AudienceIndex
+    from airflow_provider_mail._task.storage import Spool
     from airflow_provider_mail.api.flows.import_contacts import SelectedRows
 
 UNRESOLVED = "unresolved"
@@ -85,7 +85,7 @@ class Comparison:
         matcher.rest()
         note()
 
-    def resolve(self, unresolved: Iterable[AudienceRows], spool: RowSpool[AudienceRows]) -> Counter[str]:
+    def resolve(self, unresolved: Iterable[AudienceRows], spool: Spool[AudienceRows]) -> Counter[str]:
         """Find out what each row is; return how many rows there are of each operation."""
         self._index.complete(self._members, self._identity)
         counts: Counter[str] = Counter()

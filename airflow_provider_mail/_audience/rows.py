@@ -1,14 +1,12 @@
-"""The rows of an audience: who each is, as lines of a state, whom the user's tables leave out; and a file of rows."""
+"""The rows of an audience: who each is, as lines of a state, and whom the user's tables leave out."""
 
 from __future__ import annotations
 
-import pickle
-import tempfile
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,12 +19,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 Rows = Iterable[Sequence[Sequence[Any]]]
-R = TypeVar("R", bound=SelectedRows)
 
 Line = tuple[str, bytes, int]
 """The membership of a line, the line, and the checksum of its person."""
-
-MEMORY_BYTES = 1_000_000
 
 _ENCODER = msgspec.json.Encoder()
 _OTHER_SPACES = "\t\r\x0b\x0c\x1c\x1d\x1e\x1f"
@@ -190,26 +185,3 @@ def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, t
             for rows in streamed:
                 people.update(hash(address_key(address)) for address, *_ in rows if isinstance(address, str))
     return frozenset(people)
-
-
-class RowSpool(Generic[R]):
-    """Keeps lists of rows on disk until all have been read, so that memory use stays constant."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
-        self._batches = 0
-
-    def add(self, batch: R) -> None:
-        """Store a list of rows."""
-        # The values are those of the driver, such as decimals and dates, and the file is this process' own.
-        pickle.dump(batch, self._file, pickle.HIGHEST_PROTOCOL)
-        self._batches += 1
-
-    def __iter__(self) -> Iterator[R]:
-        self._file.seek(0)
-        for _ in range(self._batches):
-            yield pickle.load(self._file)
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._file.close()

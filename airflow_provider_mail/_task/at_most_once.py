@@ -7,15 +7,14 @@ number of accepted requests, a digest of their content, and a digest of the requ
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from logging import getLogger
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api._core.exchange import NOT_REPEATED
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -25,7 +24,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
 )
 from airflow_provider_mail.api.flows.batches import Chunk
-from airflow_provider_mail.api.transactional import MessageVersion, SendBatch
+from airflow_provider_mail.api.transactional import SendBatch
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState
@@ -35,10 +34,6 @@ log = getLogger(__name__)
 
 _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
 """Words in the rejection of a repeated id. The specification shows neither the words nor whether ids are checked."""
-
-MEMORY_BYTES = 1_000_000
-
-_VERSIONS = TypeAdapter(list[MessageVersion])
 
 
 class MailingState(BaseModel):
@@ -221,39 +216,25 @@ def _digest(before: str, chunk: Chunk) -> str:
 class ChunkSpool:
     """Stores the chunks of one mailing, and yields them in order.
 
-    All chunks are validated before the first one is sent, and a source may change between two reads. The fields that
-    differ between chunks are stored in an unnamed temporary file, once they exceed a megabyte; shared fields, such as
-    an attachment, are held once.
+    All chunks are validated before the first one is sent, and a source may change between two reads. Only the fields
+    that differ between chunks are in a file; shared fields, such as an attachment, are held once.
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        self._spool = Spool[tuple[int, int, str, dict[str, Any]]]()
         self._first: SendBatch | None = None
-        self.count = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Store a chunk."""
         request = chunk.request
         assert isinstance(request, SendBatch)
         self._first = self._first or request
-        record = [chunk.index, chunk.recipients, chunk.digest, request.unique_msg_id]
-        versions = _VERSIONS.dump_json(request.message_versions, exclude_none=True)
-        self._file.write(json.dumps(record).encode() + b"\n" + versions + b"\n")
-        self.count += 1
+        own_fields = {"unique_msg_id": request.unique_msg_id, "message_versions": request.message_versions}
+        self._spool.add((chunk.index, chunk.recipients, chunk.digest, own_fields))
 
     def __iter__(self) -> Iterator[Chunk]:
-        self._file.seek(0)
-        for line in self._file:
-            index, recipients, digest, unique_msg_id = json.loads(line)
+        for index, recipients, digest, own_fields in self._spool:
             assert self._first is not None
-            request = self._first.model_copy(
-                update={
-                    "unique_msg_id": unique_msg_id,
-                    "message_versions": _VERSIONS.validate_json(self._file.readline()),
-                }
-            )
-            yield Chunk(index, request, recipients, digest)
+            yield Chunk(index, self._first.model_copy(update=own_fields), recipients, digest)
 
     def close(self) -> None:
-        """Remove the file."""
-        self._file.close()
+        self._spool.close()
