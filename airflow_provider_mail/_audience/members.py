@@ -12,6 +12,7 @@ import tempfile
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -94,19 +95,22 @@ def changes(voids: Voids, lines: Iterable[Line]) -> Iterator[Part]:
         yield from parts_of(current or MEMBER, b"".join(texts), checksums, spelled)
 
 
+@dataclass(slots=True)
 class _Loaded:
-    """A part in the file.
+    """A part, whose content is in the file.
 
     :param offset: where its content begins.
+    :param active: the number of lines that count.
+    :param void: for each line, whether it no longer counts. Default: all count.
     """
 
-    __slots__ = ("active", "membership", "offset", "rows", "size", "void", "voids")
-
-    def __init__(self, part: Part, offset: int) -> None:
-        self.membership, self.rows, self.active = part.membership, part.rows, part.rows
-        self.voids, self.offset, self.size = part.voids, offset, len(part.content)
-        self.void: bytearray | None = None
-        """For each line, whether it no longer counts. Default: all count."""
+    membership: str
+    rows: int
+    voids: str
+    offset: int
+    size: int
+    active: int
+    void: bytearray | None = None
 
 
 class Members:
@@ -135,8 +139,9 @@ class Members:
             if int(number) >= len(self._parts):
                 raise ValueError("a part is missing")
             self._end(self._parts[int(number)], places)
-        self._parts.append(_Loaded(part, self._size))
-        self._size += len(part.content)
+        size = len(part.content)
+        self._parts.append(_Loaded(part.membership, part.rows, part.voids, self._size, size, part.rows))
+        self._size += size
 
     @staticmethod
     def _end(part: _Loaded, places: Iterable[int] | None) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_provider_mail._polling.pollers import MailPoller, Report
 from airflow_provider_mail._polling.shared_poller import PollSubscription
@@ -199,21 +199,13 @@ class CampaignChangeDetector:
         return sorted(changed, key=lambda campaign: (campaign.sent_at or 0.0, campaign.mail_name))
 
 
-class Store(Protocol):
-    async def aget(self, key: str, default: Any = None) -> Any:
-        """Read a value."""
-
-    async def aset(self, key: str, value: Any) -> None:
-        """Store a value."""
-
-
 class ReportedCampaigns:
     """Stores which campaigns were reported, so that a restarted triggerer does not report them again.
 
-    :param store: the asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
+    :param store: Airflow's asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
     """
 
-    def __init__(self, store: Store | None, key: str) -> None:
+    def __init__(self, store: Any, key: str) -> None:
         self._store = store
         self._key = key
         self._stored: Mapping[str, Any] | None = None
