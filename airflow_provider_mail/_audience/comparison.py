@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -39,13 +40,13 @@ _FIRST_FAR = 256
 """Lines in a row without a match, after which a line is looked for in all parts."""
 
 
+@dataclass(slots=True)
 class Comparison:
     """Compares a source with the members, and notes in an index what is not in both."""
 
-    def __init__(self, members: Members, index: AudienceIndex, identity: Identity) -> None:
-        self._members = members
-        self._index = index
-        self._identity = identity
+    members: Members
+    index: AudienceIndex
+    identity: Identity
 
     def changed(
         self, batches: Iterable[SelectedRows], uncertain: Sequence[str], *, keeps_all: bool
@@ -55,7 +56,7 @@ class Comparison:
         :param uncertain: memberships of people whose rows must be looked at in any case.
         :param keeps_all: also yield the rows that are, as unchanged ones.
         """
-        index, members, key_of = self._index, self._members, self._identity.key
+        index, members, key_of = self.index, self.members, self.identity.key
         operation = UNRESOLVED if len(members) else JOINED
         unmatched: list[tuple[int, int, bytes]] = list(members.active(*uncertain))
 
@@ -87,12 +88,12 @@ class Comparison:
 
     def resolve(self, unresolved: Iterable[AudienceRows], spool: Spool[AudienceRows]) -> Counter[str]:
         """Find out what each row is; return how many rows there are of each operation."""
-        self._index.complete(self._members, self._identity)
+        self.index.complete(self.members, self.identity)
         counts: Counter[str] = Counter()
         for rows in unresolved:
             places = [place for place, operation in enumerate(rows.operations) if operation == UNRESOLVED]
             keys, texts = [rows.keys[place] for place in places], [rows.texts[place] for place in places]
-            for place, operation in zip(places, self._index.operations(keys, texts), strict=True):
+            for place, operation in zip(places, self.index.operations(keys, texts), strict=True):
                 rows.operations[place] = operation
             counts.update(rows.operations)
             spool.add(rows)

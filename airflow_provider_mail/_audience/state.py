@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -108,25 +108,25 @@ class AudienceKey:
             raise ValueError("a part is not what was stored with this key") from None
 
 
+@dataclass
 class AudienceState:
     """The state of an audience in a store.
 
     :param header: the row of the audience, if the store has none.
     :param claimant: the task instance, as JSON of its ids.
     :param writes: whether this run changes the state; if not, the methods that do have no effect.
+    :param size: the number of rows of people in the audience, once this run has changed them.
     """
 
-    def __init__(self, store: StateStore, key: AudienceKey, header: Header, claimant: str, *, writes: bool) -> None:
-        self.header = header
-        self.members = Members()
-        self.writes = writes
-        self.key = key
-        self.size: int | None = None
-        """Number of rows of people in the audience, once this run has changed them."""
-        self.store = store
-        self._claimant = claimant
-        self._settings = ""
-        self._expected = NO_MEMBERS
+    store: StateStore
+    key: AudienceKey
+    header: Header
+    claimant: str
+    writes: bool
+    size: int | None = None
+    members: Members = field(default_factory=Members)
+    _settings: str = ""
+    _expected: int = NO_MEMBERS
 
     def claim(self) -> None:
         """Read the row of the audience, and keep other runs from it.
@@ -139,18 +139,18 @@ class AudienceState:
                 return
             self.store.create(self.header)
             header = self.store.read() or self.header
-        if header.claimed_by not in ("", self._claimant) and not _has_ended(header):
+        if header.claimed_by not in ("", self.claimant) and not _has_ended(header):
             dag_id, task_id, run_id, _ = json.loads(header.claimed_by)
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
             )
         audience, self.header, self._expected = self.header.audience, header, header.members
         # With the name, which a damaged row does not have.
-        self.update(audience=audience, claimed_by=self._claimant, members=NO_MEMBERS)
+        self.update(audience=audience, claimed_by=self.claimant, members=NO_MEMBERS)
 
     def release(self, log: Any) -> None:
         """Let other runs import the audience, unless one has taken it already."""
-        if self.header.claimed_by == self._claimant:
+        if self.header.claimed_by == self.claimant:
             try:
                 self.update(claimed_by="")
             except StateChangedError:

@@ -10,20 +10,20 @@ import asyncio
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, TypeAlias
 
 from airflow_provider_mail._config import configured_inbox
-from airflow_provider_mail._polling.shared_poller import S, SharedPoller, WaitSubscription, subscribe
+from airflow_provider_mail._polling.shared_poller import S, SharedPoller, WaitSubscription, result_of, subscribe
 from airflow_provider_mail.api._core.pagination import Pager, next_pages
 from airflow_provider_mail.api.campaigns import GetCampaignStats, MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from airflow_provider_mail.api.flows.waits import Days, PollResult, StatsPollResult, by_name, get_campaign_states
+from airflow_provider_mail.api.flows.waits import Days, PollResult, by_name, get_campaign_states
 from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
 from airflow_provider_mail.hooks.mail import MailHook
 
@@ -179,11 +179,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         self, client: AsyncMailClient, names: Iterator[str], handle: Callable[[str, PollResult], None]
     ) -> None:
         for name in names:
-            try:
-                result: PollResult = await client.run(find_campaign(name))
-            except MailError as error:
-                result = error
-            handle(name, result)
+            handle(name, await result_of(client.run(find_campaign(name))))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -206,12 +202,8 @@ class SenderPoller(MailPoller[SenderSubscription]):
     ) -> None:
         for subscription in due:
             if subscription.selector is not None:
-                try:
-                    checks = await client.run(verify_sender(subscription.sender_email, subscription.selector))
-                except MailError as error:
-                    report(subscription, error)
-                else:
-                    report(subscription, checks)
+                checks = verify_sender(subscription.sender_email, subscription.selector)
+                report(subscription, await result_of(client.run(checks)))
         if unchecked := [subscription for subscription in due if subscription.selector is None]:
             senders = await client.send(GetSenders())
             for subscription in unchecked:
@@ -245,14 +237,11 @@ class StatsPoller(MailPoller[StatsSubscription]):
             names = {subscription.mail_name for subscription in within}
             only = next(iter(names)) if len(names) == 1 else None
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
-            records: Mapping[str, StatsPollResult]
-            try:
-                records = by_name(await client.run(campaign_stats(request)))
-            except MailError as error:
-                # A day that cannot be read must not block the waits for other days.
-                records = dict.fromkeys(names, error)
+            # A day that cannot be read must not block the waits for other days.
+            result = await result_of(client.run(campaign_stats(request)))
+            records = {} if isinstance(result, MailError) else by_name(result)
             for subscription in within:
-                report(subscription, records.get(subscription.mail_name))
+                report(subscription, result if isinstance(result, MailError) else records.get(subscription.mail_name))
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:

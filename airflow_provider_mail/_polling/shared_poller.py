@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -102,6 +102,7 @@ class WaitSubscription(PollSubscription):
 
 
 S = TypeVar("S", bound=PollSubscription)
+T = TypeVar("T")
 
 
 class SharedPoller(ABC, Generic[S]):
@@ -175,6 +176,14 @@ class SharedPoller(ABC, Generic[S]):
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, LONGEST_SLEEP)):
                     await self._changed.wait()
+
+
+async def result_of(request: Awaitable[T]) -> T | MailError:
+    """Await what a poll asks for; return the `MailError` instead of raising it."""
+    try:
+        return await request
+    except MailError as error:
+        return error
 
 
 @asynccontextmanager

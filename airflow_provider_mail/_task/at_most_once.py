@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,6 +85,7 @@ class MailingState(BaseModel):
         return text
 
 
+@dataclass
 class Mailing:
     """One mailing of a task instance, over all its tries.
 
@@ -93,25 +95,16 @@ class Mailing:
     :raises MailConflictError: the stored record is not of this version.
     """
 
-    def __init__(
-        self,
-        hook: MailHook,
-        task_state: TaskState,
-        on_ambiguous: str,
-        *,
-        argument: str = "messages",
-        things: str = "messages",
-        own_ids: bool = True,
-        state_lost: bool = False,
-    ) -> None:
-        self._hook = hook
-        self._task_state = task_state
-        self._on_ambiguous = on_ambiguous
-        self._argument = argument
-        self._things = things
-        self._own_ids = own_ids
-        self._state_lost = state_lost
-        self.state = MailingState.parse(task_state.read())
+    hook: MailHook
+    task_state: TaskState
+    on_ambiguous: str
+    argument: str = "messages"
+    things: str = "messages"
+    own_ids: bool = True
+    state_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.state = MailingState.parse(self.task_state.read())
 
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
         """Send the chunks that were not sent yet, in order.
@@ -139,7 +132,7 @@ class Mailing:
         if self.state.under_way is not None:
             if first is None or _digest(digest, first) != self.state.under_way:
                 raise self._conflict()
-            if self._on_ambiguous != "resend":
+            if self.on_ambiguous != "resend":
                 self._handle_unknown(first, "was in flight when an earlier try ended")
                 first = next(iterator, None)
         if first is not None:
@@ -148,8 +141,8 @@ class Mailing:
 
     def _conflict(self) -> MailConflictError:
         return MailConflictError(
-            f"{self._argument}: these differ from what an earlier try began to send ({self.state}): nothing more was "
-            f"sent. Give every try the same {self._things} in the same order with the same settings, or start a new "
+            f"{self.argument}: these differ from what an earlier try began to send ({self.state}): nothing more was "
+            f"sent. Give every try the same {self.things} in the same order with the same settings, or start a new "
             "run, which sends everything"
         )
 
@@ -159,12 +152,12 @@ class Mailing:
         # This also records that the request before this one was accepted.
         self._write(under_way=digest)
         try:
-            self._hook.send(chunk.request)
+            self.hook.send(chunk.request)
         except MailError as error:
             if error.may_have_taken_effect:
                 self._handle_unknown(chunk, "got no clear response", error)
                 return
-            if not (in_doubt or self._state_lost) or not self._was_sent_before(chunk, error):
+            if not (in_doubt or self.state_lost) or not self._was_sent_before(chunk, error):
                 # It provably had no effect, so the next try may send it, unless an earlier attempt is still in doubt.
                 self._write(under_way=digest if in_doubt else None)
                 raise
@@ -179,7 +172,7 @@ class Mailing:
 
     def _was_sent_before(self, chunk: Chunk, error: MailError) -> bool:
         """Return whether a rejection proves that the service accepted this request before: it knows the id."""
-        if not self._own_ids or not isinstance(error, MailRejectedError):
+        if not self.own_ids or not isinstance(error, MailRejectedError):
             return False
         message, own_id = error.service_message or "", chunk.request.unique_msg_id or ""
         about_id = own_id in message or re.search(r"(?i)unique[ _-]?msg[ _-]?id", message) is not None
@@ -190,14 +183,14 @@ class Mailing:
         request = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
         reason = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""
         summary = f"{request} {problem}{reason} and may have been sent; apart from it {self.state}."
-        if self._on_ambiguous == "fail":
+        if self.on_ambiguous == "fail":
             raise MailAmbiguousSendError(
                 f"{summary} Check at the service; then clear the task with on_ambiguous='resend' to send that request "
                 "again, or 'skip' to continue after it",
                 operation=chunk.request.path,
             )
-        if self._on_ambiguous == "resend":
-            resent = "it" if self._task_state.durable else "everything"
+        if self.on_ambiguous == "resend":
+            resent = "it" if self.task_state.durable else "everything"
             raise MailAnswerLostError(f"{summary} The next try sends {resent} again", operation=chunk.request.path)
         self.state.unknown_requests += 1
         self.state.unknown_recipients += chunk.recipients
@@ -205,7 +198,7 @@ class Mailing:
 
     def _write(self, *, under_way: str | None) -> None:
         self.state.under_way = under_way
-        self._task_state.write(self.state.model_dump())
+        self.task_state.write(self.state.model_dump())
 
 
 def _digest(before: str, chunk: Chunk) -> str:

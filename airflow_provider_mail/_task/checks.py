@@ -152,10 +152,6 @@ class CheckedPartial(OperatorPartial):
     operator_class: type[Any]
 
     def expand(self, **mapped_kwargs: Any) -> Any:
-        """Make the mapped task, with Airflow's ``expand``.
-
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
         self._expand_called = True
         for name, values in mapped_kwargs.items():
             for value in values if isinstance(values, list | tuple) else ():
@@ -163,11 +159,6 @@ class CheckedPartial(OperatorPartial):
         return super().expand(**mapped_kwargs)
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        """Make the mapped task, with Airflow's ``expand_kwargs``.
-
-        :param strict: reject arguments that were passed to ``partial``.
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
         self._expand_called = True
         for values in kwargs if isinstance(kwargs, list | tuple) else ():
             if isinstance(values, Mapping):

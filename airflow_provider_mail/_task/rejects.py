@@ -47,7 +47,6 @@ class RejectSpool(Spool["Reject"]):
         """The names of the values of a row, where it has as many."""
 
     def add(self, reject: Reject) -> None:
-        """Add a rejected row."""
         super().add(replace(reject, row=[_plain(value) for value in reject.row]))
         # The service's message may quote a row, so only the reasons of this package are logged.
         self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1

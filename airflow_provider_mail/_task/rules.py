@@ -335,7 +335,7 @@ def _audience(name: str, value: Any) -> str | None:
     return None
 
 
-def text(limit: str | None = None, check: Callable[[str, Any], str | None] = _filled_text, **options: bool) -> Rule:
+def text(limit: str | None = None, check: Callable[[str, Any], str | None] = _filled_text, **options: Any) -> Rule:
     """Return the rule of a text; ``options`` are further fields of `Rule`."""
     return Rule(check, limit, read=_read_result, text=True, text_inside=True, **options)
 

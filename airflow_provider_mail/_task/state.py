@@ -122,7 +122,6 @@ class StoredCreationState(CreationState):
             self.cleared = self._max_tries != record.max_tries
 
     def mark_attempted(self, at: float | None = None) -> None:
-        """Store that the campaign may exist from now on."""
         super().mark_attempted(at)
         if not (self.durable or self.first_try):
             log.warning(
@@ -133,12 +132,10 @@ class StoredCreationState(CreationState):
         self._write("not know that this one may have created campaign %r")
 
     def clear_attempt(self, earlier: float | None = None) -> None:
-        """Store that this attempt has not created it."""
         super().clear_attempt(earlier)
         self._write("take campaign %r for its own, if there is one")
 
     def mark_incomplete(self) -> None:
-        """Store that it may be incomplete."""
         if self.incomplete:
             return
         super().mark_incomplete()
@@ -147,20 +144,17 @@ class StoredCreationState(CreationState):
         self._write("take campaign %r for complete")
 
     def mark_complete(self) -> None:
-        """Store that it is complete, unless that is stored already."""
         if self.incomplete:
             super().mark_complete()
             self._write("take campaign %r for incomplete")
 
     def mark_seen(self, sends_at: float | None) -> None:
-        """Store that the campaign exists, unless that is stored already."""
         before = self.seen, self.sends_at
         super().mark_seen(sends_at)
         if before != (self.seen, self.sends_at):
             self._write("create campaign %r again if it is gone")
 
     def mark_sends_at(self, sends_at: float | None) -> None:
-        """Store when a campaign that is not adopted counts as sent."""
         super().mark_sends_at(sends_at)
         self._write("create campaign %r again if it is gone")
 
