@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_mail._polling.pollers import MailPoller, Report
-from airflow_provider_mail._polling.shared_poller import PollSubscription, result_of
+from airflow_provider_mail._polling.shared_poller import PollSubscription, result_or_error
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
@@ -119,7 +119,7 @@ class CompletedCampaignPoller(MailPoller[CompletedSubscription]):
         self, client: AsyncMailClient, due: Collection[CompletedSubscription], report: Report[CompletedSubscription]
     ) -> None:
         for text in {subscription.text for subscription in due}:
-            result = await result_of(self._snapshot(client, text))
+            result = await result_or_error(self._snapshot(client, text))
             for subscription in due:
                 if subscription.text == text:
                     report(subscription, result)

@@ -16,7 +16,12 @@ from airflow.sdk import Connection
 from asgiref.sync import sync_to_async
 
 from airflow_provider_mail._config import InboxName
-from airflow_provider_mail._polling.shared_poller import PollSubscription, SharedPoller, WaitSubscription, result_of
+from airflow_provider_mail._polling.shared_poller import (
+    PollSubscription,
+    SharedPoller,
+    WaitSubscription,
+    result_or_error,
+)
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
@@ -115,7 +120,7 @@ class InboxPoller(SharedPoller[WaitSubscription]):
         self._reader = InboxReader(inbox)
 
     async def poll_for(self, due: Collection[WaitSubscription]) -> None:
-        at, result = time.time(), await result_of(self._reader.aquery(Inbox.waiting))
+        at, result = time.time(), await result_or_error(self._reader.aquery(Inbox.waiting))
         for subscription in due:
             subscription.deliver(result, at, 0.0)
 
@@ -176,7 +181,7 @@ class TaskStatusPoller(SharedPoller[TaskStatusSubscription]):
 
     async def poll_for(self, due: Collection[TaskStatusSubscription]) -> None:
         at, known = time.time(), self._known
-        newest = await result_of(self._reader.aquery(lambda inbox: inbox.newest(task_status_only=True)))
+        newest = await result_or_error(self._reader.aquery(lambda inbox: inbox.newest(task_status_only=True)))
         if isinstance(newest, MailError):
             if self._pause == self._interval:
                 log.warning("Campaigns are polled at their intervals only: %s", newest)

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, TypeAlias
 
 from airflow_provider_mail._config import configured_inbox
-from airflow_provider_mail._polling.shared_poller import S, SharedPoller, WaitSubscription, result_of, subscribe
+from airflow_provider_mail._polling.shared_poller import S, SharedPoller, WaitSubscription, result_or_error, subscribe
 from airflow_provider_mail.api._core.pagination import Pager, next_pages
 from airflow_provider_mail.api.campaigns import GetCampaignStats, MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
@@ -179,7 +179,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         self, client: AsyncMailClient, names: Iterator[str], handle: Callable[[str, PollResult], None]
     ) -> None:
         for name in names:
-            handle(name, await result_of(client.run(find_campaign(name))))
+            handle(name, await result_or_error(client.run(find_campaign(name))))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -203,7 +203,7 @@ class SenderPoller(MailPoller[SenderSubscription]):
         for subscription in due:
             if subscription.selector is not None:
                 checks = verify_sender(subscription.sender_email, subscription.selector)
-                report(subscription, await result_of(client.run(checks)))
+                report(subscription, await result_or_error(client.run(checks)))
         if unchecked := [subscription for subscription in due if subscription.selector is None]:
             senders = await client.send(GetSenders())
             for subscription in unchecked:
@@ -238,7 +238,7 @@ class StatsPoller(MailPoller[StatsSubscription]):
             only = next(iter(names)) if len(names) == 1 else None
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
             # A day that cannot be read must not block the waits for other days.
-            result = await result_of(client.run(campaign_stats(request)))
+            result = await result_or_error(client.run(campaign_stats(request)))
             records = {} if isinstance(result, MailError) else by_name(result)
             for subscription in within:
                 report(subscription, result if isinstance(result, MailError) else records.get(subscription.mail_name))

@@ -178,7 +178,7 @@ class SharedPoller(ABC, Generic[S]):
                     await self._changed.wait()
 
 
-async def result_of(request: Awaitable[T]) -> T | MailError:
+async def result_or_error(request: Awaitable[T]) -> T | MailError:
     """Await what a poll asks for; return the `MailError` instead of raising it."""
     try:
         return await request
