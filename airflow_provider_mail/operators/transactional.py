@@ -85,13 +85,13 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
     def _send(self, context: Context) -> tuple[MailingState, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
-        from airflow_provider_mail._task.state import NullTaskState, task_state
+        from airflow_provider_mail._task.state import TaskState, task_state
         from airflow_provider_mail.api.errors import MailError
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             # A request that is only validated is not recorded: a later try without sandbox mode must send it.
-            state = NullTaskState() if sandbox else task_state(context, TASK_STATE_KEY)
+            state = TaskState(None, TASK_STATE_KEY) if sandbox else task_state(context, TASK_STATE_KEY)
             stateless = not (sandbox or state.durable or self.on_ambiguous == "resend")
             if stateless:
                 self._check_first_try(context["ti"].try_number)
