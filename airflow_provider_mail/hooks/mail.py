@@ -107,20 +107,18 @@ class MailHook(BaseHook):
                 mask_secret(secret)
         return _ConnectionHolder(connection)
 
-    def _text_field(self, name: str) -> str:
-        """Return a field of the connection; empty if it is not set."""
-        with clear_traceback_frames():
-            return str(fields_of(self._connection).get(name) or "")
-
     @cached_property
     def team_name(self) -> str | None:
         """The team to which the connection's key belongs, according to the connection."""
-        return self._text_field("team_name") or None
+        with clear_traceback_frames():
+            name = fields_of(self._connection).get("team_name")
+        return None if name is None else str(name)
 
     @cached_property
     def campaign_url_template(self) -> str:
         """The connection's ``campaign_url``; empty if it has none."""
-        return self._text_field("campaign_url")
+        with clear_traceback_frames():
+            return str(fields_of(self._connection).get("campaign_url") or "")
 
     @cached_property
     def service_tags(self) -> frozenset[str]:
