@@ -11,7 +11,7 @@ from airflow.sdk import Asset, BaseOperator
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import MailLineage, SqlTable
-from airflow_provider_mail.transfers._loading import OnUnstorable
+from airflow_provider_mail.transfers._base import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:

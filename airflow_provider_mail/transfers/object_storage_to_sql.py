@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
 from airflow_provider_mail._task.storage import SqlTask
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
-from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, RemovesRows
+from airflow_provider_mail.transfers._base import MAX_REMOVED_FRACTION, RemovesRows
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
