@@ -11,12 +11,11 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
-from airflow.sdk import BaseOperator
-
 from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.operators._base import BaseInterruptibleOperator, BaseMailOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.rejects import UnstorableRecords
     from airflow_provider_mail._task.statistics import Observation
-    from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
@@ -63,10 +61,8 @@ class RemovesRows(MailTaskMixin):
         return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
 
 
-class BaseTransferOperator(MailLineage, MailTaskMixin, BaseOperator):
+class BaseTransferOperator(MailLineage, BaseMailOperator):
     """Transfer records of the service; those that the target cannot store fail the task or are rejected."""
-
-    ui_color = "#e6f1f2"
 
     on_unstorable: OnUnstorable
     rejects_path: str | None
@@ -134,7 +130,7 @@ class Conditions(TypedDict, total=False):
     history: History
 
 
-class BaseListReader(BaseTransferOperator):
+class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
     """Read a whole list, page by page in constant memory, completely even if the list changes meanwhile.
 
     A sign that the list changed while it was read (a different total, repeated records) is never ignored.
@@ -146,8 +142,6 @@ class BaseListReader(BaseTransferOperator):
 
     readings = 0
     """The number of times that the list was read."""
-    _interrupt: Interrupt | None = None
-    _killed = False
 
     @abstractmethod
     def request(self) -> PagedRequest[Any]:
@@ -170,12 +164,6 @@ class BaseListReader(BaseTransferOperator):
     def check_empty(self) -> None:
         """Verify that a list that was empty in two readings exists."""
 
-    def on_kill(self) -> None:
-        """Stop reading: request no further page, and give running requests two seconds."""
-        self._killed = True
-        if self._interrupt is not None:
-            self._interrupt.stop()
-
     @contextmanager
     def reading(self, context: Context, database: DbApiHook | None = None) -> Iterator[Reading]:
         """Begin to read the list.
@@ -184,7 +172,6 @@ class BaseListReader(BaseTransferOperator):
         """
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail._task.statistics import Observation
-        from airflow_provider_mail.api._core.interrupt import Interrupt
         from airflow_provider_mail.api._core.pagination import Changes, Pager
         from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 
@@ -196,10 +183,7 @@ class BaseListReader(BaseTransferOperator):
 
         def pages() -> Generator[list[Any], None, None]:
             self.readings += 1
-            self._interrupt = interrupt = Interrupt()
-            if self._killed:
-                interrupt.stop()
-            return concurrent_pages(client, pager, self.max_in_flight, interrupt, on_total=progress.expect)
+            return concurrent_pages(client, pager, self.max_in_flight, self.new_interrupt(), on_total=progress.expect)
 
         def again() -> Rows:
             if pager.reading == 1:
