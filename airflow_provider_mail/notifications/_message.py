@@ -336,15 +336,13 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     """
     # Look up the connection here: not every process of Airflow permits that in other threads.
     client = hook.get_conn()
-    done: Future[None] = Future()
+    done: Future[object] = Future()
 
     def work() -> None:
         try:
-            client.send(message.request)
+            done.set_result(client.send(message.request))
         except BaseException as error:
             done.set_exception(error)
-        else:
-            done.set_result(None)
         finally:
             hook.close()
 

@@ -402,17 +402,14 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         with self.mail_errors():
             observation = Observation(self.hook.get_conn())
             statistics = read(self.hook, observation, start_day, end_day)
-            key = [statistics.table.names.index(name) for name in statistics.table.key]
             if statistics.mark_gone and statistics.read_again:
                 # Merging the load may mark rows as gone, and cannot read a second time: read twice now.
                 for _ in statistics.read_again():
                     pass
-            # The last of several rows with the same key, as in a table.
-            rows = {tuple(row[index] for index in key): row for row in statistics.rows()}
             folder, manifest = write_load(
                 parent,
                 statistics.table,
-                rows.values(),
+                statistics.rows(),
                 file_format=self.file_format,
                 rows_per_file=ROWS_PER_FILE,
                 on_unstorable=self.unstorable.begin(),
