@@ -32,10 +32,9 @@ from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders

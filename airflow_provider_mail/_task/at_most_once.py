@@ -24,8 +24,7 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailRejectedError,
 )
-from airflow_provider_mail.api.flows.batches import Chunk
-from airflow_provider_mail.api.transactional import MessageVersion, SendBatch
+from airflow_provider_mail.api.transactional import Chunk, MessageVersion, SendBatch
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState

@@ -129,7 +129,7 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
     argument = declared(owner).get(name)
     if argument is None or template is None or is_known(template):
         return value, None
-    from airflow_provider_mail.api._core.blank import is_nothing
+    from airflow_provider_mail.api._core.content import is_nothing
 
     blank_is_checked = may_be_blank(owner, name)
     if not blank_is_checked and (path := _missing(argument, template, value)) is not None:

@@ -288,7 +288,7 @@ def _recipients(name: str, value: Any) -> str | None:
     if isinstance(value, str) and _PLAIN["Address"].fullmatch(value):
         return None
     from airflow_provider_mail.api.errors import MailValidationError
-    from airflow_provider_mail.api.flows.batches import recipients_of
+    from airflow_provider_mail.api.transactional import recipients_of
 
     try:
         recipients = recipients_of(name, value)

@@ -16,8 +16,14 @@ from airflow_provider_mail._config import ReceiverSettings, name_prefix
 from airflow_provider_mail._metrics import DEAD_LETTERS, INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, Metric
 from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError, MailError
-from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
-from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
+from airflow_provider_mail.api.webhooks import (
+    EventToggles,
+    GetWebhook,
+    GetWebhookResponse,
+    SaveWebhook,
+    SenderCallback,
+    configure_webhook,
+)
 from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.webhook.drain import count_by_reason

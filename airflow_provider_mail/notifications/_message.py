@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api._core.addresses import address_key, mailbox, one_line, split_mailboxes
-from airflow_provider_mail.api._core.blank import is_blank, is_nothing
+from airflow_provider_mail.api._core.content import is_blank, is_nothing
 from airflow_provider_mail.api._core.fields import MAX_DISPLAY_NAME_BYTES, MAX_SENDER_NAME_BYTES, Address, Html, Label
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
@@ -42,7 +42,6 @@ from airflow_provider_mail.api.errors import (
     MailServiceError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.batches import unique_msg_id
 from airflow_provider_mail.api.transactional import (
     MAX_RECIPIENTS,
     Delivery,
@@ -50,6 +49,7 @@ from airflow_provider_mail.api.transactional import (
     Recipient,
     SendBatch,
     SendMail,
+    unique_msg_id,
 )
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import conf

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api._core.requests import Flow
+    from airflow_provider_mail.api._core.requests import Flow, MailRequest
     from airflow_provider_mail.api.campaigns import CreateCampaign
-    from airflow_provider_mail.api.flows.create_once import Creatable, Deletable
 
 
 class BaseMailOperator(MailTaskMixin, BaseOperator):
@@ -191,7 +190,7 @@ class BaseCreateOperator(BaseNamedOperator):
     done = "created"
 
     @abstractmethod
-    def creation(self, context: Context) -> Creatable:
+    def creation(self, context: Context) -> MailRequest[Any]:
         """Build the request that creates the resource."""
 
     def change(self, context: Context) -> Flow[bool]:
@@ -207,7 +206,7 @@ class BaseDeleteOperator(BaseNamedOperator):
     ignore_if_missing: bool
 
     @abstractmethod
-    def deletion(self, context: Context) -> Deletable:
+    def deletion(self, context: Context) -> MailRequest[Any]:
         """Build the request that deletes the resource."""
 
     def change(self, context: Context) -> Flow[bool]:

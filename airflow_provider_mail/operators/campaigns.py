@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
-    from airflow_provider_mail.api.flows.adopt_campaign import Creation
+    from airflow_provider_mail.api.flows.campaign_checks import Creation
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
     from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.send_window import SendWindow

@@ -146,7 +146,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
         return super().execute(context)
 
     def _check_size(self, context: Context) -> None:
-        from airflow_provider_mail.api.flows.campaign_caps import list_sizes
+        from airflow_provider_mail.api.flows.campaign_checks import list_sizes
 
         names = list_names("seed_list_names", unwrap(self, self.seed_list_names, context)) or []
         size = self.hook.run(list_sizes(names))

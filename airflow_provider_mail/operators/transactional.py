@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import MailingState
-    from airflow_provider_mail.api.flows.batches import Chunk
+    from airflow_provider_mail.api.transactional import Chunk
     from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailSendBatchOperator", "MailSendOperator"]
@@ -117,7 +117,7 @@ class BaseSendOperator(BaseMailOperator):
 
     def tags_of_the_service(self, context: Context) -> frozenset[str]:
         """Return the tags that the service fills, according to the connection and the argument."""
-        from airflow_provider_mail.api._core.tags import tag_names
+        from airflow_provider_mail.api._core.content import tag_names
 
         return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
 
@@ -231,9 +231,15 @@ class MailSendOperator(BaseSendOperator):
         )  # fmt: skip
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
-        from airflow_provider_mail.api._core.tags import tags_of
-        from airflow_provider_mail.api.flows.batches import Chunk, recipients_of, unique_msg_id
-        from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
+        from airflow_provider_mail.api._core.content import tags_of
+        from airflow_provider_mail.api.transactional import (
+            Chunk,
+            Delivery,
+            SendBatch,
+            SendMail,
+            recipients_of,
+            unique_msg_id,
+        )
 
         to = recipients_of("to", unwrap(self, self.to, context))
         fields = {"send_date": self.send_date or None, "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0)}
@@ -274,9 +280,8 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
         from airflow_provider_mail._task.at_most_once import ChunkSpool
         from airflow_provider_mail._task.messages import MessageCheck, Recipients
         from airflow_provider_mail.api.errors import MailValidationError
-        from airflow_provider_mail.api.flows.batches import cut
         from airflow_provider_mail.api.templates import find_template
-        from airflow_provider_mail.api.transactional import SendBatch
+        from airflow_provider_mail.api.transactional import SendBatch, cut
 
         if blank := self.blank_arguments(context):
             raise MailValidationError(blank)

@@ -71,8 +71,7 @@ class MailSaveWebhookOperator(BaseMailOperator):
 
     def execute(self, context: Context) -> dict[str, list[str]]:
         """Read the configuration, save the fields that differ, and read it again."""
-        from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
-        from airflow_provider_mail.api.webhooks import SaveWebhook
+        from airflow_provider_mail.api.webhooks import SaveWebhook, configure_webhook
 
         urls = unwrap(self, self.trans_callback_url_extra, context)
         extra = None if urls is None else [{"sender": sender, "url": url} for sender, url in urls.items()]

@@ -30,7 +30,6 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
     "airflow_provider_mail.api._core.compact",
-    "airflow_provider_mail.api.flows.concurrent_pages",
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.tables.contacts",

@@ -27,7 +27,6 @@ TABLES = {"statistics": "mail_campaign_stats", "contacts": "mail_contacts"}
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
-    "airflow_provider_mail.api.flows.concurrent_pages",
     "airflow_provider_mail.api.flows.statistics",
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",

@@ -20,12 +20,11 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
 from airflow_provider_mail.api.flows.create_once import create, delete
 from airflow_provider_mail.api.lists import AddList, DeleteList
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
-from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
+from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook, configure_webhook
 from mail_emulator import Emulator
 from mail_emulator.faults import FAULT_KINDS
 from tests.api.driving import Driver

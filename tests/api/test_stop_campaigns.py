@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailServerError
-from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
+from airflow_provider_mail.api.flows.cancel_campaign import StopResult, stop_campaigns
 from mail_emulator import Emulator
 from tests.api.driving import QUICK
 from tests.support.changes import at_request

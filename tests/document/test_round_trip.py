@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.flows.adopt_campaign import differences
+from airflow_provider_mail.api.flows.campaign_checks import differences
 from mail_emulator import Emulator
 from tests.document.asserting import IN_A_LINE, anything, at_most_bytes, lines
 from tests.document.facts import LANGUAGES
