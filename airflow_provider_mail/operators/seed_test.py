@@ -70,21 +70,9 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     """
 
     template_fields = (
-        "mail_conn_id",
-        "mail_name",
-        "seed_list_names",
-        "sender_mail",
-        "sender_name",
-        "subject",
-        "content",
-        "reply_to",
-        "attachment",
-        "language_code",
-        "market_name",
-        "subscript_name",
-        "project_code",
-        "editor_type",
-    )
+        "mail_conn_id", "mail_name", "seed_list_names", "sender_mail", "sender_name", "subject", "content", "reply_to",
+        "attachment", "language_code", "market_name", "subscript_name", "project_code", "editor_type",
+    )  # fmt: skip
 
     send_date = None
     send_window = None

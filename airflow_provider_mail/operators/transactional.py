@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, SendGuardMixin, Templated, task_instance_name
+from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
+from airflow_provider_mail.operators._base import BaseMailOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ NO_TASK_STATE = (
 RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
 
 
-class BaseSendOperator(MailTaskMixin, BaseOperator):
+class BaseSendOperator(BaseMailOperator):
     """Send transactional mail at most once.
 
     The service does not show whether a message was sent, so a request whose outcome is unknown is not sent again. Each
@@ -55,7 +54,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     """
 
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
-    ui_color = "#e6f1f2"
     argument: ClassVar[str] = "messages"
     things: ClassVar[str] = "messages"
     """The argument with the content of the mailing, and the noun for its items, for errors."""
