@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, OneOf, Where, loads_beside, table_name
-from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName
+from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME, LoadRequest, OneOf, Where, table_name
+from airflow_provider_mail.warehouse.table import Column, Table, TableName
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -52,7 +52,7 @@ class MergeSql(Dialect):
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: TableName, *, has_json_text: bool = True) -> None:
         super().__init__(hook, request)
-        self.loads = self._qualified(loads_beside(request.name))
+        self.loads = self._beside(LOADS_NAME)
         self.begun = self.loads if self.transaction else self._beside(BEGUN_NAME)
         self.stage = self._qualified(stage)
         self.lock_table = self._beside(LOCK_NAME)
@@ -61,7 +61,7 @@ class MergeSql(Dialect):
         self._has_json_text = has_json_text
 
     def _beside(self, name: str) -> str:
-        return self._qualified(TableName((*self.request.name.parts[:-1], NamePart(name, False))))
+        return self._qualified(self.request.name.beside(TableName.parse(name)))
 
     # Spelling
 
