@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.warehouse.connection import connected
 from airflow_provider_mail.warehouse.dialects import DIALECTS, database, dialect_of
-from airflow_provider_mail.warehouse.dialects.merging import Merging
+from airflow_provider_mail.warehouse.dialects.warehouses import Merging
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import current_task_run
 from airflow_provider_mail.warehouse.request import (

@@ -147,6 +147,11 @@ class Table:
         """The table as files have it: all columns are those of a row."""
         return replace(self, columns=self.stored_columns, load_columns=())
 
+    @property
+    def day(self) -> Column | None:
+        """The column by whose day warehouses store the rows together."""
+        return self[self.by_day] if self.by_day else None
+
     @cached_property
     def observed(self) -> str | None:
         return next((column.name for column in self.columns if column.observed), None)
