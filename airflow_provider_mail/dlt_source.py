@@ -43,14 +43,15 @@ from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.columns import resource_row
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 from airflow_provider_mail.warehouse.tables.resources import (
     CAMPAIGNS,
+    CONTACTS,
     LISTS,
     SENDERS,
     TEMPLATES,
     campaign_row,
+    contact_row,
+    resource_row,
     sender_row,
 )
 from airflow_provider_mail.warehouse.tables.stats import (

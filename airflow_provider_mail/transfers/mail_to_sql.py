@@ -151,7 +151,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
 
     def table_names(self) -> dict[str, str]:
         from airflow_provider_mail.warehouse.load import check_history
-        from airflow_provider_mail.warehouse.tables.columns import other_name
+        from airflow_provider_mail.warehouse.table import other_name
 
         names = super().table_names()
         if self.history or self.history_table:
@@ -163,7 +163,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
 
     def recorded_in(self, observed_at: datetime) -> History | None:
         # The history of the list, if enabled.
-        from airflow_provider_mail.warehouse.tables.contacts import contacts_history
+        from airflow_provider_mail.warehouse.tables.resources import contacts_history
 
         name = self.table_names().get("history_table")
         return contacts_history(name, self.list_key, observed_at) if name else None

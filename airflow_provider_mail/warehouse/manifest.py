@@ -29,8 +29,7 @@ from airflow_provider_mail.warehouse.request import (
 )
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 
 if TYPE_CHECKING:

@@ -80,6 +80,30 @@ LOAD_COLUMNS = (
 """Columns that every load sets in the rows that it writes, and does not compare."""
 
 
+CONNECTION = Column("mail_conn_id", text(250), "Airflow connection of the account that the row came from")
+TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True)
+OBSERVED = Column(
+    "observed_at",
+    TIMESTAMP,
+    "When these values were first observed, or later; mail_loads has when they were last confirmed",
+    observed=True,
+)
+GONE = Column(
+    "gone_at",
+    TIMESTAMP,
+    "When it was first observed to be missing at the service; null while it exists",
+    nullable=True,
+    gone=True,
+)
+OTHER_FIELDS = Column(
+    "other_fields",
+    JSON,
+    "Fields of the service's record that have no column, as it names them; null if there are none",
+    nullable=True,
+)
+LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last returned it", observed=True)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table without its name, which the user chooses.
@@ -234,6 +258,28 @@ class TableName:
 
     def __str__(self) -> str:
         return ".".join(quoted(part.text) if part.quoted else part.text for part in self.parts)
+
+
+def derived_name(table: str, suffix: str) -> str:
+    name = TableName.parse(table)
+    last = replace(name.parts[-1], text=f"{name.parts[-1].text}{suffix}")
+    return str(TableName((*name.parts[:-1], last)))
+
+
+def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> str:
+    """Name a table that belongs to another one.
+
+    :param argument: the argument that chooses the name, for errors.
+    :param suffix: what its name is followed by where none is chosen.
+    :raises WarehouseError: when it is not a valid name, or is that of ``table``.
+    """
+    name = chosen or derived_name(table, suffix)
+    try:
+        if TableName.parse(name) == TableName.parse(table):
+            raise WarehouseError("it is that of `table`")
+    except WarehouseError as error:
+        raise WarehouseError(f"{argument}: {name!r} cannot be its name: {error}") from None
+    return name
 
 
 def quoted(identifier: str) -> str:
