@@ -18,16 +18,22 @@ from dlt.common.configuration.specs import BaseConfiguration
 from dlt.extract import DltResource
 
 from airflow_provider_mail._dlt_resources import (
+    DaysToRead,
     Form,
+    OnTotal,
+    Pages,
+    Part,
     Parts,
+    Row,
+    days_to_read,
     declared,
     distinct,
     in_batches,
     merged,
     objects,
     replaced,
+    span,
 )
-from airflow_provider_mail._dlt_watermarks import DaysToRead, OnTotal, Pages, Part, Row, days_to_read, span
 from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api._core.requests import PagedRequest

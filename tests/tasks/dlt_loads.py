@@ -14,7 +14,7 @@ import duckdb
 import pytest
 import time_machine
 
-from airflow_provider_mail._dlt_watermarks import DaysToRead, span  # noqa: F401 - private: imported here alone
+from airflow_provider_mail._dlt_resources import DaysToRead, span  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api import ClientConfig, MailClient
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
