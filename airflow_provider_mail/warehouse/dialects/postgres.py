@@ -413,7 +413,7 @@ class Postgres(Staged):
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
         number = self._stage_numbers
-        for columns in self.request.source.columns(self._encoder):
+        for _, columns in self.request.source.rows_and_columns(self._encoder):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
     @property
