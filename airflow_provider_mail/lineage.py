@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -32,13 +32,6 @@ class Place(NamedTuple):
     def uri(self) -> str:
         """The asset's URI."""
         return "/".join([self.namespace, *(quote(part, safe="") for part in self.parts)])
-
-
-class Data(Protocol):
-    """A dataset that was read or written."""
-
-    def place(self) -> Place:
-        """Return its location. It may query the database or Airflow, and is called only when lineage is reported."""
 
 
 class MailData(NamedTuple):
@@ -79,6 +72,10 @@ class Folder(NamedTuple):
             return Place("file", (self.path.path,), "/")
         bucket = self.path.bucket.rpartition("@")[2]  # On Airflow 3.0, the bucket contains the connection id.
         return Place(f"{self.path.protocol}://{bucket}", (self.path.key.strip("/"),), "/")
+
+
+Data: TypeAlias = MailData | SqlTable | Folder
+"""A dataset that was read or written. Its ``place`` may query the database: call it only when lineage is reported."""
 
 
 class _Move(NamedTuple):
