@@ -363,11 +363,7 @@ class DaysToRead:
 def days_to_read(
     mail_conn_id: str, tables: Iterable[str], start_day: date, last_day: date, lookback_days: int
 ) -> DaysToRead:
-    """Return the days that a run reads, for those of the tables that it loads.
-
-    :param tables: the tables that the rows of these days are loaded into.
-    :param lookback_days: days that are read again.
-    """
+    """Return the days that a run reads, for those of the tables that it loads."""
     selected = dlt.current.source().selected_resources
     states = []
     for table in tables:

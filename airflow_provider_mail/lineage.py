@@ -121,31 +121,24 @@ class MailLineage:
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
         """Return the datasets; called by the OpenLineage provider. Without any, it uses inlets and outlets."""
-        from airflow.providers.common.compat.openlineage.facet import InputDataset, OutputDataset
+        from airflow.providers.common.compat.openlineage.facet import (
+            InputDataset,
+            OutputDataset,
+            OutputStatisticsOutputDatasetFacet,
+        )
         from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
 
         inputs, outputs = {}, {}
         for move in self._moves:
             source, target = move.source.place(), move.target.place()
-            inputs[source] = InputDataset(source.namespace, source.name, inputFacets=_read(move))
+            read = InputStatisticsInputDatasetFacet(rowCount=move.rows)
+            written = OutputStatisticsOutputDatasetFacet(rowCount=move.rows, size=move.size, fileCount=move.files)
+            inputs[source] = InputDataset(source.namespace, source.name, inputFacets={"inputStatistics": read})
             outputs[target] = OutputDataset(
-                target.namespace, target.name, facets=_columns(move), outputFacets=_written(move)
+                target.namespace, target.name, facets=_columns(move), outputFacets={"outputStatistics": written}
             )
         return OperatorLineage(inputs=list(inputs.values()), outputs=list(outputs.values()))
-
-
-def _read(move: _Move) -> dict[str, Any]:
-    from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
-
-    return {"inputStatistics": InputStatisticsInputDatasetFacet(rowCount=move.rows)}
-
-
-def _written(move: _Move) -> dict[str, Any]:
-    from airflow.providers.common.compat.openlineage.facet import OutputStatisticsOutputDatasetFacet
-
-    return {
-        "outputStatistics": OutputStatisticsOutputDatasetFacet(rowCount=move.rows, size=move.size, fileCount=move.files)
-    }
 
 
 def _columns(move: _Move) -> dict[str, Any]:

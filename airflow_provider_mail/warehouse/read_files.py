@@ -68,11 +68,7 @@ class FileBatch(list[Any]):
 
 
 def _numbered(rows: Iterator[tuple[int, Row]], size: int) -> Batches:
-    """Yield rows in lists.
-
-    :param rows: the rows, each with the line in which it begins.
-    :param size: the largest number of rows in a list.
-    """
+    """Yield rows, each of which comes with the line in which it begins, in lists."""
     for batch in batched(rows, size):
         lines, records = zip(*batch, strict=True)
         yield FileBatch(records, lines)

@@ -132,10 +132,7 @@ class Coverage:
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
     def windows(self, parts: Iterable[str]) -> list[Where]:
-        """Return the conditions for the rows of some parts: one for all days that follow each other.
-
-        :param parts: their names.
-        """
+        """Return the conditions for the rows of some parts: one for all days that follow each other."""
         windows: list[Where] = []
         for where in map(self.parts.__getitem__, sorted(parts)):
             if windows and (joined := _joined(windows[-1], where)):
@@ -166,10 +163,7 @@ class MarkGone:
 
 
 def table_name(name: TableName) -> str:
-    """Return the name of a table as ``mail_loads`` has it.
-
-    :param name: the name, whose schema is left out.
-    """
+    """Return the name of a table as ``mail_loads`` has it, without its schema."""
     last = name.parts[-1]
     return last.text if last.quoted else last.text.lower()
 

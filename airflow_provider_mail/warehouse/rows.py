@@ -74,10 +74,7 @@ def utc_text(value: datetime.datetime) -> str:
 
 
 def utc_texts(values: Sequence[datetime.datetime]) -> Sequence[str]:
-    """Format many times as :func:`utc_text` formats one.
-
-    :raises ValueError: for a datetime without a zone.
-    """
+    """Format many times as :func:`utc_text` formats one."""
     if {value.tzinfo for value in values} == {datetime.UTC}:
         # The encoder needs a fifth of the time. It writes 2026-03-01T12:30:00Z.
         return _decode_texts(_encode(values).replace(b"T", b" ").replace(b"Z", b""))
@@ -106,10 +103,7 @@ def json_text(value: object) -> str:
 
 
 def json_texts(values: Sequence[Any]) -> list[str]:
-    """Encode many values as :func:`json_text` encodes one.
-
-    :raises ValueError: for NaN and infinity.
-    """
+    """Encode many values as :func:`json_text` encodes one."""
     if _are_texts_by_name(values):
         # msgspec needs a quarter of the time for properties of contacts. It writes numbers differently, NaN as null.
         return [_encode(value).decode() for value in values]

@@ -13,7 +13,8 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
+from airflow_provider_mail.warehouse.dialects.base import Condition
+from airflow_provider_mail.warehouse.dialects.spool import Spooled
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME, LoadRequest, OneOf, Where, table_name
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
@@ -31,7 +32,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r"})
 _PUT, _REMOVE = "'put'", "'remove'"
 
 
-class MergeSql(Dialect):
+class MergeSql(Spooled):
     """The statements of one load.
 
     :param stage: the table with the staged rows, each key once.

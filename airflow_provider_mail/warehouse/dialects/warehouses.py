@@ -7,15 +7,13 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.merge_sql import MergeSql
-from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool
-from airflow_provider_mail.warehouse.errors import WarehouseError, redacted_message
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Encoder, aware, chunks, each, json_text
 from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName, literal
@@ -45,17 +43,16 @@ class Merging(MergeSql):
         super().__init__(hook, request, stage, has_json_text=has_json_text)
         if hasattr(hook, "use_legacy_sql"):
             hook.use_legacy_sql = False  # BigQuery's own, older language
-        self._current_batch: Sequence[Row] = ()
 
     def load(self, connection: Any) -> LoadResult:
-        key = [self.table.names.index(name) for name in self.table.key]
         encoder = Encoder(self.table, each({"json": json_text, "timestamp": aware}), nul=False)
-        with closing(self.open(connection)) as cursor, closing(RowSpool(key, first=self.table.insert_only)) as spool:
+        with closing(self.open(connection)) as cursor, closing(self._spool()) as spool:
             self.prepare(cursor)
             spool.fill(self.request.source.encoded(encoder))
             try:
                 count = self._fill(cursor, spool)
-                self.observed_at = self._time_of(spool)
+                asked = self.request.covers or self.request.mark_gone
+                self.observed_at = asked.observed_at if asked else self._earliest(spool)
                 if not self.is_confirmed and self._find_removed(cursor):
                     self._confirm(lambda: spool.fill(self.request.source.encoded(encoder)))
                     count = self._fill(cursor, spool)
@@ -76,9 +73,9 @@ class Merging(MergeSql):
             except Exception:
                 time.sleep(random.random())  # another load may be creating the same table
                 cursor.execute(statement)
-        self._add_columns(cursor, self.target, self._missing(self._columns(cursor, self.target)))
+        self._add_columns(cursor, self.target, self._missing(self._column_names(cursor, self.target)))
         for loads in self.tables_of_loads():
-            existing = self._columns(cursor, loads)
+            existing = self._column_names(cursor, loads)
             self._add_columns(cursor, loads, [column for column in LOADS.load_columns if column.name not in existing])
 
     def _add_columns(self, cursor: Any, name: str, columns: Iterable[Column]) -> None:
@@ -86,7 +83,7 @@ class Merging(MergeSql):
             try:
                 cursor.execute(self.addition(name, column))
             except Exception:
-                if column.name not in self._columns(cursor, name):  # unless another load has added it
+                if column.name not in self._column_names(cursor, name):  # unless another load has added it
                     raise
 
     def existing_columns(self, connection: Any) -> Collection[str]:
@@ -95,15 +92,9 @@ class Merging(MergeSql):
 
     def _existing_columns(self, cursor: Any, name: str) -> Collection[str]:
         try:
-            return self._columns(cursor, name)
+            return self._column_names(cursor, name)
         except Exception:  # drivers have no common error for a missing table
             return ()
-
-    def _columns(self, cursor: Any, name: str) -> list[str]:
-        cursor.execute(f"SELECT * FROM {name} WHERE 1 = 0")
-        names = [str(column[0]).lower() for column in cursor.description]
-        cursor.fetchall()
-        return names
 
     def create_stage(self, cursor: Any) -> None:
         self._run(cursor, *self.empty_stage())
@@ -207,24 +198,12 @@ class Merging(MergeSql):
         self._check_stage(cursor, count)
         return count
 
-    def _time_of(self, spool: RowSpool) -> datetime.datetime | None:
-        if asked := self.request.covers or self.request.mark_gone:
-            return asked.observed_at
-        if not self.table.observed:
-            return None
-        index = self.table.names.index(self.table.observed)
-        return min((row[index] for row in spool.rows()), default=None)
-
     def _run(self, cursor: Any, *statements: str) -> None:
         for statement in statements:
             cursor.execute(statement)
 
     def _conflicts(self, error: BaseException) -> bool:
         return bool(_CONFLICT.search(str(error))) or super()._conflicts(error)
-
-    def safe_message(self, error: BaseException) -> str:
-        names = (*self.table.names, str(self.request.name))
-        return redacted_message(error, chain.from_iterable(self._current_batch), names)
 
 
 class Snowflake(Merging):
