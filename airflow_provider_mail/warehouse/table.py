@@ -210,6 +210,7 @@ class NamePart:
 
 # "%" would be a placeholder to some drivers; 63 bytes is where Postgres silently cuts.
 _NAME_PART = re.compile(r'"((?:[^"%\x00]|"")+)"|([^\W\d][\w$]*)')
+_NAME = re.compile(rf"(?:{_NAME_PART.pattern})(?:\.(?:{_NAME_PART.pattern})){{0,2}}")
 _FOLDED = re.compile(r"[a-z_][a-z0-9_]*")
 MAX_PART_BYTES = 63
 
@@ -227,17 +228,10 @@ class TableName:
         :raises WarehouseError: when it is none of these, or a part is longer than 63 bytes.
         """
         parts: list[NamePart] = []
-        position = 0
-        while match := _NAME_PART.match(name, position):
-            quoted, plain = match.groups()
-            parts.append(NamePart(plain or quoted.replace('""', '"'), quoted is not None))
-            position = match.end()
-            if position == len(name) or name[position] != ".":
-                break
-            position += 1
-        complete = bool(parts) and position == len(name) and not name.endswith(".")
-        too_long = any(len(part.text.encode()) > MAX_PART_BYTES for part in parts)
-        if not complete or too_long or len(parts) > 3:
+        if _NAME.fullmatch(name):
+            for quoted, plain in _NAME_PART.findall(name):
+                parts.append(NamePart(plain or quoted.replace('""', '"'), bool(quoted)))
+        if not parts or any(len(part.text.encode()) > MAX_PART_BYTES for part in parts):
             raise WarehouseError(
                 f'`table` must be a name such as orders, crm.orders or crm."Orders 2026" '
                 f"(each part at most {MAX_PART_BYTES} bytes, without '%'), not {name!r}"
