@@ -58,7 +58,8 @@ class SqlTable(NamedTuple):
 
         database_type = database(self.hook)
         names = tuple(part.text if part.quoted else part.text.lower() for part in TableName.parse(self.table).parts)
-        return _PLACES.get(database_type, _other)(self.hook, names, database_type)
+        connection = self.hook.get_connection(self.hook.get_conn_id())
+        return _PLACES.get(database_type, _other)(self.hook, connection, names, database_type)
 
 
 class Folder(NamedTuple):
@@ -167,34 +168,26 @@ def _address(connection: Any, default_port: int | None = None) -> str:
     return f"{host}:{port}" if port else str(host)
 
 
-def _connection(hook: DbApiHook) -> Any:
-    return hook.get_connection(hook.get_conn_id())
-
-
-def _postgres(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _postgres(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     if len(names) < 2:
         names = (hook.get_openlineage_default_schema() or "public", *names)
     catalog = getattr(hook, "database", None) or connection.schema or ""
     return Place(f"postgres://{_address(connection, 5432)}", (catalog, *names[-2:]))
 
 
-def _mysql(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _mysql(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     if len(names) < 2:
         names = (connection.schema or "", *names)
     return Place(f"mysql://{_address(connection, 3306)}", names[-2:])
 
 
-def _file(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _file(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     file = str(connection.host or connection.schema or ":memory:").lstrip("/")
     # With a host: Python versions differ in how they join the parts of "sqlite:///".
     return Place(f"{database_type}://localhost/{file}", names)
 
 
-def _other(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _other(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     try:
         info = hook.get_openlineage_database_info(connection)
     except ImportError:  # The provider's method needs OpenLineage.
@@ -208,7 +201,7 @@ def _other(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place
     return Place(namespace, tuple(part.upper() for part in parts) if info.is_uppercase_names else parts)
 
 
-_PLACES: dict[str, Callable[[DbApiHook, tuple[str, ...], str], Place]] = {
+_PLACES: dict[str, Callable[[DbApiHook, Any, tuple[str, ...], str], Place]] = {
     "postgresql": _postgres,
     "postgres": _postgres,
     "mysql": _mysql,
