@@ -104,7 +104,7 @@ class StoredTable:
         return self._dialect.target
 
     def column(self, name: str) -> str:
-        return self._dialect.column(name)
+        return self._dialect._column(name)
 
     def as_text(self, name: str) -> str:
         """Return the expression for the text of a column of JSON."""

@@ -157,10 +157,6 @@ class Dialect(ABC):
         """Return the name of the table, with its schema if the database shows in which one it finds the table."""
         return self.request.name
 
-    def column(self, name: str) -> str:
-        """Spell a column in a statement."""
-        return self._column(name)
-
     def select_page(self, columns: Iterable[str], by: str) -> str:
         """Return the statement that selects the rows after a value, which is its parameter, ordered by that column."""
         # Without LIMIT, which not every database has: the rest need not be fetched.

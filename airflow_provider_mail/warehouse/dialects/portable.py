@@ -325,12 +325,10 @@ class Portable(Spooled):
             except Exception as error:
                 self._roll_back(connection)
                 failure = connect_error_message(error)  # no row has been read yet
-            if failure and not self._is_complete(connection, cursor):
+            existing = self._columns(connection, cursor) if failure else None
+            # Another load may have created or extended the table meanwhile.
+            if failure and (existing is None or self._missing(existing)):
                 raise self.error(f"{failure}. Create it in the dialect of your database, then load again:\n{statement}")
-
-    def _is_complete(self, connection: Any, cursor: Any) -> bool:
-        existing = self._columns(connection, cursor)
-        return existing is not None and not self._missing(existing)
 
     def existing_columns(self, connection: Any) -> Collection[str]:
         with self._cursor(connection) as cursor:

@@ -127,20 +127,17 @@ def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime
         fields[name] = fields[name] or []
     # Only a campaign that was sent has counts.
     counts = [getattr(campaign.mail_stats, column.name, None) for column in _COUNTS]
+    others = other_fields(campaign, _STORED_OF_CAMPAIGNS)
+    if campaign.mail_stats and (other_counts := campaign.mail_stats.other_fields):
+        others = {**(others or {}), "mailStats": other_counts}
     return (
         mail_conn_id,
         *fields.values(),
         *counts,
-        _other_fields(campaign),
+        others,
         observed_at,
         None,
     )
-
-
-def _other_fields(campaign: Campaign) -> dict[str, Any] | None:
-    fields = other_fields(campaign, _STORED_OF_CAMPAIGNS)
-    counts = campaign.mail_stats.other_fields if campaign.mail_stats else None
-    return {**(fields or {}), "mailStats": counts} if counts else fields
 
 
 LISTS = Table(
