@@ -18,16 +18,22 @@ from dlt.common.configuration.specs import BaseConfiguration
 from dlt.extract import DltResource
 
 from airflow_provider_mail._dlt_resources import (
+    DaysToRead,
     Form,
+    OnTotal,
+    Pages,
+    Part,
     Parts,
+    Row,
+    days_to_read,
     declared,
     distinct,
     in_batches,
     merged,
     objects,
     replaced,
+    span,
 )
-from airflow_provider_mail._dlt_watermarks import DaysToRead, OnTotal, Pages, Part, Row, days_to_read, span
 from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api._core.requests import PagedRequest
@@ -42,14 +48,15 @@ from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.columns import resource_row
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 from airflow_provider_mail.warehouse.tables.resources import (
     CAMPAIGNS,
+    CONTACTS,
     LISTS,
     SENDERS,
     TEMPLATES,
     campaign_row,
+    contact_row,
+    resource_row,
     sender_row,
 )
 from airflow_provider_mail.warehouse.tables.stats import (

@@ -54,7 +54,7 @@ from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from airflow_provider_mail.warehouse.load import load
-from airflow_provider_mail.warehouse.tables.columns import derived_name
+from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS
 
 if TYPE_CHECKING:

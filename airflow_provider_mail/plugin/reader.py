@@ -19,10 +19,9 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_RUNS, IMPORTS, REJECTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from airflow_provider_mail.warehouse.time_limit import Threads, aread
 

@@ -237,7 +237,7 @@ class BaseContactReader(BaseListReader):
         return f"lists/{self.list_name}"
 
     def declared_table(self) -> Table:
-        from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
+        from airflow_provider_mail.warehouse.tables.resources import CONTACTS
 
         return CONTACTS
 
@@ -255,7 +255,7 @@ class BaseContactReader(BaseListReader):
         return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        from airflow_provider_mail.warehouse.tables.contacts import contact_row
+        from airflow_provider_mail.warehouse.tables.resources import contact_row
 
         return [contact_row(contact, **self.list_key, observed_at=observed_at) for contact in records]
 
@@ -264,7 +264,7 @@ class BaseContactReader(BaseListReader):
         if self.on_change == "accept":
             return {}
         from airflow_provider_mail.warehouse.request import Coverage
-        from airflow_provider_mail.warehouse.tables.contacts import list_part
+        from airflow_provider_mail.warehouse.tables.resources import list_part
 
         part = list_part(self.list_key["team"], self.list_name)
         covers = Coverage.one(part, self.list_key, mail_conn_id=self.mail_conn_id, observed_at=observed_at)

@@ -145,7 +145,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
 
     def table_names(self) -> dict[str, str]:
         from airflow_provider_mail.warehouse.load import check_history
-        from airflow_provider_mail.warehouse.tables.columns import other_name
+        from airflow_provider_mail.warehouse.table import other_name
 
         names = super().table_names()
         if self.history or self.history_table:
@@ -156,7 +156,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return names
 
     def conditions(self, observed_at: datetime) -> Conditions:
-        from airflow_provider_mail.warehouse.tables.contacts import contacts_history
+        from airflow_provider_mail.warehouse.tables.resources import contacts_history
 
         conditions: Conditions = {}
         if self.mode == "replace":  # With `upsert`, rows remain that the load has not seen.

@@ -32,7 +32,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.load",
     "airflow_provider_mail.warehouse.manifest",
-    "airflow_provider_mail.warehouse.tables.contacts",
+    "airflow_provider_mail.warehouse.tables.resources",
     "airflow_provider_mail.warehouse.tables.stats",
 )
 

@@ -18,7 +18,7 @@ from airflow_provider_mail.api.contacts import Contact, GetListContacts
 from airflow_provider_mail.api.errors import MailAnswerError, MailAuthError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
 from airflow_provider_mail.api.flows.waits import get_campaign_states
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS as CONTACTS_TABLE
+from airflow_provider_mail.warehouse.tables.resources import CONTACTS as CONTACTS_TABLE
 from tests.api.driving import Rehearsal
 from tests.document.fact_resources import RESOURCES
 from tests.support.sampling import examples
