@@ -81,8 +81,7 @@ def status(args: Namespace) -> None:
     """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done."""
     state = receiver_status(ReceiverSettings.from_airflow())
     letters = count_by_reason(sql_hook(args.sql_conn_id), args.dead_letters_table) if args.sql_conn_id else None
-    age = state.inbox.age(state.at)
-    seconds = int(age.total_seconds()) if age else 0
+    seconds = state.inbox.oldest_seconds(state.at)
     if args.prometheus:
         print(_prometheus(state, seconds, letters), end="")
         return

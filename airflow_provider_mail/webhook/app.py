@@ -18,10 +18,9 @@ from starlette.responses import Response
 from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail._metrics import RECEIVED_EVENTS, RECEIVED_PUSHES, emit, prepare
 from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
-from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded, Room
 from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
-from airflow_provider_mail.webhook.health import Health
+from airflow_provider_mail.webhook.health import Cached, Health
 from airflow_provider_mail.webhook.inbox import Push, open_inbox
 from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, Tokens, token_digest, token_of
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import pytest
 
 from airflow_provider_mail.warehouse.time_limit import MAX_THREADS
-from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.commits import STORE_SECONDS, WRITE_SECONDS, GroupCommit, NotStored, Overloaded
+from airflow_provider_mail.webhook.health import Cached
 from airflow_provider_mail.webhook.inbox import Push
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS
 from tests.support.clock import StillClock
