@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -20,17 +20,14 @@ from fastapi import Depends, HTTPException, Request
 from sqlalchemy import select, tuple_
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid
-from airflow_provider_mail.plugin.settings import base_path
+from airflow_provider_mail.plugin import base_path
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook
 
 if TYPE_CHECKING:
     from airflow_provider_mail.plugin.campaign import Campaign
 
 _log = logging.getLogger(__name__)
-
-Task: TypeAlias = tuple[str, str, str, int]
-"""DAG, task, run, and map index or -1."""
 
 # dag/task/run, with the map index of a mapped task: the name of a campaign without a `mail_name` of its own.
 _TASK_NAME = re.compile(r"([\w.-]+)/([\w.-]+)/([\w.~:+-]+)(?:/(\d+))?", re.ASCII)

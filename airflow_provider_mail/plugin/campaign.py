@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from airflow_provider_mail.plugin.charts import Point
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, day
-from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.read import decoded, moment
 
 EARLIER, MIN_EARLIER = 20, 3

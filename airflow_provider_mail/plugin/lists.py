@@ -10,8 +10,8 @@ from itertools import combinations, groupby
 from typing import Any, Generic, TypeVar
 
 from airflow_provider_mail.plugin.charts import trend
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, rate
 
 T = TypeVar("T")
 

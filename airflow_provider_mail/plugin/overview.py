@@ -9,12 +9,11 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin import campaigns, imports, lists, views
+from airflow_provider_mail.plugin import campaigns, lists, views
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
-from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row
-from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.plugin.render import CSV_ROWS, Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.read import moment
 from airflow_provider_mail.warehouse.time_limit import read_within
 
@@ -157,12 +156,22 @@ def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
 
 
 def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
-    recent = imports.recent(reader, now - RECENT)
+    """What imports failed or rejected rows; a check in sandbox mode does not count."""
+    if not reader.has("imports"):
+        return []
+    table = reader["imports"]
+    (row,) = reader.rows(
+        "SELECT SUM(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed, SUM(rows_rejected) AS rejected, "
+        f"SUM(CASE WHEN rows_rejected > 0 THEN 1 ELSE 0 END) AS with_rejects FROM {table.spelled} "
+        "WHERE finished_at >= ? AND sandbox = ?",
+        [table.parameter("finished_at", now - RECENT), table.parameter("sandbox", False)],
+    )
     problems = []
-    if recent.failed:
-        problems.append(Finding("failed", "failed", f"{_of(recent.failed, 'import')} failed in seven days", "imports"))
-    if recent.rows:
-        text = f"{_of(recent.rows, 'row')} rejected in seven days, by {_of(recent.with_rejects, 'import')}"
+    if row["failed"]:
+        problems.append(Finding("failed", "failed", f"{_of(row['failed'], 'import')} failed in seven days", "imports"))
+    if row["rejected"]:
+        imports = _of(row["with_rejects"], "import")
+        text = f"{_of(row['rejected'], 'row')} rejected in seven days, by {imports}"
         problems.append(Finding("old", "rejected", text, "imports"))
     return problems
 
