@@ -202,10 +202,6 @@ def show_overlaps(request: Request) -> Mapping[str, Any]:
 
 @route("/transactional", "transactional.html")
 def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any]:
-    """Show transactional mail by day.
-
-    :param account: the connection of an account. Default: the first one.
-    """
     reader = Reader.of_page()
     statistics = views.transactional(reader, account)
     return {"reader": reader, "statistics": statistics, "tables": tables(views.transactional_table(statistics))}
@@ -271,10 +267,7 @@ async def show_http_error(request: Request, error: Any) -> HTMLResponse:
 
 @app.exception_handler(RequestValidationError)
 async def show_bad_query(request: Request, error: RequestValidationError) -> HTMLResponse:
-    """Show which part of the address is not possible.
-
-    :param error: the error; its values are not shown.
-    """
+    """Show which part of the address is not possible, without its value."""
     names = sorted({str(problem["loc"][1]) for problem in error.errors()})
     return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 

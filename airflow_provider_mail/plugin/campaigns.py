@@ -121,10 +121,7 @@ class Matches:
 
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
-    """Return the campaigns that match a filter.
-
-    :param zone: the zone in which its days begin.
-    """
+    """Return the campaigns that match a filter, whose days begin in a zone."""
     wanted = wanted if wanted.sort in SORTS else wanted.model_copy(update={"sort": "sent_at"})
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
@@ -173,8 +170,7 @@ def _rates(counts: Mapping[str, Any]) -> Sequence[float | None]:
 class _Matching:
     """What follows SELECT for the campaigns that match a filter.
 
-    :param joins: joins behind the statement for all campaigns.
-    :param in_joins: their parameters.
+    :param in_joins: the parameters of the joins.
     :param in_conditions: the parameters of the conditions, which come behind them.
     """
 

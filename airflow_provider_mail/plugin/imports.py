@@ -48,11 +48,7 @@ class Import:
 
 
 def get(reader: Reader, rejects: Reader) -> Sequence[Import]:
-    """Return the 50 latest imports, the latest first.
-
-    :param reader: the tables, among them that of imports.
-    :param rejects: the table of rejected rows, for imports that stored no counts.
-    """
+    """Return the 50 latest imports, the latest first; those that stored no counts by their rejected rows."""
     counted = _counted(reader)
     counted_ids = {item.import_id for item in counted}
     shown = [*counted, *(item for item in _rejected(rejects) if item.import_id not in counted_ids)]

@@ -48,9 +48,7 @@ class Finding:
 
     :param state: the class of its label: what failed, or what is late.
     :param label: what it is, in a word.
-    :param text: what is the matter.
     :param href: the page that shows more.
-    :param since: since when.
     """
 
     state: str
@@ -121,10 +119,7 @@ def _current(row: Row) -> Sequence[Any]:
 
 
 def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
-    """Return what needs attention, what failed first.
-
-    :param waits: the tasks that wait, of the DAGs that the user may read.
-    """
+    """Return what needs attention, what failed first; of tasks that wait, those of DAGs that the user may read."""
     now = datetime.datetime.now(datetime.UTC)
     problems = [
         *_failed_campaigns(reader, now),
@@ -233,10 +228,7 @@ def _of(count: Any, what: str) -> str:
 
 
 def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
-    """Return the charts of the last thirty days; none without a campaign in them or in those of the year before.
-
-    :param zone: the zone in which days and weeks begin.
-    """
+    """Return the charts of the last thirty days; none without a campaign in them or in those of the year before."""
     source = campaigns.source(reader)
     if not source:
         return []

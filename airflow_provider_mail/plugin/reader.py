@@ -100,10 +100,7 @@ class Reader:
         return cls(configured_hook(option, setting(option)), {"rejects": setting("page_rejects_table")})
 
     def name(self, what: str) -> str:
-        """Return the name of a table as the settings have it.
-
-        :param what: what it holds.
-        """
+        """Return the name of a table as the settings have it."""
         return self._names[what]
 
     def has(self, what: str) -> bool:

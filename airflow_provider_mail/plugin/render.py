@@ -288,10 +288,7 @@ def download(grid: Grid, request: Request) -> Response:
 
 
 def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
-    """Render an error.
-
-    :param advice: what to do about it.
-    """
+    """Render an error, with advice what to do about it."""
     login, message = "", LOGIN.get(status, message)
     if status in LOGIN:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")

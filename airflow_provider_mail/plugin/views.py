@@ -171,7 +171,6 @@ class Transactional:
     """The days of one account, the latest first.
 
     :param accounts: the connections of all accounts.
-    :param account: the connection of this account.
     :param days: each day with its row, ``None`` for a day that is not in the table.
     """
 
@@ -181,10 +180,7 @@ class Transactional:
 
 
 def transactional(reader: Reader, account: str) -> Transactional:
-    """Return the 90 days up to the last one in the table.
-
-    :param account: the connection of an account; the first one if it has no rows.
-    """
+    """Return the 90 days up to the last one in the table; of the first account if the given one has no rows."""
     if not reader.has("transactional_stats"):
         return Transactional([], "", [])
     table = reader["transactional_stats"]
