@@ -226,10 +226,7 @@ def show_imports(request: Request) -> Mapping[str, Any]:
 @route("/audiences", "audiences.html")
 def show_audiences(request: Request) -> Mapping[str, Any]:
     reader = Reader.of_page()
-    grids = tables(
-        imports.audiences_table(imports.audiences(reader)), imports.audience_runs_table(imports.audience_runs(reader))
-    )
-    return {"reader": reader, "tables": grids}
+    return {"reader": reader, "tables": tables(imports.audiences(reader), imports.audience_runs(reader))}
 
 
 @route("/events", "events.html")

@@ -152,37 +152,23 @@ def _name(import_id: str) -> Cell:
     return Cell(import_id, task=task_named(import_id))
 
 
-def audiences(reader: Reader) -> Sequence[Row]:
-    if not reader.has("audience"):
-        return []
-    # A run that failed has no size.
-    return reader.rows(
-        "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM ("
-        f"SELECT audience, {reader['audience'].column('size')} AS size, finished_at, send_list_name, "
-        "repel_list_name, mail_conn_id, "
-        "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
-        f"FROM {reader['audience'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
-        "ORDER BY finished_at DESC, audience",
-        limit=SHOWN,
-    )
-
-
-def audience_runs(reader: Reader) -> Sequence[Row]:
-    if not reader.has("audience"):
-        return []
-    return reader.rows(
-        f"SELECT import_id, state, everybody, reason, {reader['audience'].column('size')} AS size, joined, changed, "
-        f"left_count, suppressed, rejected, finished_at FROM {reader['audience'].spelled} "
-        "ORDER BY finished_at DESC, import_id",
-        limit=SHOWN,
-    )
-
-
-def audiences_table(audiences: Sequence[Row]) -> Grid:
+def audiences(reader: Reader) -> Grid:
+    """Return the audiences with the size of their last successful run: a run that failed has no size."""
     columns = [
         Column("Audience"), Column("Size", "number"), Column("Last success", "time"), Column("List"),
         Column("Exclusion list"), Column("Account"),
     ]  # fmt: skip
+    audiences: Sequence[Row] = []
+    if reader.has("audience"):
+        audiences = reader.rows(
+            "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM ("
+            f"SELECT audience, {reader['audience'].column('size')} AS size, finished_at, send_list_name, "
+            "repel_list_name, mail_conn_id, "
+            "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
+            f"FROM {reader['audience'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
+            "ORDER BY finished_at DESC, audience",
+            limit=SHOWN,
+        )
     rows = [
         (
             row["audience"], row["size"], moment(row["finished_at"]), row["send_list_name"],
@@ -193,12 +179,20 @@ def audiences_table(audiences: Sequence[Row]) -> Grid:
     return Grid("audiences", "Audiences", columns, rows)
 
 
-def audience_runs_table(runs: Sequence[Row]) -> Grid:
+def audience_runs(reader: Reader) -> Grid:
     columns = [
         Column("Run"), Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
         Column("Joined", "number"), Column("Changed", "number"), Column("Left", "number"),
         Column("Suppressed", "number"), Column("Rejected", "number"), Column("Ended", "time"),
     ]  # fmt: skip
+    runs: Sequence[Row] = []
+    if reader.has("audience"):
+        runs = reader.rows(
+            f"SELECT import_id, state, everybody, reason, {reader['audience'].column('size')} AS size, joined, "
+            f"changed, left_count, suppressed, rejected, finished_at FROM {reader['audience'].spelled} "
+            "ORDER BY finished_at DESC, import_id",
+            limit=SHOWN,
+        )
     rows = [
         (
             _name(str(row["import_id"])), row["reason"] or "",
