@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 import mimetypes
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BeforeValidator
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
@@ -27,7 +29,6 @@ from airflow_provider_mail.plugin import (
     render,
     views,
 )
-from airflow_provider_mail.plugin.campaigns import Text
 from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
 from airflow_provider_mail.plugin.render import Grid
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -81,6 +82,11 @@ app = PageApp(
     title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(access.permitted_user)]
 )
 
+# No database has a text with a NUL.
+Text = Annotated[str, Query(max_length=400, pattern=r"^[^\x00]*$")]
+# A form sends a date that is not chosen as an empty text.
+Day = Annotated[datetime.date | None, BeforeValidator(lambda value: value or None)]
+PageNumber = Annotated[int, Query(ge=1, le=100_000)]
 Show: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
@@ -141,10 +147,30 @@ def show_overview(request: Request) -> Mapping[str, Any]:
 
 
 @route("/campaigns", "campaigns.html")
-def show_campaigns(request: Request, wanted: Annotated[campaigns.Filter, Query()]) -> Mapping[str, Any]:
+def show_campaigns(
+    request: Request,
+    q: Text = "",
+    list_name: Annotated[Text, Query(alias="list")] = "",
+    first: Annotated[Day, Query(alias="from")] = None,
+    last: Annotated[Day, Query(alias="to")] = None,
+    state: Text = "",
+    account: Text = "",
+    sort: Text = "sent_at",
+    page: PageNumber = 1,
+) -> Mapping[str, Any]:
+    """Show the campaigns.
+
+    :param q: part of the name or of the subject.
+    :param list_name: a list that the campaign was sent to.
+    :param first: the first day.
+    :param last: the last day, included.
+    :param account: the connection of an account; empty for all.
+    :param page: the number of the page, from 1.
+    """
     reader = Reader.of_page()
     if not (reader.has("campaign_stats") or reader.has("campaigns")):
         return {"reader": reader, "matches": None, "tables": {}}
+    wanted = campaigns.Filter(q, list_name, first, last, state, account, sort, page)
     matches = campaigns.search(reader, wanted, render.zone_of(request))
     return {"reader": reader, "matches": matches, "tables": tables(matches.table)}
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 from zoneinfo import ZoneInfo
-
-from pydantic import BaseModel, BeforeValidator, Field
 
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names, only_task
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
@@ -62,42 +60,46 @@ _accounts: TtlCache[Sequence[str]] = TtlCache()
 _lists: TtlCache[Sequence[str]] = TtlCache()
 
 
-# No database has a text with a NUL.
-Text = Annotated[str, Field(max_length=400, pattern=r"^[^\x00]*$")]
-# A form sends a date that is not chosen as an empty text.
-Day = Annotated[datetime.date | None, BeforeValidator(lambda value: value or None)]
-
-
-class Filter(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class Filter:
     """What the address asks for.
 
     :param q: part of the name or of the subject; upper and lower case are equal.
     :param list_name: a list that the campaign was sent to.
+    :param first: the first day.
     :param last: the last day, included.
     :param state: one of the states that a campaign can have.
-    :param account: the connection of an account; empty for all.
+    :param account: the connection of an account.
     :param sort: one of `SORTS`.
     :param page: the number of the page, from 1.
     """
 
-    q: Text = ""
-    list_name: Text = Field("", alias="list")
-    first: Day = Field(None, alias="from")
-    last: Day = Field(None, alias="to")
-    state: Text = ""
-    account: Text = ""
-    sort: Text = "sent_at"
-    page: int = Field(1, ge=1, le=100_000)
+    q: str = ""
+    list_name: str = ""
+    first: datetime.date | None = None
+    last: datetime.date | None = None
+    state: str = ""
+    account: str = ""
+    sort: str = "sent_at"
+    page: int = 1
+
+    @property
+    def query(self) -> dict[str, object]:
+        """The query of the address; what is not asked for is left out."""
+        names = {"list_name": "list", "first": "from", "last": "to"}
+        return {
+            names.get(part.name, part.name): getattr(self, part.name)
+            for part in fields(self)
+            if getattr(self, part.name) != part.default
+        }
 
     @property
     def is_narrow(self) -> bool:
         """Whether some campaigns are left out."""
-        return self.model_copy(update={"sort": "sent_at", "page": 1}) != Filter()
+        return replace(self, sort="sent_at", page=1) != Filter()
 
     def address(self, **changes: Any) -> str:
-        """Return the address for a filter with changes; what is not asked for is left out."""
-        changed = self.model_copy(update=changes)
-        return address("campaigns", **changed.model_dump(by_alias=True, exclude_defaults=True))
+        return address("campaigns", **replace(self, **changes).query)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Matches:
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     """Return the campaigns that match a filter, whose days begin in a zone."""
-    wanted = wanted if wanted.sort in SORTS else wanted.model_copy(update={"sort": "sent_at"})
+    wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
     matching = _matching(reader, wanted, zone)
