@@ -79,7 +79,9 @@ def test_no_link_and_no_complaint(linked: Linked, connect: Connect, fields: Any,
     url, done = linked(**arguments)
     assert url == ""
     assert "Failed to push" not in done.log
-    assert done.state == "failed" or "warning" not in done.log.lower()
+    # Below 3.3, Airflow says itself that the task of a sandbox has stored no link.
+    warnings = [line for line in done.log.splitlines() if "warning" in line.lower() and "No XCom value" not in line]
+    assert done.state == "failed" or not warnings
 
 
 def test_tasks_that_defer_or_fail_keep_their_link(linked: Linked, connect: Connect, emulator: Emulator) -> None:
