@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from mail_emulator import Emulator
-from tests.api.driving import Driver, Rehearsal, Time, exchange
+from tests.api.driving import Rehearsal, Time, exchange
 from tests.api.parts import MAX_MISSED, Call, HttpResponse, MailRequest, PauseAll, Reserve, Slot
-from tests.support.sampling import pairwise
 
 GOOD = HttpResponse(200, {}, b'{"code": 200}')
 LOST = api.MailAnswerLostError("the response was lost", operation="/v5/x")
@@ -154,19 +152,6 @@ def test_a_401_without_a_code_is_checked_with_a_read() -> None:
         assert [step.path for step in rehearsal.asked] == [SEND.path, READ.path][: len(results)]
 
 
-def test_the_credentials_are_sent_only_where_they_belong() -> None:
-    rehearsal, _ = sending(READ, GOOD)
-    (call,) = rehearsal.asked
-    assert (call.headers["ApiKey"], call.headers["Content-Type"]) == ("key", "application/json")
-    assert (call.method, call.path, call.content, call.params) == ("POST", "/v5/lists/get", b"{}", None)
-    rehearsal, _ = sending(TOKEN, respond(accessToken="t", expiresIn=-1))
-    (call,) = rehearsal.asked
-    assert {"ApiKey", "OAuth"}.isdisjoint(call.headers)
-    assert (call.method, call.content) == ("GET", None)
-    expected = {"grant_type": "authorization_code", "client_id": "id", "client_secret": "s3cret", "code": "c0de"}
-    assert call.params == expected
-
-
 # Deletions: absent after a lost response is success.
 
 REJECTED = respond(code=404, message="there is none")
@@ -235,28 +220,6 @@ def test_a_rejection_after_earlier_attempts(request_: MailRequest[Any], results:
 
 
 CANCEL = api.CancelCampaign(mail_name="news")
-
-
-@pairwise(
-    after=["draft", "removed", "failed"], status=[-1, 1], lost=["reset_after", "close_before"], hours=[-9, 0, 9],
-    connect=["sync"], indirect=["connect"],
-)  # fmt: skip
-@pytest.mark.usefixtures("clock")
-def test_a_cancellation_with_a_lost_response_is_true(
-    hours: int, lost: str, status: Any, after: Any, emulator: Emulator, client: Driver
-) -> None:
-    """The first response is lost, the second is a temporary rejection: a success only if it is cancelled."""
-    emulator.clock.advance(hours=hours)
-    emulator.settings.state_after_cancel, emulator.settings.scheduled_status = after, status
-    emulator.add_campaign("news", state="scheduled", send_date=emulator.clock.now() + timedelta(hours=1))
-    emulator.faults.add(lost, CANCEL.path)
-    emulator.faults.add("code_before", CANCEL.path, code=403, message="in progress")
-    if lost == "close_before":
-        with pytest.raises(api.MailRejectedError, match="in progress"):
-            client.send(CANCEL)
-    else:
-        client.send(CANCEL)
-    assert emulator.campaigns("news")[0]["cancelled"] == (lost == "reset_after")
 
 
 @pytest.mark.parametrize(

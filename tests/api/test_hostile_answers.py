@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from airflow_provider_mail import api
 from tests.api.driving import KINDS, ONCE, Driver
 from tests.api.parts import MailRequest, exceeds_memory
 from tests.api.wire import Wire, http
 from tests.support.clock import Clock
-from tests.support.sampling import examples, pairwise
+from tests.support.sampling import pairwise
 
 READ = api.GetLists()
 SEND = api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email="ada@example.com"))
@@ -36,14 +34,8 @@ def client(connect: Callable[..., Driver], wire: Wire) -> Driver:
 BROKEN = {
     "nothing": b"",
     "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
-    "no number in the status line": b"HTTP/1.1 abc OK\r\n\r\n",
-    "a header without a colon": OK + b"nonsense\r\n\r\n{}",
-    "control characters in a header": OK + b"X: a\x00b\r\n\r\n{}",
-    "two lengths": OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n{}",
-    "a length that is negative": OK + b"Content-Length: -1\r\n\r\n{}",
     "less than promised": OK + b'Content-Length: 100\r\n\r\n{"code": 200}',
     "a chunk without its end": CHUNKED + b'50\r\n{"code": 200}',
-    "an unknown transfer coding": OK + b"Transfer-Encoding: secret\r\n\r\n{}",
     "endless headers": OK + b"X-Filler: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" * 20_000,
 }
 
@@ -61,11 +53,9 @@ def test_broken_http_is_a_lost_response(response: bytes, wire: Wire, client: Dri
 
 UNREADABLE = [
     OK + b"\r\n<html>",  # without a length
-    http(b"\xff\xfe\x00\x01" * 100),  # bytes that are not text
     http(gzip.compress(b'{"code": 200}')[:-12], "200 OK", GZIP),
     http(b'{"code": 200}x', "200 OK", GZIP),
     http(b"\x1b\x0c\x00", "200 OK", "Content-Encoding: br"),  # was not accepted
-    b"HTTP/9.9 200 OK\r\n\r\n",
     http(b"<html>", "200 OK", "X-Cafe: \xfc"),
     http(b'{"code": 200, "lists": ' + b"[" * 1_000_000 + b"}"),
 ]
@@ -154,9 +144,7 @@ def test_very_many_values_are_not_decoded(wire: Wire, connect: Callable[..., Dri
     client = connect(wire.base_url, retry=ONCE, max_answer_bytes=4_000_000)
     for begin, piece, end in [
         (b'"lists": [', b"{},", b"{}]}"),
-        (b'"x": [', b"[],", b"[]]}"),
         (b'"x": [', b"[" * 50 + b"]" * 50 + b",", b"0]}"),
-        (b'"x": [', b"1.5,", b"0]}"),
         (b'"message": "\\"{", "lists": [', b'{"ListName":""},', b"{}]}"),  # objects behind a text
     ]:
         body = b'{"code": 200, ' + begin + piece * (3_500_000 // len(piece)) + end
@@ -179,11 +167,7 @@ def test_large_texts_are_not_very_many_values(wire: Wire, connect: Callable[...,
 DRIPS = {
     "status line": (b"HTTP/1.1 200 ", b"O"),
     "header": (OK + b"X: ", b"x"),
-    "headers": (OK, b"X: x\r\n"),
-    "100 Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    "chunk extension": (CHUNKED + b"1;", b"x"),
     "chunks": (CHUNKED, b"1\r\n \r\n"),
-    "trailers": (CHUNKED + b'd\r\n{"code": 200}\r\n0\r\n', b"X: x\r\n"),
     "body": (OK + b"Content-Length: 100000\r\n\r\n", b" "),
     "body without a length": (OK + b"\r\n", b" "),
     "behind a complete response": (http(close=False), b""),
@@ -219,36 +203,3 @@ def test_a_response_that_drips_ends_wherever_it_drips(
         client.send(request_)
     assert raised.value.may_have_taken_effect
     assert len(wire.requests) == 1
-
-
-# Anything at all.
-
-LINES = st.sampled_from(
-    [b"HTTP/1.1 200 OK", b"HTTP/1.1 302 Found", b"HTTP/1.1 429 x", b"HTTP/1.1 101 Switching Protocols", b"HTTP/1.0 200",
-     b"HTTP/1.1 100 Continue", b"HTTP/1.1 204", b"HTTP/1.1 999 \xff"]
-)  # fmt: skip
-FIELDS = st.sampled_from(
-    [
-        b"Location: http://[", b"Location: \xff\xfe", b"Location: http://a\xcc\x80.\xc3\xa9:99999/", b"Location: //",
-        b"Content-Encoding: gzip", b"Content-Encoding: br, zstd, gzip, deflate", b"Content-Encoding: \xff",
-        b"Content-Length: 2", b"Content-Length: 99999999999999999999", b"Transfer-Encoding: chunked",
-        b"Set-Cookie: a=b; Max-Age=x; Expires=\xff; Domain=..", b"Set-Cookie: ; Path=/\xf0; Version=9",
-        b"Retry-After: Oct +999999999999999999999999 10000 99:99:99", b"Content-Type: x; charset=\x7f",
-        b"Connection: upgrade", b"Upgrade: h2c", b"Keep-Alive: timeout=x", b"\xff: x", b"X", b": x",
-    ]
-)  # fmt: skip
-BODIES = st.sampled_from([b"{}", b'{"code": 200}', b"2\r\n{}\r\n0\r\n\r\n", gzip.compress(b"{}"), b""])
-
-
-@st.composite
-def raw_responses(draw: st.DrawFn) -> bytes:
-    lines = [draw(LINES | st.binary(max_size=30)), *draw(st.lists(FIELDS | st.binary(max_size=30), max_size=5))]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + draw(BODIES | st.binary(max_size=60))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
-@given(raw_responses() | st.binary(max_size=200))
-def test_any_bytes_end_in_a_response_or_a_mail_error(wire: Wire, client: Driver, raw: bytes) -> None:
-    wire.answer = raw
-    with contextlib.suppress(api.MailError):
-        assert client.send(READ).code == 200

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib
 import json
-import pkgutil
 import re
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from airflow_provider_mail import api
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
@@ -30,8 +24,7 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.lists import AddList, GetLists
 from airflow_provider_mail.api.transactional import TransactionalStats
-from tests.api.parts import HttpResponse, MailRequest, Resource, parse_response
-from tests.support.sampling import examples
+from tests.api.parts import HttpResponse, Resource, parse_response
 
 HTML = b"<!doctype html><html><body>Bad gateway</body></html>"
 REQUEST = AddList(list_name="customers")
@@ -189,55 +182,6 @@ def test_what_is_passed_on_of_the_services_words(said: Any, shown: str | None) -
         parse_response(REQUEST, HttpResponse(200, {}, coded(400, said)), secrets=["sk-hidden-1"])
     assert raised.value.service_message == shown
     assert str(raised.value) == "/v5/lists/add: code 400: rejected" + (f": {shown}" if shown else "")
-
-
-def subclasses(kind: type[Any]) -> set[type[Any]]:
-    return {kind, *(each for child in kind.__subclasses__() for each in subclasses(child))}
-
-
-for module in pkgutil.walk_packages(api.__path__, f"{api.__name__}."):
-    importlib.import_module(module.name)
-WINDOW = {"start_date": datetime.date(2026, 1, 1), "end_date": datetime.date(2026, 1, 31)}
-# One request of each operation, never mind what it says: only its response is read here.
-REQUESTS: list[MailRequest[Any]] = [
-    kind.model_construct(**{name: day for name, day in WINDOW.items() if name in kind.model_fields})
-    for kind in sorted(subclasses(MailRequest), key=lambda kind: kind.__name__)
-    if hasattr(kind, "path") and kind.__module__.startswith(api.__name__)
-]
-NAMES = sorted({field.alias or name for kind in subclasses(Resource) for name, field in kind.model_fields.items()})
-
-
-SCALARS = st.one_of(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=20),
-    st.sampled_from([0, 1, -1, 2, 200, 400, 2**63, 10**400, 1_700_000_000_000, 1e308, "", "200", "-1", "2026-01-01"]),
-)
-KEYS = st.sampled_from(NAMES) | st.text(max_size=5)
-JSON_VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=25
-)
-STATUSES = st.sampled_from([200, 200, 200, 201, 204, 301, 400, 401, 404, 408, 429, 500, 503]) | st.integers(100, 999)
-HEADERS = st.dictionaries(st.sampled_from(["retry-after", "content-type"]), st.text(max_size=20))
-
-
-BODIES = st.one_of(
-    st.binary(max_size=200),
-    JSON_VALUES.map(lambda value: json.dumps(value).encode()),
-    st.dictionaries(st.sampled_from(NAMES), JSON_VALUES).map(
-        lambda fields: json.dumps({**fields, "code": 200}).encode()
-    ),
-)
-
-
-@settings(max_examples=examples(75))
-@given(st.sampled_from(REQUESTS), STATUSES, HEADERS, BODIES)
-def test_any_body_ends_in_a_response_or_a_mail_error(
-    request: MailRequest[Any], status: int, headers: dict[str, str], body: bytes
-) -> None:
-    try:
-        result = str(parse_response(request, HttpResponse(status, headers, body)).code)
-    except MailError as error:
-        result = str(error)
-    assert result == "200" or result.startswith(request.path)
 
 
 def test_a_wrong_value_is_named_and_not_shown() -> None:

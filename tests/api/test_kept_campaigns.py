@@ -27,7 +27,6 @@ from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
-from tests.support.changes import at_request
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -131,12 +130,6 @@ def test_not_cancelled(kept_as: Any, is_now: bool, code: int | None, words: str,
     assert not case.held["cancelled"]
 
 
-def test_its_send_time_comes_while_it_is_cancelled(case: Case) -> None:
-    case.service.settings.scheduled_status = -1
-    with at_request(case.service, "campaign/mail/cancel", 1, lambda: case.service.clock.advance(3601), before=True):
-        assert "It is being sent: running again" in case.kept("cancel")
-
-
 @pytest.mark.parametrize("is_now", [True, False])
 def test_a_draft_is_not_continued_with(is_now: bool, case: Case) -> None:
     """Also with its send time ahead; unless a draft was asked for."""
@@ -235,15 +228,6 @@ def test_what_was_continued_with_and_sent_is_not_created_again(case: Case) -> No
     with pytest.raises(MailConflictError, match=r"is gone: .* It was sent, or its send time has passed"):
         case.create("keep", memory=state, allow_past_send_date=True)
     assert case.sends == 1
-
-
-def test_who_remembers_waits_for_it_to_show(case: Case) -> None:
-    looks = iter([[], [], [shown(1, datetime.now(UTC) + timedelta(hours=1))]])
-    rehearsal = Rehearsal(lambda step: page(step, next(looks)))
-    with pytest.raises(MailIncompleteCampaignError):
-        rehearsal.run(create_campaign(case.request, memory=incomplete()))
-    assert [step.path for step in rehearsal.asked] == [GET] * 3
-    assert rehearsal.pauses == [1.0, 2.0]
 
 
 # Scheduled, or a draft that looks like it?

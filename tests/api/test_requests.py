@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_mail import api
 from mail_emulator import Emulator
 from tests.api.driving import Driver
-from tests.api.parts import Effect, MailRequest
+from tests.api.parts import MailRequest
 
 ADA, NEWS, BLANK = "ada@example.com", "news@example.com", " \u200b\u00a0"
 # Beside the examples of `tests/document`: blank names, what is absent, empty and false, and a time of another zone.
@@ -68,11 +68,3 @@ def test_a_mistake_names_every_field_and_shows_no_value() -> None:
     assert ("secret" in text, raised.value.operation) == (False, "/v5/campaign/mail/sends")
     with pytest.raises(Exception, match="frozen"):
         api.UpsertContact(email=ADA).email = "else@example.com"  # type: ignore[misc]
-
-
-def test_what_may_be_repeated_and_what_is_looked_up() -> None:
-    every = {sub for base in MailRequest.__subclasses__() for sub in (base, *base.__subclasses__())}
-    deletions = [request for request in every if getattr(request, "effect", None) is Effect.DELETE]
-    assert len(deletions) == 6
-    assert all(callable(getattr(request, "exists", request.took_effect)) for request in deletions)
-    assert {effect for effect in Effect if effect.repeatable} == {Effect.READ, Effect.REPEATABLE, Effect.DELETE}

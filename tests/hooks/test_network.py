@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import select
-import socket
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -61,13 +58,6 @@ def test_a_certificate_is_trusted_only_through_the_bundle(secure: Emulator, auth
     assert (entry["code"], entry["auth"]) == (200, "api_key")
 
 
-def test_a_certificate_for_another_address_is_not_trusted(authority: Authority, send: Send) -> None:
-    with Emulator(EmulatorSettings(tls_certificate=str(authority.issue("127.0.0.2")))) as other:
-        with pytest.raises(MailConfigError, match="IP address mismatch"):
-            send(other, ca_bundle=str(authority.bundle))
-        assert other.journal.entries() == []
-
-
 @pytest.mark.parametrize("source", ["connection", "environment"])
 def test_a_proxy_carries_the_request(
     source: str, monkeypatch: pytest.MonkeyPatch, send: Send, no_such_host: str
@@ -80,25 +70,6 @@ def test_a_proxy_carries_the_request(
         send(service, **({"proxy": proxy.base_url} if source == "connection" else {}))
     (request,) = proxy.requests
     assert request.startswith(f"POST {service.base_url}/v5/lists/get HTTP/1.1\r\n".encode())
-
-
-def test_a_proxy_sees_nothing_of_a_request_over_tls(secure: Emulator, authority: Authority, send: Send) -> None:
-    address = urlsplit(secure.base_url)
-
-    def tunnel(client: socket.socket) -> None:
-        with socket.create_connection((address.hostname, address.port)) as service:
-            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            others = {client: service, service: client}
-            while True:
-                for source in select.select(others, [], [])[0]:
-                    if not (data := source.recv(65_536)):
-                        return
-                    others[source].sendall(data)
-
-    with Wire(tunnel) as proxy:
-        send(secure, proxy=proxy.base_url, ca_bundle=str(authority.bundle))
-    assert [request.split(b"\r\n")[0].decode() for request in proxy.requests] == [f"CONNECT {address.netloc} HTTP/1.1"]
-    assert secure.journal.count("lists/get") == 1
 
 
 def test_a_proxy_that_rejects_is_named(make_hook: Callable[..., MailHook]) -> None:
