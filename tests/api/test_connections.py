@@ -15,7 +15,7 @@ from airflow_provider_mail import api
 from mail_emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
 from tests.api.parts import Effect, MailRequest, transport_error
-from tests.api.wire import Wire, closed_port, http, read_request
+from tests.api.wire import Wire, closed_port, http
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
 from tests.support.clock import Clock
@@ -224,21 +224,6 @@ def test_a_service_that_reads_slowly_is_given_up(clock: Clock, wire: Wire, conne
     wire.join()
     assert raised.value.may_have_taken_effect
     assert sum(read) < 25_000_000
-
-
-def test_the_time_of_one_request_does_not_count_for_the_next(clock: Clock, wire: Wire, connect: Any) -> None:
-    """On one connection, six responses together take longer than one may."""
-
-    def slowly(connection: socket.socket) -> None:
-        for _ in range(6):
-            clock.sleep(50)
-            connection.sendall(GOOD)
-            read_request(connection)
-
-    wire.answer = slowly
-    client = connect(wire.base_url, retry=ONCE)
-    assert [client.send(READ).code for _ in range(6)] == [200] * 6
-    assert len(wire.requests) == 1, "it is the same connection"
 
 
 # Certificates and proxies.

@@ -123,11 +123,6 @@ def test_a_send_with_an_unknown_outcome_is_ambiguous(result: Any) -> None:
     assert (error.may_have_taken_effect, error.temporary, len(rehearsal.asked)) == (True, False, 1)
 
 
-def test_a_send_that_never_arrived_is_repeated() -> None:
-    rehearsal, error = sending(TOKEN, AWAY, AWAY, AWAY, retry=api.RetryRule(attempts=3))
-    assert (type(error), len(rehearsal.asked)) == (api.MailConnectError, 3)
-
-
 def test_a_page_of_a_proxy_does_not_show_what_was_sent() -> None:
     for status in (400, 403, 404, 407, 413, 422, 451):
         page = HttpResponse(status, {}, b"<html>no</html>")

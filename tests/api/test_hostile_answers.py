@@ -145,6 +145,7 @@ def test_very_many_values_are_not_decoded(wire: Wire, connect: Callable[..., Dri
     for begin, piece, end in [
         (b'"lists": [', b"{},", b"{}]}"),
         (b'"x": [', b"[" * 50 + b"]" * 50 + b",", b"0]}"),
+        (b'"x": [', b"1.5,", b"0]}"),
         (b'"message": "\\"{", "lists": [', b'{"ListName":""},', b"{}]}"),  # objects behind a text
     ]:
         body = b'{"code": 200, ' + begin + piece * (3_500_000 // len(piece)) + end

@@ -69,7 +69,7 @@ TABLE: list[tuple[int, bytes, *Judgement]] = [
     (400, coded(500), *FAILED),
     (429, coded(500), MailRateLimitError, True, False, 500, "HTTP 429"),
     (401, coded(500), MailAuthError, False, False, 500, "HTTP 401"),
-    *((status, coded(200), *contradicts(status)) for status in (400, 401, 429)),
+    *((status, coded(200), *contradicts(status)) for status in (199, 400, 401, 429)),
     # No JSON object: the status decides.
     (200, HTML, MailAnswerError, True, True, None, "HTTP 200 with no JSON object"),
     (204, b"", MailAnswerError, True, True, None, "HTTP 204 with no JSON object"),

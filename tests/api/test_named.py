@@ -178,19 +178,6 @@ def configure(client: Driver, **fields: Any) -> list[str]:
     return client.run(configure_webhook(SaveWebhook(**fields)))
 
 
-def test_only_what_differs_is_sent(emulator: Emulator, client: Driver) -> None:
-    wanted: dict[str, Any] = {"trans_event": {"opened": True}, "trans_callback_url": A, "trans_enable": True}
-    assert configure(client, **wanted) == ["trans_event.opened", "trans_callback_url", "trans_enable"]
-    assert configure(client, **wanted) == []
-    assert configure(client, **wanted | {"trans_callback_url": B}) == ["trans_callback_url"]
-    assert configure(client, trans_enable=False) == ["trans_enable"], "false is a value, absent is none"
-    assert [entry["body"] for entry in emulator.journal.entries(SAVE)] == [
-        {"transEvent": {"opened": True}, "transCallbackUrl": A, "transEnable": True},
-        {"transCallbackUrl": B},
-        {"transEnable": False},
-    ]
-
-
 SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
 
 

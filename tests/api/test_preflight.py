@@ -247,20 +247,6 @@ def test_the_service_s_time_counts(days: int, service: Emulator, client: Driver)
     assert [held["state"] for held in service.campaigns("news 2")] == ["scheduled"] * (days < 0)
 
 
-def test_a_late_try_adopts_what_an_earlier_one_scheduled(service: Emulator, client: Driver) -> None:
-    request = dated(datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
-    service.faults.add("close_after", "campaign/mail/sends")
-    create(client, request)
-    service.clock.advance(86_400)
-    assert create(client, request).adopted
-    assert service.journal.count("campaign/mail/sends") == 1
-    assert service.campaign_recipients("news 2") == PEOPLE
-    # A preflight of it says that it exists, and nothing of the time.
-    findings = client.run(preflight(request, clock=client.client.service_clock)).findings
-    levels = [(finding.check, finding.level) for finding in findings if finding.check in ("name", "send_date")]
-    assert levels == [("name", "warning")]
-
-
 @pytest.mark.parametrize(
     ("age", "fields", "allowed", "level", "text"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -42,12 +41,6 @@ def test_the_service_receives_the_names_of_the_specification(
     client.send(request_)
     (entry,) = emulator.journal.entries()
     assert (entry["body"], entry["operation"], entry["method"]) == (body, request_.path, "POST")
-
-
-def test_a_base_address_with_a_path_and_with_the_version(emulator: Emulator, connect: Callable[..., Driver]) -> None:
-    for ending in ("", "/", "/v5", "/v5/"):
-        connect(emulator.base_url + ending).send(api.GetLists())
-    assert emulator.journal.count("lists/get") == emulator.journal.count() == 4
 
 
 def test_the_token_exchange_is_sent_in_the_query(emulator: Emulator, client: Driver) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError, MailServerError
+from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
 from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from mail_emulator import Emulator
@@ -146,8 +146,8 @@ def test_a_filter_by_name_brings_no_other_campaign() -> None:
     """
     service = Service([2], most=0, names="exact")
     with pytest.raises(MailIncompleteError, match=r"0 records came for 2026-01-01, .* there are 1"):
-        Rehearsal(service).run(campaign_stats(window(1, mail_name="0-0")))
-    assert {request.mail_name for request in service.asked} == {"0-0"}
+        Rehearsal(service).run(campaign_stats(window(1, mail_name="0-0", type="MailList")))
+    assert {(request.mail_name, request.type) for request in service.asked} == {("0-0", "MailList")}
     records = Rehearsal(Service([4], most=1, names="contains")).run(campaign_stats(window(1, mail_name="-b")))
     assert sorted(record.mail_name for record in records) == ["0-0-b", "0-1-b"]
 
@@ -185,24 +185,3 @@ def test_missing_days_are_those_without_a_record(listed: set[int], most: int, wh
     assert {(day - FIRST).days for day in missing} == set(range(30)) - known
     assert (2 if not known else 1 + empty) <= len(asked) <= 1 + 2 * 31
     assert missing_days(request, [], today=FIRST) == []  # it may be listed when it is over
-
-
-@pytest.mark.both_clients
-def test_a_short_response_is_read_again_in_halves(emulator: Emulator, client: Driver) -> None:
-    """With the same filters."""
-    emulator.add_campaigns(20, prefix="news", first_day=FIRST, per_day=2)
-    emulator.add_campaigns(6, prefix="other", first_day=FIRST)
-    emulator.faults.add("short_stats", PATH, count=2, missing=3)
-    records = client.run(campaign_stats(window(10, mail_name="news", type="MailList")))
-    assert sorted(record.mail_name for record in records) == [f"news-{number:06d}" for number in range(20)]
-    bodies = [entry["body"] for entry in emulator.journal.entries()]
-    assert [(body["startDate"], body["endDate"]) for body in bodies] == [
-        ("2026-01-01", "2026-01-10"), ("2026-01-01", "2026-01-05"), ("2026-01-01", "2026-01-03"),
-        ("2026-01-04", "2026-01-05"), ("2026-01-06", "2026-01-10"),
-    ]  # fmt: skip
-    assert {(body["mailName"], body["type"]) for body in bodies} == {("news", "MailList")}
-    # An error between halves is no short result.
-    emulator.faults.add("short_stats", PATH)
-    emulator.faults.add("http_error_before", PATH, skip=1, count=None)
-    with pytest.raises(MailServerError):
-        client.run(campaign_stats(window(4)))
