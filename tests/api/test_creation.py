@@ -236,6 +236,10 @@ def test_what_is_older() -> None:
     began = datetime(2030, 1, 31, 9, 0, 20, tzinfo=UTC)
     clock = ClockAt(began + 5 * MINUTE, began + 5 * MINUTE)
     assert [is_older(found(**at(began.replace(second=second))), began, clock) for second in (0, 1)] == [False, True]
+    # A service whose clock is days ahead of that of worker and scheduler.
+    clock = ClockAt(began + 120 * HOUR, began)
+    sent = [began + 120 * HOUR + passed for passed in (MINUTE, -HOUR)]
+    assert [is_older(found(**at(moment)), began, clock) for moment in sent] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,15 @@ def test_what_was_continued_with_and_sent_is_not_created_again(case: Case) -> No
     assert case.sends == 1
 
 
+def test_who_remembers_waits_for_it_to_show(case: Case) -> None:
+    looks = iter([[], [], [shown(1, datetime.now(UTC) + timedelta(hours=1))]])
+    rehearsal = Rehearsal(lambda step: page(step, next(looks)))
+    with pytest.raises(MailIncompleteCampaignError):
+        rehearsal.run(create_campaign(case.request, memory=incomplete()))
+    assert [step.path for step in rehearsal.asked] == [GET] * 3
+    assert rehearsal.pauses == [1.0, 2.0]
+
+
 # Scheduled, or a draft that looks like it?
 
 

@@ -139,6 +139,10 @@ def test_the_total_decides_whether_a_list_is_complete(count: int, cap: int, end:
     assert raised.value.temporary
 
 
+def test_a_page_that_was_pushed_down_whole_does_not_end_the_list() -> None:
+    assert read(Listing(names(25), moves=[[(0, True)] * 10], says=lambda _: 25)) == names(25)
+
+
 @pytest.mark.parametrize("total", [lambda read: 5, lambda read: 0, lambda read: None, lambda read: read + 20_000])
 def test_a_list_without_end_is_an_error(total: Callable[[int], int | None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one whose total runs ahead."""

@@ -15,17 +15,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
 from airflow_provider_mail.api.errors import (
-    MailAnswerLostError,
     MailAuthError,
-    MailConfigError,
     MailError,
-    MailIncompleteError,
-    MailRateLimitError,
     MailServerError,
 )
 from airflow_provider_mail.api.flows.polling import (
     HEARTBEAT_SECONDS,
-    MAX_BACKOFF,
+    MAX_POLL_ERRORS,
     PollDecision,
     PollErrorBudget,
     StatusLog,
@@ -43,7 +39,7 @@ from airflow_provider_mail.api.flows.waits import (
 )
 from mail_emulator import Emulator
 from tests.api.driving import Driver
-from tests.machines.waiting_model import CONFIRM_SECONDS, Poll, expected
+from tests.machines.waiting_model import CONFIRM_SECONDS
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 T0 = NOW.timestamp()
@@ -79,47 +75,6 @@ def statuses(results: list[PollResult], every: float = 60.0, **options: Any) -> 
     return [decision.status for decision in decisions(results, every, **options)]
 
 
-RESULTS = st.sampled_from(
-    [None, DRAFT, campaign(-1, PAST), WAITS_AS_DRAFT, SOON, SENDING, campaign(0), campaign(3), DONE, FAILED, BLIP,
-     MailAnswerLostError("lost"), MailRateLimitError("slow down"), MailIncompleteError("short", got=1, expected=2), KEY,
-     MailConfigError("no such host")]
-)  # fmt: skip
-PAUSES = st.sampled_from([0.1, 10.0, 60.0, 150.0, CONFIRM_SECONDS, 3600.0])
-
-
-def poll_of(result: PollResult, at: float) -> Poll:
-    if isinstance(result, MailError):
-        return Poll(at, error="temporary" if result.temporary else "rejected")
-    if result is None:
-        return Poll(at)
-    return Poll(at, result.mail_status, result.send_by_date_time and result.send_by_date_time.timestamp())
-
-
-STEPS = st.lists(st.tuples(RESULTS, PAUSES), min_size=1, max_size=14)
-
-
-@given(STEPS, st.booleans(), st.booleans(), st.integers(0, 3), st.sampled_from([0.0, 100.0, 600.0]), st.integers(0, 14))
-def test_every_row_of_polls(
-    steps: list[tuple[PollResult, float]], seen: bool, before: bool, errors: int, seconds: float, restart: int
-) -> None:
-    limits: dict[str, Any] = {"max_errors": errors, "timeout": seconds, "polled_before": before}
-    wait = CampaignWait("news", PollErrorBudget(**limits), seen=seen)
-    polls: list[Poll] = []
-    at = T0
-    for number, (result, pause) in enumerate(steps):
-        if number == restart:  # another process continues
-            state = json.loads(json.dumps(wait.state))
-            wait = CampaignWait("news", PollErrorBudget(**limits), state=state)
-        at += pause
-        polls.append(poll_of(result, at))
-        decision = wait.decide(result, at)
-        assert decision.status == expected(polls, seen=seen, **limits)
-        assert decision.message
-        assert 0 <= decision.pause <= max(MAX_SCHEDULED_PAUSE, MAX_BACKOFF)
-        if decision.status is not WaitStatus.WAITING:
-            return
-
-
 @pytest.mark.parametrize(
     ("results", "message"),
     [
@@ -130,8 +85,16 @@ def test_every_row_of_polls(
         ([None] * 9, "campaign 'news' was never seen: the service has none of exactly this name (yet)"),
         ([SENDING, None], "campaign 'news' was not found (any more)"),
         ([KEY], "the key is rejected"),
-        ([WAITS_AS_DRAFT], f"campaign 'news': scheduled for {AHEAD:%Y-%m-%d %H:%M:%S} UTC (mailStatus -1)"),
+        ([WAITS_AS_DRAFT], f"campaign 'news': scheduled for {AHEAD:%F %T} UTC (mailStatus -1)"),
         ([DRAFT], "campaign 'news': shows as a draft (mailStatus -1)"),
+        ([DRAFT, None, DRAFT], "campaign 'news': shows as a draft (mailStatus -1)"),
+        ([DRAFT, SENDING, DRAFT], "campaign 'news': shows as a draft (mailStatus -1)"),
+        ([SENDING, None, SENDING, None], "campaign 'news' was not found (any more)"),
+        (
+            [WAITS_AS_DRAFT, campaign(1, AHEAD)],
+            f"campaign 'news': scheduled for {AHEAD:%Y-%m-%d %H:%M:%S} UTC (mailStatus 1)",
+        ),
+        ([SENDING, KEY], "poll failed (1 in a row; the wait ends after 600 s of failed polls): the key is rejected"),
         ([campaign(1, AHEAD)], "campaign 'news': sending (mailStatus 1)"),
         ([BLIP] * 3, "3 polls in a row failed, for 600 s (poll_error_timeout: 600 s), the last with: blip"),
         ([BLIP], "poll failed (1 in a row; the wait ends after 600 s of failed polls): blip"),
@@ -147,6 +110,7 @@ def test_the_minutes_of_a_draft_begin_at_its_send_time() -> None:
     """Once a scheduled campaign that still showed as a draft just after its send time failed the wait."""
     assert set(statuses([WAITS_AS_DRAFT] * 50)) == {"waiting"}
     assert statuses([SOON] * 11) == ["waiting"] * 10 + ["failed"]
+    assert statuses([BLIP] * (MAX_POLL_ERRORS + 1), every=700) == ["waiting"] * MAX_POLL_ERRORS + ["error"]
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,10 @@ IN_PLACE = {
 TESTS = """
 contacts.upsert test_contacts.py::test_an_upsert_creates_and_then_updates_one_contact
 contacts.imports test_contacts.py::test_update_modes
-    test_round_trip.py::test_an_import test_forms.py::test_an_import_that_does_not_add_up
+    test_end_to_end.py::test_an_import test_forms.py::test_an_import_that_does_not_add_up
 contacts.get test_contacts.py::test_a_contact_has_the_fields_of_the_specification
 contacts.list.get test_contacts.py::test_pages_hold_every_contact_of_a_list_once
-    test_round_trip.py::test_an_import
+    test_end_to_end.py::test_an_import
 contacts.delete test_contacts.py::test_a_deleted_contact_leaves_its_lists
 lists.add test_contacts.py::test_names_of_lists_are_unique
 lists.get test_contacts.py::test_lists_are_searched_and_sorted
