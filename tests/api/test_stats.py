@@ -311,7 +311,11 @@ def test_contacts_are_those_of_the_model() -> None:
     pages: list[dict[str, Any]] = [{"contactList": [CONTACT, CONTACT | change]} for change in CONTACT_CHANGES]
     fields = {"totalRecords": "1"}, {"total_records": 1}, {"code": "200"}, {"contact_list": []}, {"requestId": 1}
     pages += [{"contactList": [CONTACT], **more} for more in fields]
-    pages += [{"contactList": [CONTACT, None]}, {"contactList": {}}]
+    pages += [
+        {"contactList": [CONTACT, None]},
+        {"contactList": {}},
+        {"contactList": [{"id": "7", "phone_number": "1"}]},
+    ]
     bodies = [json.dumps({"code": 200, **fields}).encode() for fields in pages]
     bodies += [bodies[0][:-20], bodies[0][:40], bodies[0].replace(b"ada@", b"\xff")]
     for body in bodies:
