@@ -317,7 +317,7 @@ def test_the_pause_is_full_jitter_below_a_doubling_bound(attempt: int, draw: flo
     assert seconds == pytest.approx(draw * min(30.0, 0.5 * 2 ** min(attempt - 1, 40)))
 
 
-LIMITED, BUSY, UNREACHED = api.MailRateLimitError("x"), api.MailServerError("x"), api.MailConnectError("x")
+LIMITED, BUSY = api.MailRateLimitError("x"), api.MailServerError("x")
 
 
 def retry_after(seconds: float) -> list[api.MailError]:
@@ -329,12 +329,12 @@ def retry_after(seconds: float) -> list[api.MailError]:
     [
         # The number of attempts, which a 429 does not count for; 1 repeats nothing.
         ([BUSY], {"attempt": 4, "draw": 0.0}, 0.0),
-        ([BUSY, UNREACHED], {"attempt": 5}, None),
+        ([BUSY, AWAY], {"attempt": 5}, None),
         ([LIMITED], {"attempt": 500, "draw": 0.0}, 0.0),
         ([LIMITED], {"rule": api.RetryRule(attempts=1)}, None),
         # The total time, of every error.
-        ([BUSY, UNREACHED, LIMITED], {"elapsed": 299.4}, 0.5),
-        ([BUSY, UNREACHED, LIMITED], {"elapsed": 299.6}, None),
+        ([BUSY, AWAY, LIMITED], {"elapsed": 299.4}, 0.5),
+        ([BUSY, AWAY, LIMITED], {"elapsed": 299.6}, None),
         ([LIMITED], {"elapsed": 300.1, "draw": 0.0}, None),
         # Retry-After, up to its limit, with jitter on top: clients with the same value must not return together.
         (retry_after(7), {"draw": 0.0}, 7.0),
