@@ -52,7 +52,7 @@ GROUPS = {
     ),
     "retry": Group(("api/config.py",), ("api/test_exchange.py",), ("hooks/test_c*.py",)),
     "creation": Group(
-        ("api/flows/create_*.py", "api/flows/adopt_campaign.py"),
+        ("api/flows/create_*.py", "api/flows/campaign_checks.py"),
         ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py"),
         (
             "api/test_preflight.py",
@@ -61,7 +61,7 @@ GROUPS = {
         ),
     ),
     "paging": Group(
-        ("api/_core/pagination.py", "api/flows/concurrent_pages.py"),
+        ("api/_core/pagination.py", "api/client.py"),
         ("api/test_paging.py",),
         ("api/test_stats.py", "faults/test_any_faults.py"),
     ),
@@ -91,7 +91,7 @@ GROUPS = {
             "_task/state.py",
             "_task/imports.py",
             "_task/at_most_once.py",
-            "api/flows/batches.py",
+            "api/transactional.py",
         ),
         (
             "tasks/test_create_campaign.py",

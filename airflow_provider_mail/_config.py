@@ -20,110 +20,90 @@ MAX_BODY_BYTES = 256 * 2**20
 """The largest limit of a body. Postgres holds up to 1 GiB in one value, and drivers send twice as much."""
 
 
+def _option(
+    description: str, *, kind: str = "string", default: str = "", example: str | None = None, **more: Any
+) -> dict[str, Any]:
+    return {"description": description, "type": kind, "default": default, **more, "example": example}
+
+
 def _table(holds: str, default: str) -> dict[str, Any]:
-    description = f"The table of {holds}, optionally with its schema."
-    return {"description": description, "type": "string", "default": default, "example": None}
+    return _option(f"The table of {holds}, optionally with its schema.", default=default)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "name_prefix": {
-        "description": "What the default names of campaigns begin with, and what the default ids of transactional "
+    "name_prefix": _option(
+        "What the default names of campaigns begin with, and what the default ids of transactional "
         "messages and notifications are made of, before dag id, task id and run id; the tokens of the receiver carry "
         "it, too. Set it where two Airflow deployments with the same dag ids use one account of the service, or two "
         "deployments one inbox: each takes the other's campaigns and tokens for its own otherwise. A change concerns "
         "runs that are not finished: their cleared tasks do not find what they created.",
-        "type": "string",
-        "default": "",
-        "example": "production",
-    },
-    "inbox_conn_id": {
-        "description": "The connection of the Postgres or SQLite database that keeps received pushes. Empty: nothing "
-        "is received.",
-        "type": "string",
-        "default": "",
-        "example": "warehouse",
-    },
-    "inbox_table": {
-        "description": "The table of received pushes, optionally with its schema. The digests of the tokens are in a "
+        example="production",
+    ),
+    "inbox_conn_id": _option(
+        "The connection of the Postgres or SQLite database that keeps received pushes. Empty: nothing is received.",
+        example="warehouse",
+    ),
+    "inbox_table": _option(
+        "The table of received pushes, optionally with its schema. The digests of the tokens are in a "
         "second table, whose name ends with ``_tokens``.",
-        "type": "string",
-        "default": "mail_inbox",
-        "example": "mail.inbox",
-    },
-    "receive_url": {
-        "description": "The URL under which the service reaches the receiver, without the token. ``airflow mail "
+        default="mail_inbox",
+        example="mail.inbox",
+    ),
+    "receive_url": _option(
+        "The URL under which the service reaches the receiver, without the token. ``airflow mail "
         "receive rotate`` puts it before a new token.",
-        "type": "string",
-        "default": "",
-        "example": f"https://airflow.example.com{URL_PREFIX}",
-    },
-    "receive_in_api_server": {
-        "description": f"Whether Airflow's API server receives pushes below its path ``{URL_PREFIX}``. This path asks "
+        example=f"https://airflow.example.com{URL_PREFIX}",
+    ),
+    "receive_in_api_server": _option(
+        f"Whether Airflow's API server receives pushes below its path ``{URL_PREFIX}``. This path asks "
         "for no login: anyone who knows the token can push.",
-        "type": "boolean",
-        "default": "False",
-        "example": None,
-    },
-    "receive_user_agent": {
-        "description": "The ``User-Agent`` of pushes; others are answered with 403. Empty: every one is accepted.",
-        "type": "string",
-        "default": "ServiceWebhooks",
-        "example": None,
-    },
-    "receive_max_body_bytes": {
-        "description": "The longest push in bytes; longer ones are answered with 413.",
-        "type": "integer",
-        "default": str(8 * 2**20),
-        "example": None,
-    },
-    "receive_max_pending_bytes": {
-        "description": "Bytes of pushes that arrive or wait to be written to the inbox, for each process of the "
+        kind="boolean",
+        default="False",
+    ),
+    "receive_user_agent": _option(
+        "The ``User-Agent`` of pushes; others are answered with 403. Empty: every one is accepted.",
+        default="ServiceWebhooks",
+    ),
+    "receive_max_body_bytes": _option(
+        "The longest push in bytes; longer ones are answered with 413.",
+        kind="integer",
+        default=str(8 * 2**20),
+    ),
+    "receive_max_pending_bytes": _option(
+        "Bytes of pushes that arrive or wait to be written to the inbox, for each process of the "
         "receiver. Beyond them it answers 503, and the service tries again.",
-        "type": "integer",
-        "default": str(64 * 2**20),
-        "example": None,
-    },
-    "receive_max_inbox_bytes": {
-        "description": "Bytes of pushes, before compression, that may wait in the inbox to be drained. Beyond them the "
+        kind="integer",
+        default=str(64 * 2**20),
+    ),
+    "receive_max_inbox_bytes": _option(
+        "Bytes of pushes, before compression, that may wait in the inbox to be drained. Beyond them the "
         "receiver answers 503, and the service tries again.",
-        "type": "integer",
-        "default": str(10 * 2**30),
-        "example": None,
-    },
-    "audience_key": {
-        "description": "The secret by which the state of audiences (``changes_only``) is hidden, the same on all "
+        kind="integer",
+        default=str(10 * 2**30),
+    ),
+    "audience_key": _option(
+        "The secret by which the state of audiences (``changes_only``) is hidden, the same on all "
         "workers. Empty: Airflow's ``[core] fernet_key``. With another one, the next run of each audience sends "
         "everybody.",
-        "type": "string",
-        "default": "",
-        "sensitive": True,
-        "example": None,
-    },
-    "imports_conn_id": {
-        "description": "The connection of the database in which every import of contacts stores its counts. Empty: "
-        "none are stored.",
-        "type": "string",
-        "default": "",
-        "example": "warehouse",
-    },
-    "imports_table": {
-        "description": "The table of the counts of imports, optionally with its schema.",
-        "type": "string",
-        "default": "mail_imports",
-        "example": "mail.imports",
-    },
-    "page_conn_id": {
-        "description": "The connection of the database whose tables the page shows. Empty: there is no page.",
-        "type": "string",
-        "default": "",
-        "example": "warehouse",
-    },
+        sensitive=True,
+    ),
+    "imports_conn_id": _option(
+        "The connection of the database in which every import of contacts stores its counts. Empty: none are stored.",
+        example="warehouse",
+    ),
+    "imports_table": _option(
+        "The table of the counts of imports, optionally with its schema.",
+        default="mail_imports",
+        example="mail.imports",
+    ),
+    "page_conn_id": _option(
+        "The connection of the database whose tables the page shows. Empty: there is no page.",
+        example="warehouse",
+    ),
     "page_campaign_stats_table": _table("the statistics of campaigns", "mail_campaign_stats"),
-    "page_snapshots_table": {
-        **_table("their snapshots", ""),
-        "description": "The table of their snapshots. Empty: the name of ``page_campaign_stats_table``, followed by "
-        "``_snapshots``.",
-    },
+    "page_snapshots_table": _option(
+        "The table of their snapshots. Empty: the name of ``page_campaign_stats_table``, followed by ``_snapshots``.",
+    ),
     "page_campaigns_table": _table("campaign send tasks", "mail_campaigns"),
     "page_contacts_table": _table("contacts", "mail_contacts"),
     "page_transactional_stats_table": _table("the daily statistics of transactional mail", "mail_transactional_stats"),
@@ -131,17 +111,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "page_dead_letters_table": _table("events that could not be read", "mail_dead_letters"),
     "page_event_differences_table": _table("differences between events and statistics", "mail_event_differences"),
     "page_audience_table": _table("runs of audiences: the ``log_table`` of imports", "mail_audience_runs"),
-    "page_rejects_table": {
-        **_table("rows that imports rejected", ""),
-        "description": "The table of rows that imports rejected: their ``rejects_table``. Empty: none is shown.",
-        "example": "newsletter_rejects",
-    },
-    "page_rejects_conn_id": {
-        "description": "The connection of the database with ``page_rejects_table``. Empty: ``page_conn_id``.",
-        "type": "string",
-        "default": "",
-        "example": "crm",
-    },
+    "page_rejects_table": _option(
+        "The table of rows that imports rejected: their ``rejects_table``. Empty: none is shown.",
+        example="newsletter_rejects",
+    ),
+    "page_rejects_conn_id": _option(
+        "The connection of the database with ``page_rejects_table``. Empty: ``page_conn_id``.",
+        example="crm",
+    ),
 }
 
 
@@ -200,7 +177,7 @@ def configured_inbox(conn_id: str | None = None, table: str | None = None) -> In
 class ReceiverSettings:
     """The settings of the receiver, checked.
 
-    :param receive_url: the URL of the receiver without the token; may be empty.
+    :param receive_url: without the token; may be empty.
     :param receive_in_api_server: whether the API server receives.
     :param receive_user_agent: the only ``User-Agent`` that is accepted; empty for all.
     :param receive_max_body_bytes: the longest push.

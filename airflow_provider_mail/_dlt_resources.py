@@ -1,10 +1,17 @@
-"""How the tables become resources of dlt: their columns, and which rows a load merges, replaces and deletes."""
+"""How the tables become resources of dlt: their columns, and which rows a load merges, replaces and deletes.
+
+dlt's state knows the days of statistics that were read from an account, and how many rows each part of a table has. dlt
+stores it with the rows of the same run, in the destination too. A failed run changes neither.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+import json
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import date, datetime, timedelta
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -16,10 +23,15 @@ from dlt.common.schema.typing import TColumnSchema, TTableSchema
 from dlt.common.schema.utils import has_table_seen_data
 from dlt.extract import DltResource
 
-from airflow_provider_mail._dlt_watermarks import KnownParts, OnTotal, Pages, Part, Row, confirmed
-from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.errors import MailIncompleteError, MailValidationError
 from airflow_provider_mail.warehouse.table import BOOLEAN, Column, Table, literal
 
+Row: TypeAlias = tuple[Any, ...]
+Pages: TypeAlias = Generator[list[Row], None, None]
+Part: TypeAlias = dict[str, Any]
+OnTotal: TypeAlias = Callable[[int | None], None]
+Read: TypeAlias = Callable[[OnTotal], Pages]
+"""Yields the rows of a list, and calls its argument with the number of its records before the first of them."""
 Form: TypeAlias = Callable[[Table, Iterable[Row]], Any]
 """How dlt gets the rows of a table: `objects` or, in columns, `arrow_table`."""
 
@@ -30,6 +42,16 @@ _EMPTY = {"text": "", "integer": 0, "bigint": 0, "json": {}}
 _REMOVED = Column(
     "is_removed", BOOLEAN, "Null in all rows of records; true in a row that says that its list was empty", nullable=True
 )
+
+WINDOW_DAYS = 31
+"""Days that one request for statistics spans."""
+
+MAX_READINGS = 3
+"""How often one run reads a list that gets shorter."""
+
+DAY = timedelta(days=1)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +118,8 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
         resource = dlt.current.resource()
         schema = resource.compute_table_schema()
         marks, scoped = _emptied_by(schema, keep_gone=keep_gone)
-        known_parts = KnownParts(dlt.current.resource_state(), parts.columns)
-        current, gone = _parts(parts, known_parts)
+        known_rows: dict[str, int] = dlt.current.resource_state().setdefault("parts", {})
+        current, gone = _parts(parts, known_rows)
         if scoped and (current or gone):
             resource.apply_hints(
                 write_disposition={
@@ -111,15 +133,16 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
                 },
             )
         for part in (*current, *gone):
-            rows = 0
+            rows, key = 0, json.dumps(part)
             if part in gone:
-                known_parts.forget(part)
+                known_rows.pop(key, None)
             else:
-                title = "/".join([name, *(str(part[column_name]) for column_name in parts.columns)])
-                for page in confirmed(title, partial(parts.read, part), known_parts.rows(part)):
+                title = "/".join([name, *map(str, part.values())])
+                # An unknown part is read twice if it is empty.
+                for page in _confirmed(title, partial(parts.read, part), known_rows.get(key, 1)):
                     rows += len(page)
                     yield form(table, [(*row, None) for row in page])
-                known_parts.loaded(part, rows)
+                known_rows[key] = rows
             if not rows and marks:
                 yield form(table, [_mark(table, part, parts.now())])
             elif not rows and _exists(schema):
@@ -129,14 +152,51 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
     return _resource(pages, name, columns)
 
 
-def _parts(parts: Parts, known_parts: KnownParts) -> tuple[list[Part], list[Part]]:
-    """Return the parts that are read, and those that are gone: two readings that follow each other lack them."""
-    current = parts.find()
-    before = [] if parts.whole is None else known_parts.within(parts.whole)
-    gone = [part for part in before if part not in current]
+def _parts(parts: Parts, known_rows: Mapping[str, int]) -> tuple[list[Part], list[Part]]:
+    """Return the parts that are read, and those that are gone: two readings that follow each other lack them.
+
+    :param known_rows: the number of rows of each part that earlier runs have loaded, by its values as JSON.
+    """
+    current, gone = parts.find(), []
+    if parts.whole is not None:
+        before = [part for part in map(json.loads, known_rows) if parts.whole.items() <= part.items()]
+        gone = [part for part in before if part not in current]
     if gone:
         current = parts.find()
     return current, [part for part in gone if part not in current]
+
+
+def _confirmed(name: str, read: Read, expected_rows: int) -> Pages:
+    """Yield the rows of a list that is at least as long as before, or as short in two consecutive readings.
+
+    :param name: what is read, for messages.
+    :param expected_rows: number of its records when it was last loaded.
+    :raises MailIncompleteError: the number of records is not known, or falls each time.
+    """
+    for attempt in range(1, MAX_READINGS + 1):
+        totals: list[int | None] = []
+        with closing(read(totals.append)) as pages:
+            first_page = next(pages, None)
+            total = totals[0]
+            if total is None or total < 0:
+                raise MailIncompleteError(
+                    f"{name}: the response has no valid totalRecords, so it is not known which rows are gone: nothing "
+                    "is loaded",
+                    got=0,
+                    expected=None,
+                )
+            if total >= expected_rows:
+                if first_page is not None:
+                    yield first_page
+                yield from pages
+                return
+        _log.info("%s: only %s records: reading it again to confirm it (%s of %s)", name, total, attempt, MAX_READINGS)
+        expected_rows = total
+    raise MailIncompleteError(
+        f"{name}: the list got shorter each of {MAX_READINGS} times that it was read: {expected_rows} records at last",
+        got=expected_rows,
+        expected=None,
+    )
 
 
 def distinct(table: Table, pages: Pages) -> Pages:
@@ -235,3 +295,109 @@ def _column(column: Column) -> TColumnSchema:
     if column.type.length:
         schema["precision"] = column.type.length
     return schema
+
+
+class DaysToRead:
+    """The days of statistics that a run reads.
+
+    The first run reads from ``start_day`` on. A later one reads from ``lookback_days`` before the last day that was
+    read, days before the first one that was read, and the open days: those for which the service returned nothing. A
+    single empty response proves nothing, so a day stays open until a run at least ``lookback_days`` later gets an empty
+    response, too.
+
+    :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
+    :param lookback_days: days that are read again.
+    """
+
+    def __init__(self, states: Iterable[dict[str, Any]], start_day: date, last_day: date, lookback_days: int) -> None:
+        self._states = list(states)
+        self._start_day = start_day
+        self._last_day = last_day
+        self._lookback = lookback_days * DAY
+        self._answered: set[date] = set()
+        self._days = {day for state in self._states or [{}] for day in self._unread(state)}
+
+    def windows(self) -> list[tuple[date, date]]:
+        """Return the days as windows of at most `WINDOW_DAYS`, the earliest first."""
+        return _ranges(self._days, WINDOW_DAYS)
+
+    def answered(self, days: Iterable[date]) -> None:
+        """Note days of which the service returned something."""
+        self._answered.update(days)
+
+    def save(self) -> None:
+        """Change the states, when all windows have been read completely."""
+        for state in self._states if self._days else ():
+            open_days = _open_days(state)
+            empty_days = {day: open_days.get(day, self._last_day) for day in self._days - self._answered}
+            still_open = {
+                day: since
+                for day, since in empty_days.items()
+                # The service may have nothing of the last day yet, which is read again anyway.
+                if day < self._last_day and (since >= self._last_day or self._last_day - since < self._lookback)
+            }
+            if still_open:
+                ranges = ", ".join(f"{low} to {high}" for low, high in _ranges(still_open))
+                _log.info(
+                    "The service returned nothing of %s days, which later runs read again: %s", len(still_open), ranges
+                )
+            first = min(self._start_day, _day(state, "first_day") or self._start_day)
+            # Ranges of open days that were first found empty on the same day.
+            open_ranges = []
+            for since in sorted(set(still_open.values())):
+                days = [day for day in still_open if still_open[day] == since]
+                open_ranges += [[f"{low}", f"{high}", f"{since}"] for low, high in _ranges(days)]
+            state.update(first_day=first.isoformat(), last_day=self._last_day.isoformat(), open=open_ranges)
+
+    def _unread(self, state: Mapping[str, Any]) -> set[date]:
+        first, last = _day(state, "first_day"), _day(state, "last_day")
+        if first is None or last is None:
+            return set(span(self._start_day, self._last_day))
+        # The stored days come from a clock, which may have been ahead.
+        reread_from = max(first, min(last, self._last_day) - self._lookback)
+        earlier = span(self._start_day, min(first - DAY, self._last_day))
+        open_days = (day for day in _open_days(state) if day <= self._last_day)
+        return {*earlier, *open_days, *span(reread_from, self._last_day)}
+
+
+def days_to_read(
+    mail_conn_id: str, tables: Iterable[str], start_day: date, last_day: date, lookback_days: int
+) -> DaysToRead:
+    """Return the days that a run reads, for those of the tables that it loads."""
+    selected = dlt.current.source().selected_resources
+    states = []
+    for table in tables:
+        if table in selected:
+            accounts = dlt.current.resource_state(table).setdefault("accounts", {})
+            if selected[table].write_disposition == "replace":
+                # dlt empties the table first.
+                accounts.pop(mail_conn_id, None)
+            states.append(accounts.setdefault(mail_conn_id, {}))
+    return DaysToRead(states, start_day, last_day, lookback_days)
+
+
+def span(first: date, last: date) -> Iterator[date]:
+    """Yield the days of a window."""
+    return (first + number * DAY for number in range((last - first).days + 1))
+
+
+def _ranges(days: Iterable[date], max_days: int | None = None) -> list[tuple[date, date]]:
+    """Return days as ranges without gaps, each of at most ``max_days`` days."""
+    ranges: list[tuple[date, date]] = []
+    for day in sorted(days):
+        first, last = ranges[-1] if ranges else (day, date.min)
+        if last + DAY == day and (max_days is None or (day - first).days < max_days):
+            ranges[-1] = first, day
+        else:
+            ranges.append((day, day))
+    return ranges
+
+
+def _open_days(state: Mapping[str, Any]) -> dict[date, date]:
+    """Return the open days, with the day on which each was first found empty."""
+    ranges = [[date.fromisoformat(text) for text in interval] for interval in state.get("open", ())]
+    return {day: since for low, high, since in ranges for day in span(low, high)}
+
+
+def _day(state: Mapping[str, Any], name: str) -> date | None:
+    return date.fromisoformat(state[name]) if name in state else None

@@ -18,24 +18,29 @@ from dlt.common.configuration.specs import BaseConfiguration
 from dlt.extract import DltResource
 
 from airflow_provider_mail._dlt_resources import (
+    DaysToRead,
     Form,
+    OnTotal,
+    Pages,
+    Part,
     Parts,
+    Row,
+    days_to_read,
     declared,
     distinct,
     in_batches,
     merged,
     objects,
     replaced,
+    span,
 )
-from airflow_provider_mail._dlt_watermarks import DaysToRead, OnTotal, Pages, Part, Row, days_to_read, span
 from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api._core.requests import PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailValidationError
-from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
 from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders
@@ -43,14 +48,15 @@ from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.columns import resource_row
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row
 from airflow_provider_mail.warehouse.tables.resources import (
     CAMPAIGNS,
+    CONTACTS,
     LISTS,
     SENDERS,
     TEMPLATES,
     campaign_row,
+    contact_row,
+    resource_row,
     sender_row,
 )
 from airflow_provider_mail.warehouse.tables.stats import (

@@ -21,6 +21,16 @@ HOW_TO_GUIDES = (
     "resources",
 )
 
+TRANSFERS = (
+    ("SQL", "Mail", "contacts", "sql_to_mail"),
+    ("Object Storage", "Mail", "contacts", "object_storage_to_mail"),
+    ("Mail", "SQL", "statistics", "mail_to_sql"),
+    ("Mail", "SQL", "events", "events_to_sql"),
+    ("Mail", "Object Storage", "object-storage", "mail_to_object_storage"),
+    ("Object Storage", "SQL", "warehouses", "object_storage_to_sql"),
+)
+"""From where, to where, the guide, and the module in `transfers`."""
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider information (entry point ``apache_airflow_provider``)."""
@@ -48,48 +58,23 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "config": config(),
         "cli": ["airflow_provider_mail.cli.definition.get_cli_commands"],
-        "hooks": [{"integration-name": "Mail", "python-modules": ["airflow_provider_mail.hooks.mail"]}],
-        "operators": [
-            {
-                "integration-name": "Mail",
-                "python-modules": [
-                    "airflow_provider_mail.operators.campaigns",
-                    "airflow_provider_mail.operators.compare",
-                    "airflow_provider_mail.operators.contacts",
-                    "airflow_provider_mail.operators.events",
-                    "airflow_provider_mail.operators.lists",
-                    "airflow_provider_mail.operators.preflight",
-                    "airflow_provider_mail.operators.seed_test",
-                    "airflow_provider_mail.operators.senders",
-                    "airflow_provider_mail.operators.templates",
-                    "airflow_provider_mail.operators.transactional",
-                    "airflow_provider_mail.operators.webhooks",
-                ],
-            }
-        ],
-        "sensors": [
-            {
-                "integration-name": "Mail",
-                "python-modules": [
-                    "airflow_provider_mail.sensors.campaigns",
-                    "airflow_provider_mail.sensors.events",
-                    "airflow_provider_mail.sensors.gate",
-                    "airflow_provider_mail.sensors.senders",
-                    "airflow_provider_mail.sensors.stats",
-                ],
-            }
-        ],
-        "triggers": [
-            {
-                "integration-name": "Mail",
-                "python-modules": [
-                    "airflow_provider_mail.triggers.campaigns",
-                    "airflow_provider_mail.triggers.events",
-                    "airflow_provider_mail.triggers.senders",
-                    "airflow_provider_mail.triggers.stats",
-                ],
-            }
-        ],
+        "hooks": _modules("hooks", "mail"),
+        "operators": _modules(
+            "operators",
+            "campaigns",
+            "compare",
+            "contacts",
+            "events",
+            "lists",
+            "preflight",
+            "seed_test",
+            "senders",
+            "templates",
+            "transactional",
+            "webhooks",
+        ),
+        "sensors": _modules("sensors", "campaigns", "events", "gate", "senders", "stats"),
+        "triggers": _modules("triggers", "campaigns", "events", "senders", "stats"),
         "asset-uris": [
             {
                 "schemes": ["mail"],
@@ -103,40 +88,17 @@ def get_provider_info() -> dict[str, Any]:
         "email-backends": ["airflow_provider_mail.utils.emailer.send_email"],
         "transfers": [
             {
-                "source-integration-name": "SQL",
-                "target-integration-name": "Mail",
-                "how-to-guide": "/docs/contacts.md",
-                "python-module": "airflow_provider_mail.transfers.sql_to_mail",
-            },
-            {
-                "source-integration-name": "Object Storage",
-                "target-integration-name": "Mail",
-                "how-to-guide": "/docs/contacts.md",
-                "python-module": "airflow_provider_mail.transfers.object_storage_to_mail",
-            },
-            {
-                "source-integration-name": "Mail",
-                "target-integration-name": "SQL",
-                "how-to-guide": "/docs/statistics.md",
-                "python-module": "airflow_provider_mail.transfers.mail_to_sql",
-            },
-            {
-                "source-integration-name": "Mail",
-                "target-integration-name": "SQL",
-                "how-to-guide": "/docs/events.md",
-                "python-module": "airflow_provider_mail.transfers.events_to_sql",
-            },
-            {
-                "source-integration-name": "Mail",
-                "target-integration-name": "Object Storage",
-                "how-to-guide": "/docs/object-storage.md",
-                "python-module": "airflow_provider_mail.transfers.mail_to_object_storage",
-            },
-            {
-                "source-integration-name": "Object Storage",
-                "target-integration-name": "SQL",
-                "how-to-guide": "/docs/warehouses.md",
-                "python-module": "airflow_provider_mail.transfers.object_storage_to_sql",
-            },
+                "source-integration-name": source,
+                "target-integration-name": target,
+                "how-to-guide": f"/docs/{guide}.md",
+                "python-module": f"airflow_provider_mail.transfers.{module}",
+            }
+            for source, target, guide, module in TRANSFERS
         ],
     }
+
+
+def _modules(package: str, *names: str) -> list[dict[str, Any]]:
+    return [
+        {"integration-name": "Mail", "python-modules": [f"airflow_provider_mail.{package}.{name}" for name in names]}
+    ]

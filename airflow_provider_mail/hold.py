@@ -19,7 +19,7 @@ from airflow_provider_mail.api.errors import MailError, MailHeldError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_mail.api.flows.stop_campaigns import StopResult
+    from airflow_provider_mail.api.flows.cancel_campaign import StopResult
     from airflow_provider_mail.hooks.mail import MailHook
 
 __all__ = ["Hold", "current_hold", "release_hold", "set_hold", "stop"]
@@ -165,7 +165,7 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
         well, a few seconds later. Default: none was set.
     :raises MailError: the campaigns could not be listed.
     """
-    from airflow_provider_mail.api.flows.stop_campaigns import stop_campaigns
+    from airflow_provider_mail.api.flows.cancel_campaign import stop_campaigns
 
     client = hook.get_conn()
     settle_seconds = 0.0 if hold is None else SETTLE_SECONDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -34,13 +34,6 @@ class Place(NamedTuple):
         return "/".join([self.namespace, *(quote(part, safe="") for part in self.parts)])
 
 
-class Data(Protocol):
-    """A dataset that was read or written."""
-
-    def place(self) -> Place:
-        """Return its location. It may query the database or Airflow, and is called only when lineage is reported."""
-
-
 class MailData(NamedTuple):
     """A dataset of the service."""
 
@@ -65,7 +58,8 @@ class SqlTable(NamedTuple):
 
         database_type = database(self.hook)
         names = tuple(part.text if part.quoted else part.text.lower() for part in TableName.parse(self.table).parts)
-        return _PLACES.get(database_type, _other)(self.hook, names, database_type)
+        connection = self.hook.get_connection(self.hook.get_conn_id())
+        return _PLACES.get(database_type, _other)(self.hook, connection, names, database_type)
 
 
 class Folder(NamedTuple):
@@ -79,6 +73,10 @@ class Folder(NamedTuple):
             return Place("file", (self.path.path,), "/")
         bucket = self.path.bucket.rpartition("@")[2]  # On Airflow 3.0, the bucket contains the connection id.
         return Place(f"{self.path.protocol}://{bucket}", (self.path.key.strip("/"),), "/")
+
+
+Data: TypeAlias = MailData | SqlTable | Folder
+"""A dataset that was read or written. Its ``place`` may query the database: call it only when lineage is reported."""
 
 
 class _Move(NamedTuple):
@@ -124,31 +122,24 @@ class MailLineage:
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
         """Return the datasets; called by the OpenLineage provider. Without any, it uses inlets and outlets."""
-        from airflow.providers.common.compat.openlineage.facet import InputDataset, OutputDataset
+        from airflow.providers.common.compat.openlineage.facet import (
+            InputDataset,
+            OutputDataset,
+            OutputStatisticsOutputDatasetFacet,
+        )
         from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
 
         inputs, outputs = {}, {}
         for move in self._moves:
             source, target = move.source.place(), move.target.place()
-            inputs[source] = InputDataset(source.namespace, source.name, inputFacets=_read(move))
+            read = InputStatisticsInputDatasetFacet(rowCount=move.rows)
+            written = OutputStatisticsOutputDatasetFacet(rowCount=move.rows, size=move.size, fileCount=move.files)
+            inputs[source] = InputDataset(source.namespace, source.name, inputFacets={"inputStatistics": read})
             outputs[target] = OutputDataset(
-                target.namespace, target.name, facets=_columns(move), outputFacets=_written(move)
+                target.namespace, target.name, facets=_columns(move), outputFacets={"outputStatistics": written}
             )
         return OperatorLineage(inputs=list(inputs.values()), outputs=list(outputs.values()))
-
-
-def _read(move: _Move) -> dict[str, Any]:
-    from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
-
-    return {"inputStatistics": InputStatisticsInputDatasetFacet(rowCount=move.rows)}
-
-
-def _written(move: _Move) -> dict[str, Any]:
-    from airflow.providers.common.compat.openlineage.facet import OutputStatisticsOutputDatasetFacet
-
-    return {
-        "outputStatistics": OutputStatisticsOutputDatasetFacet(rowCount=move.rows, size=move.size, fileCount=move.files)
-    }
 
 
 def _columns(move: _Move) -> dict[str, Any]:
@@ -177,34 +168,26 @@ def _address(connection: Any, default_port: int | None = None) -> str:
     return f"{host}:{port}" if port else str(host)
 
 
-def _connection(hook: DbApiHook) -> Any:
-    return hook.get_connection(hook.get_conn_id())
-
-
-def _postgres(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _postgres(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     if len(names) < 2:
         names = (hook.get_openlineage_default_schema() or "public", *names)
     catalog = getattr(hook, "database", None) or connection.schema or ""
     return Place(f"postgres://{_address(connection, 5432)}", (catalog, *names[-2:]))
 
 
-def _mysql(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _mysql(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     if len(names) < 2:
         names = (connection.schema or "", *names)
     return Place(f"mysql://{_address(connection, 3306)}", names[-2:])
 
 
-def _file(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _file(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     file = str(connection.host or connection.schema or ":memory:").lstrip("/")
     # With a host: Python versions differ in how they join the parts of "sqlite:///".
     return Place(f"{database_type}://localhost/{file}", names)
 
 
-def _other(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place:
-    connection = _connection(hook)
+def _other(hook: DbApiHook, connection: Any, names: tuple[str, ...], database_type: str) -> Place:
     try:
         info = hook.get_openlineage_database_info(connection)
     except ImportError:  # The provider's method needs OpenLineage.
@@ -218,7 +201,7 @@ def _other(hook: DbApiHook, names: tuple[str, ...], database_type: str) -> Place
     return Place(namespace, tuple(part.upper() for part in parts) if info.is_uppercase_names else parts)
 
 
-_PLACES: dict[str, Callable[[DbApiHook, tuple[str, ...], str], Place]] = {
+_PLACES: dict[str, Callable[[DbApiHook, Any, tuple[str, ...], str], Place]] = {
     "postgresql": _postgres,
     "postgres": _postgres,
     "mysql": _mysql,

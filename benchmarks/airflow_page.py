@@ -79,13 +79,13 @@ def main() -> None:
 
 def fill(options: argparse.Namespace) -> int:
     """Fill the tables; return the number of snapshots."""
+    from airflow_provider_mail._config import setting
     from airflow_provider_mail.plugin.reader import TABLES, Reader
-    from airflow_provider_mail.plugin.settings import PageSettings
     from airflow_provider_mail.warehouse.load import load
 
-    settings = PageSettings.from_airflow()
-    hook = Reader.of_page(settings)._hook
-    names = {**settings.tables, "loads": "mail_loads"}
+    reader = Reader.of_page()
+    hook = reader._hook
+    names = {**reader._names, "rejects": setting("page_rejects_table")}
     for table_key, name in names.items():
         load(hook, TABLES[table_key], name, [])
     count = 0
@@ -258,9 +258,8 @@ def bare_statements(statements: list[tuple[str, list[Any]]]) -> Callable[[], Non
     :param statements: with their parameters.
     """
     from airflow_provider_mail.plugin.reader import Reader
-    from airflow_provider_mail.plugin.settings import PageSettings
 
-    connection = Reader.of_page(PageSettings.from_airflow())._hook.get_conn()
+    connection = Reader.of_page()._hook.get_conn()
 
     def run() -> None:
         with closing(connection.cursor()) as cursor:

@@ -45,7 +45,7 @@ CHILD_TASKS = """
 import sys, time
 from airflow.sdk import DAG
 from airflow_provider_mail._task.mixin import MailTaskMixin
-from airflow_provider_mail.operators._campaign import BaseCampaignOperator
+from airflow_provider_mail.operators._base import BaseCampaignOperator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor

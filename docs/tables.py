@@ -10,7 +10,6 @@ from pathlib import Path
 
 from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, LIST_READINGS
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import (
     AUDIENCE_CHANGES,
@@ -20,7 +19,15 @@ from airflow_provider_mail.warehouse.tables.imports import (
     MEMBERS,
     REJECTS,
 )
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, LISTS, SENDERS, TEMPLATES
+from airflow_provider_mail.warehouse.tables.resources import (
+    CAMPAIGNS,
+    CONTACTS,
+    CONTACTS_HISTORY,
+    LIST_READINGS,
+    LISTS,
+    SENDERS,
+    TEMPLATES,
+)
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from docs import marked
 

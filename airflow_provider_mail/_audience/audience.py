@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from airflow_provider_mail._audience.rows import Identity, R, Rows, RowSpool, picked_rows, suppressed_people
+from airflow_provider_mail._audience.rows import Identity, Rows, picked_rows, suppressed_people
 from airflow_provider_mail._config import name_prefix
+from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import AudienceList, delete_old_lists
 from airflow_provider_mail.api.flows.create_once import create
@@ -32,6 +33,8 @@ PASS_BRAKES = "pass_brakes"
 """The parameter of a DAG run that lets the brakes pass."""
 
 MAX_EXAMPLES = 5
+
+R = TypeVar("R", bound=SelectedRows)
 
 
 class Send(Protocol):
@@ -88,7 +91,7 @@ class Audience:
         elif self.task.max_rows is None:
             send(selected, plan)
         else:
-            with closing(RowSpool[Any]()) as spool:
+            with closing(Spool[SelectedRows]()) as spool:
                 self.fill(spool, selected)
                 send(spool, plan)
 
@@ -167,7 +170,7 @@ class Audience:
         task.log.info("%s addresses must be left out.", f"{len(people):,}")
         return people
 
-    def fill(self, spool: RowSpool[R], rows: Iterable[R]) -> None:
+    def fill(self, spool: Spool[R], rows: Iterable[R]) -> None:
         """Read all rows, and fail before the first request when there are too many."""
         most = self.task.max_rows
         for batch in rows:

@@ -18,11 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, RunAudience, Send, masked
 from airflow_provider_mail._audience.comparison import Comparison
-from airflow_provider_mail._audience.everybody import Everybody, compacted
 from airflow_provider_mail._audience.index import AudienceIndex
-from airflow_provider_mail._audience.key import AudienceKey
-from airflow_provider_mail._audience.lines import checksum, decoded, lines_of
-from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEMBER, Line, Members, changes
+from airflow_provider_mail._audience.members import (
+    DOUBTFUL,
+    LEAVING,
+    LEFT,
+    MEMBER,
+    Everybody,
+    Members,
+    changes,
+    compacted,
+)
 from airflow_provider_mail._audience.removal import LISTED, Removal
 from airflow_provider_mail._audience.rows import (
     CHANGED,
@@ -31,20 +37,24 @@ from airflow_provider_mail._audience.rows import (
     UNCHANGED,
     AudienceRows,
     Identity,
+    Line,
     Rows,
-    RowSpool,
+    checksum,
+    decoded,
+    lines_of,
     packed,
 )
-from airflow_provider_mail._audience.state import NO_STATE, AudienceState
+from airflow_provider_mail._audience.state import NO_STATE, AudienceKey, AudienceState
 from airflow_provider_mail._audience.store import FileStateStore, Header, SqlStateStore, StateChangedError, StateStore
 from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import task_instance_name
 from airflow_provider_mail._task.progress import store_run
+from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from airflow_provider_mail.warehouse.load import load
-from airflow_provider_mail.warehouse.tables.columns import derived_name
+from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS
 
 if TYPE_CHECKING:
@@ -247,8 +257,8 @@ class TrackedAudience(RunAudience):
         keeps_all = everybody or compacts or (self._exact and self._mapped)
         uncertain = (DOUBTFUL, LEAVING, LEFT) if self._removal.deletes else (DOUBTFUL, LEAVING)
         comparison = Comparison(state.members, self._index, self._identity)
-        with closing(RowSpool[AudienceRows]()) as spool:
-            with closing(RowSpool[AudienceRows]()) as unresolved:
+        with closing(Spool[AudienceRows]()) as spool:
+            with closing(Spool[AudienceRows]()) as unresolved:
                 self.fill(unresolved, comparison.changed(selected, uncertain, keeps_all=keeps_all))
                 if not self.progress.read:
                     self._keep_all()
@@ -344,7 +354,7 @@ class TrackedAudience(RunAudience):
                 send_list_name=self.list_name or "", repel_list_name="", full_at=int(time.time()), doubtful=doubtful
             )
 
-    def _send_changes(self, spool: RowSpool[AudienceRows], operations: Counter[str], send: Send) -> None:
+    def _send_changes(self, spool: Spool[AudienceRows], operations: Counter[str], send: Send) -> None:
         """Send what changed to the list of the state, exclude who left, and then complete the state."""
         index, state, first = self._index, self._state, len(self._state.members)
         if operations.total() > operations[UNCHANGED]:

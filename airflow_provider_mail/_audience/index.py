@@ -10,9 +10,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._audience.lines import checksum, decoded
 from airflow_provider_mail._audience.members import LEAVING, LEFT, MEMBER, Members
-from airflow_provider_mail._audience.rows import CHANGED, JOINED, RETURNED, UNCHANGED, AudienceRows, Identity
+from airflow_provider_mail._audience.rows import (
+    CHANGED,
+    JOINED,
+    RETURNED,
+    UNCHANGED,
+    AudienceRows,
+    Identity,
+    checksum,
+    decoded,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows

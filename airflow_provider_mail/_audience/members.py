@@ -1,7 +1,8 @@
 """The members of an audience as its state has them: parts of rows, each row as one line of JSON.
 
 A part is never changed. A later part says which lines of earlier parts no longer count, so a run adds what it knows in
-one step. Each line has the checksum of its person beside it, by which the lines of a person are found.
+one step. Each line has the checksum of its person beside it, by which the lines of a person are found. A run that sends
+everybody writes the members anew, as the service accepts them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,27 @@ import json
 import tempfile
 import zlib
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import compress
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_provider_mail._audience.rows import (
+    JOINED,
+    AudienceRows,
+    Identity,
+    Line,
+    checksums,
+    decoded,
+    encoded,
+    lines_of,
+)
+
+if TYPE_CHECKING:
+    from airflow_provider_mail._audience.index import AudienceIndex
+    from airflow_provider_mail.api.flows.import_contacts import SelectedRows
+    from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
 MEMBER, DOUBTFUL, LEAVING, LEFT = "member", "doubtful", "leaving", "left"
 """Where the people of a part are: on the list with these values, perhaps on the list, perhaps on the exclusion list as
@@ -24,9 +41,6 @@ MAX_PART_BYTES = 40_000
 """Maximum bytes of the lines of a part: no database limits a text of that size, encrypted."""
 
 MEMORY_BYTES = 1_000_000
-
-Line = tuple[str, bytes, int]
-"""The membership of a line, the line, and the checksum of its person."""
 
 Voids = Mapping[int, Iterable[int] | None]
 """For each number of a part, the places of lines that no longer count; ``None`` for all."""
@@ -81,19 +95,22 @@ def changes(voids: Voids, lines: Iterable[Line]) -> Iterator[Part]:
         yield from parts_of(current or MEMBER, b"".join(texts), checksums, spelled)
 
 
+@dataclass(slots=True)
 class _Loaded:
-    """A part in the file.
+    """A part, whose content is in the file.
 
     :param offset: where its content begins.
+    :param active: the number of lines that count.
+    :param void: for each line, whether it no longer counts. Default: all count.
     """
 
-    __slots__ = ("active", "membership", "offset", "rows", "size", "void", "voids")
-
-    def __init__(self, part: Part, offset: int) -> None:
-        self.membership, self.rows, self.active = part.membership, part.rows, part.rows
-        self.voids, self.offset, self.size = part.voids, offset, len(part.content)
-        self.void: bytearray | None = None
-        """For each line, whether it no longer counts. Default: all count."""
+    membership: str
+    rows: int
+    voids: str
+    offset: int
+    size: int
+    active: int
+    void: bytearray | None = None
 
 
 class Members:
@@ -122,8 +139,9 @@ class Members:
             if int(number) >= len(self._parts):
                 raise ValueError("a part is missing")
             self._end(self._parts[int(number)], places)
-        self._parts.append(_Loaded(part, self._size))
-        self._size += len(part.content)
+        size = len(part.content)
+        self._parts.append(_Loaded(part.membership, part.rows, part.voids, self._size, size, part.rows))
+        self._size += size
 
     @staticmethod
     def _end(part: _Loaded, places: Iterable[int] | None) -> None:
@@ -204,23 +222,109 @@ class Members:
         return self._file.read(part.size)
 
 
-class Positions:
-    """Counts the lines of several parts from 0, whether they count or not.
+class _Chunk:
+    """A chunk without a known outcome."""
 
-    :param numbers: the parts.
+    def __init__(self, rows: SelectedRows, identity: Identity, *, logs: bool) -> None:
+        self.lines = encoded(rows)
+        self.checksums = checksums(rows, identity)
+        self.first_number = 0
+        self.rejected: list[int] = []
+        self.parts: list[Part] = []
+        self.keys = [identity.key(row) or "" for row in rows] if logs else []
+        self.operations = list(rows.operations) if isinstance(rows, AudienceRows) else [JOINED] * len(rows)
+
+    def kept(self, membership: str) -> Iterator[Part]:
+        """Yield the parts of the rows that are not rejected."""
+        if not self.rejected:
+            yield from self.parts or parts_of(membership, self.lines, self.checksums)
+            return
+        keeps = [True] * len(self.checksums)
+        for number in self.rejected:
+            keeps[number - self.first_number] = False
+        lines = b"".join(compress(self.lines.splitlines(keepends=True), keeps))
+        yield from parts_of(membership, lines, array("I", compress(self.checksums, keeps)))
+
+
+class Everybody:
+    """Everybody's rows on their way; this is the checkpoint of the import.
+
+    :param index: gets what the log shows of each row. Default: there is no log.
     """
 
-    def __init__(self, members: Members, numbers: list[int]) -> None:
-        self._numbers = numbers
-        self._starts = [0, *accumulate(map(members.rows, numbers))]
-        self.end = self._starts[-1]
-        """The number of lines."""
-        self.void = array("Q")
-        """The positions of lines that no longer count, in order."""
-        for start, number in zip(self._starts, numbers, strict=False):
-            self.void.extend(start + place for place in members.void_places(number))
+    def __init__(self, identity: Identity, index: AudienceIndex | None) -> None:
+        self._members = Members()
+        self._identity = identity
+        self._index = index
+        self._open: dict[int, _Chunk] = {}
+        self._numbers: list[int] = []
+        """Of each part, the number of its chunk."""
 
-    def of(self, position: int) -> tuple[int, int, int]:
-        """Return the part in which a line is, its place there, and the position of the line after that part."""
-        index = bisect_right(self._starts, position) - 1
-        return self._numbers[index], position - self._starts[index], self._starts[index + 1]
+    def sending(self, batches: Iterable[SelectedRows]) -> Iterator[SelectedRows]:
+        """Yield the rows, and note them before they are sent."""
+        for number, rows in enumerate(batches):
+            self._open[number] = _Chunk(rows, self._identity, logs=self._index is not None)
+            yield rows
+
+    def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
+        """Note the rows that are not valid; all others are sent."""
+        self._open[chunk].first_number = first_number
+        self._open[chunk].rejected += [reject.row_number for reject in checked.rejects]
+        if not checked.numbers:
+            self._complete(chunk)
+        return None
+
+    def prepare(self, chunk: int) -> None:
+        """Compress the rows; called in the thread that sends them."""
+        rows = self._open[chunk]
+        if not rows.rejected:
+            rows.parts = list(parts_of(MEMBER, rows.lines, rows.checksums))
+
+    def accepted(self, chunk: int, rejected: Sequence[int]) -> None:
+        """Note that the service accepted a chunk except for some rows."""
+        self._open[chunk].rejected += rejected
+        self._complete(chunk)
+
+    def _complete(self, number: int) -> None:
+        chunk = self._open.pop(number)
+        self._add(chunk.kept(MEMBER), number)
+        if self._index is not None:
+            for row in chunk.rejected:
+                chunk.operations[row - chunk.first_number] = "rejected"
+            self._index.log(zip(chunk.keys, chunk.operations, strict=True))
+
+    def _add(self, parts: Iterable[Part], number: int) -> None:
+        for part in parts:
+            self._members.add(part)
+            self._numbers.append(number)
+
+    def complete(self) -> Members:
+        """Return the members in the order of the source: rows that were accepted, and those without a known outcome."""
+        for number, chunk in self._open.items():
+            chunk.parts = []
+            self._add(chunk.kept(DOUBTFUL), number)
+        self._members.sort(self._numbers)
+        return self._members
+
+
+def compacted(spool: Iterable[AudienceRows], members: Members, index: AudienceIndex, identity: Identity) -> Members:
+    """Return members in the order of the source, without what no longer counts.
+
+    :param spool: all rows of the source.
+    :param members: those after the run, of which people are kept who are not on the list for certain.
+    :param index: has the rows that were sent.
+    """
+    compact = Members()
+    for batch in spool:
+        rows = [
+            row
+            for row, key, text, operation in zip(batch, batch.keys, batch.texts, batch.operations, strict=True)
+            if not operation or index.was_accepted(key, text)
+        ]
+        for part in parts_of(MEMBER, encoded(rows), checksums(rows, identity)):
+            compact.add(part)
+    for membership in (DOUBTFUL, LEFT):
+        people = ((identity.key(decoded(line)), line) for _, _, line in members.active(membership))
+        for part in changes({}, lines_of(membership, people)):
+            compact.add(part)
+    return compact

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._audience.lines import decoded, lines_of
 from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEMBER
-from airflow_provider_mail._audience.rows import Identity
+from airflow_provider_mail._audience.rows import Identity, decoded, lines_of
 from airflow_provider_mail.api.contacts import DeleteContact
 from airflow_provider_mail.api.flows.create_once import create, delete
 from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts

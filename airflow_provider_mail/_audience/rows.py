@@ -1,12 +1,16 @@
-"""The rows of an audience: who each is, whom the user's tables leave out, and where rows wait until all are read."""
+"""The rows of an audience: who each is, as lines of a state, and whom the user's tables leave out."""
 
 from __future__ import annotations
 
-import pickle
-import tempfile
+import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from airflow_provider_mail._task.imports import usual_text
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
 from airflow_provider_mail.warehouse.rows import batched
@@ -15,9 +19,13 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 Rows = Iterable[Sequence[Sequence[Any]]]
-R = TypeVar("R", bound=SelectedRows)
 
-MEMORY_BYTES = 1_000_000
+Line = tuple[str, bytes, int]
+"""The membership of a line, the line, and the checksum of its person."""
+
+_ENCODER = msgspec.json.Encoder()
+_OTHER_SPACES = "\t\r\x0b\x0c\x1c\x1d\x1e\x1f"
+"""White space of ASCII but the space and the line break."""
 
 UNCHANGED, JOINED, RETURNED, CHANGED = "", "joined", "returned", "changed"
 """What a row is, beside the members before."""
@@ -107,6 +115,53 @@ def picked_rows(rows: SelectedRows, places: Sequence[int]) -> SelectedRows:
     )
 
 
+def encoded(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return rows as lines, which are the same for the same values."""
+    try:
+        return _ENCODER.encode_lines(rows)
+    except (TypeError, ValueError, OverflowError):
+        return b"".join(map(_encoded_row, rows))
+
+
+def _encoded_row(row: Sequence[Any]) -> bytes:
+    try:
+        return _ENCODER.encode(row) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        # Such values are rejected by the import, or converted to the same text.
+        texts = [value if value is None else str(value).encode("utf-8", "replace").decode() for value in row]
+        return _ENCODER.encode(texts) + b"\n"
+
+
+def decoded(line: bytes) -> list[Any]:
+    """Return the values of a line, as JSON has them."""
+    row: list[Any] = msgspec.json.decode(line)
+    return row
+
+
+def checksum(key: str | None) -> int:
+    """Return a number that is the same for the same person; now and then also for others."""
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) if key else 0
+
+
+def checksums(rows: Sequence[Sequence[Any]], identity: Identity) -> array[int]:
+    """Return the checksums of the people of rows."""
+    try:
+        addresses = [] if identity.email is None else list(map(itemgetter(identity.email), rows))
+    except IndexError:
+        addresses = []
+    # An address in its usual spelling is its key.
+    if addresses and all(addresses) and (text := usual_text(addresses)):
+        keys = text.encode().split(b"\n")
+        if len(keys) == len(rows) and not any(space in text for space in _OTHER_SPACES):
+            return array("I", map(zlib.crc32, keys))
+    return array("I", [checksum(identity.key(row)) for row in rows])
+
+
+def lines_of(membership: str, people: Iterable[tuple[str | None, bytes]]) -> Iterator[Line]:
+    """Return the lines of people, from key and line of each."""
+    return ((membership, line, checksum(key)) for key, line in people)
+
+
 def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, table: str | None) -> frozenset[int]:
     """Return the people whom the user's tables leave out, each as the hash of the key.
 
@@ -130,26 +185,3 @@ def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, t
             for rows in streamed:
                 people.update(hash(address_key(address)) for address, *_ in rows if isinstance(address, str))
     return frozenset(people)
-
-
-class RowSpool(Generic[R]):
-    """Keeps lists of rows on disk until all have been read, so that memory use stays constant."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
-        self._batches = 0
-
-    def add(self, batch: R) -> None:
-        """Store a list of rows."""
-        # The values are those of the driver, such as decimals and dates, and the file is this process' own.
-        pickle.dump(batch, self._file, pickle.HIGHEST_PROTOCOL)
-        self._batches += 1
-
-    def __iter__(self) -> Iterator[R]:
-        self._file.seek(0)
-        for _ in range(self._batches):
-            yield pickle.load(self._file)
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._file.close()

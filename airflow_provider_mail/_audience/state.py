@@ -1,19 +1,31 @@
-"""The state of an audience as one run reads and changes it; the run claims it, so that no other one does."""
+"""The state of an audience as one run reads and changes it; the run claims it, so that no other one does.
+
+The state has the rows that were accepted, encrypted, and the log has a keyed digest of each person. So neither shows an
+address without the key of the deployment, and nobody can test whether an address is in it.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._audience.key import AudienceKey
-from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEMBER, Line, Members, Part, changes
+from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEMBER, Members, Part, changes
 from airflow_provider_mail._audience.store import NO_MEMBERS, Header, StateChangedError, StateStore, StoredPart
-from airflow_provider_mail.version_compat import AirflowException
+from airflow_provider_mail._config import setting
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
+
+if TYPE_CHECKING:
+    from airflow_provider_mail._audience.rows import Line
+    from airflow_provider_mail.api.config import ClientConfig
+    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
 NO_STATE = "there is no state yet"
 
@@ -21,25 +33,100 @@ CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
 
 
+PERSON_BYTES = 16
+_NONCE_BYTES = 12
+
+
+class AudienceKey:
+    """Digests and encrypts what the state of an audience stores.
+
+    :param secret: the secret of the deployment.
+    """
+
+    def __init__(self, secret: str) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        root = hashlib.sha256(b"airflow_provider_mail.audience/" + secret.encode()).digest()
+        self._person = hashlib.blake2b(key=root, digest_size=PERSON_BYTES, person=b"person")
+        self._settings = hashlib.blake2b(key=root, digest_size=PERSON_BYTES, person=b"settings")
+        self._cipher = AESGCM(hashlib.blake2b(key=root, digest_size=32, person=b"sealed").digest())
+
+    @classmethod
+    def of_deployment(cls) -> AudienceKey:
+        """Derive the key of this deployment.
+
+        :raises AirflowFailException: when there is no secret.
+        """
+        # With several Fernet keys, the first one is the current one.
+        fernet_key = str(conf.get("core", "fernet_key", fallback="") or "").partition(",")[0]
+        secret = setting("audience_key") or fernet_key
+        if not secret:
+            raise AirflowFailException(
+                "changes_only: there is no secret to hide people in the state; set [mail] audience_key on every worker "
+                "(AIRFLOW__MAIL__AUDIENCE_KEY)"
+            )
+        return cls(secret)
+
+    def person(self, key: str) -> str:
+        """Return the digest of a person.
+
+        :param key: from `Identity.key`.
+        """
+        digest = self._person.copy()
+        digest.update(key.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+    def settings(self, audience_id: str, plan: ImportPlan, config: ClientConfig, mode: str) -> str:
+        """Return a digest of all that makes a state another one's: account, list, mapping, key.
+
+        :param mode: the arguments that decide who is on which list.
+        """
+        digest = self._settings.copy()
+        account = [config.base_url, sorted(config.credentials().items()), config.sandbox]
+        digest.update(repr([audience_id, account, mode, plan.properties, plan.update_mode, plan.null_value]).encode())
+        return digest.hexdigest()
+
+    def seal(self, content: bytes, place: str) -> str:
+        """Encrypt a part of the state.
+
+        :param place: identifies it: at another place it cannot be decrypted.
+        """
+        nonce = os.urandom(_NONCE_BYTES)
+        return base64.b64encode(nonce + self._cipher.encrypt(nonce, content, place.encode())).decode()
+
+    def unseal(self, sealed: str, place: str) -> bytes:
+        """Decrypt a part of the state.
+
+        :raises ValueError: when it was changed or moved, or encrypted with another key.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            encrypted = base64.b64decode(sealed)
+            return self._cipher.decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], place.encode())
+        except InvalidTag:
+            raise ValueError("a part is not what was stored with this key") from None
+
+
+@dataclass
 class AudienceState:
     """The state of an audience in a store.
 
     :param header: the row of the audience, if the store has none.
     :param claimant: the task instance, as JSON of its ids.
     :param writes: whether this run changes the state; if not, the methods that do have no effect.
+    :param size: the number of rows of people in the audience, once this run has changed them.
     """
 
-    def __init__(self, store: StateStore, key: AudienceKey, header: Header, claimant: str, *, writes: bool) -> None:
-        self.header = header
-        self.members = Members()
-        self.writes = writes
-        self.key = key
-        self.size: int | None = None
-        """Number of rows of people in the audience, once this run has changed them."""
-        self.store = store
-        self._claimant = claimant
-        self._settings = ""
-        self._expected = NO_MEMBERS
+    store: StateStore
+    key: AudienceKey
+    header: Header
+    claimant: str
+    writes: bool
+    size: int | None = None
+    members: Members = field(default_factory=Members)
+    _settings: str = ""
+    _expected: int = NO_MEMBERS
 
     def claim(self) -> None:
         """Read the row of the audience, and keep other runs from it.
@@ -52,18 +139,18 @@ class AudienceState:
                 return
             self.store.create(self.header)
             header = self.store.read() or self.header
-        if header.claimed_by not in ("", self._claimant) and not _has_ended(header):
+        if header.claimed_by not in ("", self.claimant) and not _has_ended(header):
             dag_id, task_id, run_id, _ = json.loads(header.claimed_by)
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
             )
         audience, self.header, self._expected = self.header.audience, header, header.members
         # With the name, which a damaged row does not have.
-        self.update(audience=audience, claimed_by=self._claimant, members=NO_MEMBERS)
+        self.update(audience=audience, claimed_by=self.claimant, members=NO_MEMBERS)
 
     def release(self, log: Any) -> None:
         """Let other runs import the audience, unless one has taken it already."""
-        if self.header.claimed_by == self._claimant:
+        if self.header.claimed_by == self.claimant:
             try:
                 self.update(claimed_by="")
             except StateChangedError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from airflow_provider_mail._task.storage import OBJECT_STORES, check_tables, put, remove, storage_path
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
-from airflow_provider_mail.warehouse.tables.columns import derived_name
+from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCES, MEMBERS
 
 if TYPE_CHECKING:

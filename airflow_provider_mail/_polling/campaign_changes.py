@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-from airflow_provider_mail._polling.shared_poller import MailPoller, PollSubscription, Report
+from airflow_provider_mail._polling.pollers import MailPoller, Report
+from airflow_provider_mail._polling.shared_poller import PollSubscription, result_or_error
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
@@ -118,10 +119,7 @@ class CompletedCampaignPoller(MailPoller[CompletedSubscription]):
         self, client: AsyncMailClient, due: Collection[CompletedSubscription], report: Report[CompletedSubscription]
     ) -> None:
         for text in {subscription.text for subscription in due}:
-            try:
-                result: Snapshot | MailError = await self._snapshot(client, text)
-            except MailError as error:
-                result = error
+            result = await result_or_error(self._snapshot(client, text))
             for subscription in due:
                 if subscription.text == text:
                     report(subscription, result)
@@ -198,21 +196,13 @@ class CampaignChangeDetector:
         return sorted(changed, key=lambda campaign: (campaign.sent_at or 0.0, campaign.mail_name))
 
 
-class Store(Protocol):
-    async def aget(self, key: str, default: Any = None) -> Any:
-        """Read a value."""
-
-    async def aset(self, key: str, value: Any) -> None:
-        """Store a value."""
-
-
 class ReportedCampaigns:
     """Stores which campaigns were reported, so that a restarted triggerer does not report them again.
 
-    :param store: the asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
+    :param store: Airflow's asset state store; ``None`` where there is none (before Airflow 3.3): nothing is stored.
     """
 
-    def __init__(self, store: Store | None, key: str) -> None:
+    def __init__(self, store: Any, key: str) -> None:
         self._store = store
         self._key = key
         self._stored: Mapping[str, Any] | None = None

@@ -1,17 +1,115 @@
-"""One query per interval for all triggers that wait for pushes in the same inbox."""
+"""The inbox of received pushes: queries that do not block the event loop, and the polls for what waits for a push."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import time
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from airflow.sdk import Connection
+from asgiref.sync import sync_to_async
 
 from airflow_provider_mail._config import InboxName
-from airflow_provider_mail._polling.inbox_reader import InboxReader
-from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail._polling.shared_poller import (
+    PollSubscription,
+    SharedPoller,
+    WaitSubscription,
+    result_or_error,
+)
+from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
-from airflow_provider_mail.webhook.inbox import Inbox
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
+from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
+from airflow_provider_mail.webhook.inbox import Inbox, inbox_of
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+QUERY_SECONDS = 30.0
+"""Time limit of a query; shorter than that of the last poll of a wait."""
+
+STATUS_INTERVAL = 1.0
+"""Seconds between two queries for events ``TaskStatus``."""
+
+LONGEST_PAUSE = 60.0
+"""Maximum seconds between two of them while they fail."""
+
+
+class _ReadConnection(Connection):
+    """A connection that masks nothing when its extra is read.
+
+    Airflow masked the extra when it read the connection. Masking it again would use Airflow's supervisor channel, which
+    the thread of a query must not use: on Airflow 3.0 and 3.1 that ends the triggerer.
+    """
+
+    __slots__ = ()
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]:
+        return json.loads(self.extra) if self.extra else {}
+
+
+_CONNECTION_FIELDS = ("conn_id", "conn_type", "host", "schema", "login", "password", "port", "extra")
+
+
+class InboxReader:
+    """Queries an inbox; reads the connection once, and again after an error."""
+
+    def __init__(self, name: InboxName) -> None:
+        self.name = name
+        self._inbox: Inbox | None = None
+
+    def query(self, ask: Callable[[Inbox], T]) -> T:
+        """Query the inbox; blocks, at most for `QUERY_SECONDS`.
+
+        :param ask: the query, such as ``Inbox.waiting``.
+        :raises MailError: the query failed; the error is temporary, unless the connection cannot hold an inbox.
+        """
+        with self._errors():
+            self._inbox = self._inbox or self._connect()
+            return read_within(partial(ask, self._inbox), QUERY_SECONDS)
+
+    async def aquery(self, ask: Callable[[Inbox], T]) -> T:
+        with self._errors():
+            if self._inbox is None:
+                # Done this way for the reasons in `MailHook.get_async_conn`. The queries themselves do not use Airflow.
+                self._inbox = await asyncio.shield(sync_to_async(self._connect, thread_sensitive=False)())
+            return await aread(Reading(partial(ask, self._inbox), QUERY_SECONDS))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+            return
+        except MailError:
+            raise
+        except TimeoutError:
+            self._inbox, message = None, f"no answer within {QUERY_SECONDS:g} seconds"
+        except WarehouseError as error:
+            self._inbox, message = None, str(error)
+        except Exception as error:
+            self._inbox = None
+            message = connect_error_message(error) if isinstance(error, OSError) else safe_message(error)
+        # Outside of `except`, so that the driver's exception is not chained.
+        raise MailConnectError(f"the {self.name} could not be read: {message}")
+
+    def _connect(self) -> Inbox:
+        try:
+            inbox = inbox_of(self.name)
+        except WarehouseError as error:
+            raise MailConfigError(str(error)) from None
+        # The hook of SQLite would read the connection again for each query.
+        read = inbox.hook.connection
+        connection = _ReadConnection(**{field: getattr(read, field) for field in _CONNECTION_FIELDS})
+        inbox.hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
+        return inbox
 
 
 class InboxPoller(SharedPoller[WaitSubscription]):
@@ -22,16 +120,9 @@ class InboxPoller(SharedPoller[WaitSubscription]):
         self._reader = InboxReader(inbox)
 
     async def poll_for(self, due: Collection[WaitSubscription]) -> None:
-        at = time.time()
-        try:
-            result: bool | MailError = await self._reader.aquery(Inbox.waiting)
-        except MailError as error:
-            result = error
+        at, result = time.time(), await result_or_error(self._reader.aquery(Inbox.waiting))
         for subscription in due:
             subscription.deliver(result, at, 0.0)
-
-    async def close(self) -> None:
-        """No connection is kept open between queries."""
 
 
 class InboxWait:
@@ -57,3 +148,49 @@ class InboxWait:
         if result:
             return PollDecision(WaitStatus.COMPLETE, f"pushes wait in the {self._inbox}", self._inbox._asdict())
         return PollDecision(WaitStatus.WAITING, f"no push waits in the {self._inbox}")
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class TaskStatusSubscription(PollSubscription):
+    """The subscription of a poller of campaigns.
+
+    :param mail_conn_id: the connection that the token of a push belongs to.
+    :param wake: called when a push with an event ``TaskStatus`` may have arrived.
+    """
+
+    mail_conn_id: str
+    wake: Callable[[], object]
+
+    def deliver(self, result: bool, at: float, offset: float) -> None:
+        if result:
+            self.wake()
+
+
+class TaskStatusPoller(SharedPoller[TaskStatusSubscription]):
+    """Queries the inbox while campaigns are polled, and makes polls start when a campaign may have changed.
+
+    A push is not proof: it may be lost, and anybody who knows the URL may send one. It only makes the next poll start
+    earlier; the poll decides.
+    """
+
+    def __init__(self, inbox: InboxName, interval: float) -> None:
+        super().__init__(inbox, interval)
+        self._reader = InboxReader(inbox)
+        self._known: dict[str, int] | None = None
+        self._pause = interval
+
+    async def poll_for(self, due: Collection[TaskStatusSubscription]) -> None:
+        at, known = time.time(), self._known
+        newest = await result_or_error(self._reader.aquery(lambda inbox: inbox.newest(task_status_only=True)))
+        if isinstance(newest, MailError):
+            if self._pause == self._interval:
+                log.warning("Campaigns are polled at their intervals only: %s", newest)
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            for subscription in self._subscriptions:
+                subscription.due = time.monotonic() + self._pause
+            return
+        self._known, self._pause = newest, self._interval
+        for subscription in self._subscriptions:
+            name = subscription.mail_conn_id
+            # A push that came before the first query may have come after the first poll.
+            subscription.deliver(known is None or newest.get(name, 0) > known.get(name, 0), at, 0.0)

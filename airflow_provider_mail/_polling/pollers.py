@@ -7,20 +7,30 @@ in that list, those that were sent or have failed are listed, too. Only the rest
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
-from airflow_provider_mail._polling.shared_poller import MailPoller, Report, WaitSubscription
+from airflow_provider_mail._config import configured_inbox
+from airflow_provider_mail._polling.shared_poller import S, SharedPoller, WaitSubscription, result_or_error, subscribe
 from airflow_provider_mail.api._core.pagination import Pager, next_pages
 from airflow_provider_mail.api.campaigns import GetCampaignStats, MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
-from airflow_provider_mail.api.errors import MailError, MailIncompleteError
+from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from airflow_provider_mail.api.flows.waits import Days, PollResult, StatsPollResult, by_name, get_campaign_states
+from airflow_provider_mail.api.flows.waits import Days, PollResult, by_name, get_campaign_states
 from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
+from airflow_provider_mail.hooks.mail import MailHook
+
+log = logging.getLogger(__name__)
+
+RECONNECT_SECONDS = 60.0
+"""While polls fail with temporary errors, the connection is read again this often: its host may have been changed."""
 
 LIST_FROM = 4
 """From this many waits on, listing the campaigns that are being sent is cheaper than requesting each by name."""
@@ -32,6 +42,77 @@ listed. That list grows without limit: often its first page only shows that it i
 PAGES_AT_ONCE = 4
 """Pages of a list that are requested concurrently. More would cost CPU time: that of a request grows with the number of
 open connections."""
+
+
+Report: TypeAlias = Callable[[S, object], None]
+"""Reports the result of a poll to one subscription."""
+
+
+class MailPoller(SharedPoller[S]):
+    """Polls the service through one client; after errors it reads the connection again."""
+
+    woken_by_task_status: ClassVar[bool] = False
+    """Whether a pushed event ``TaskStatus`` makes it poll soon, if pushes are received."""
+
+    def __init__(self, mail_conn_id: str, interval: float) -> None:
+        super().__init__(mail_conn_id, interval)
+        self._client: AsyncMailClient | None = None
+        self._connected_at = 0.0
+        self._offset = 0.0
+
+    @abstractmethod
+    async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
+        """Poll once and report to each subscription; an error that is raised is the result for all others.
+
+        :param report: called once for each subscription, as soon as its result is known.
+        """
+
+    async def _run(self) -> None:
+        inbox = configured_inbox() if self.woken_by_task_status else None
+        if inbox is None:
+            return await super()._run()
+        # Not at the top of the module: this imports the dialects of the warehouse, which few triggerers need.
+        from airflow_provider_mail._polling.inbox import STATUS_INTERVAL, TaskStatusPoller, TaskStatusSubscription
+
+        status = TaskStatusSubscription(mail_conn_id=self._target, wake=self.poll_soon)
+        async with subscribe(TaskStatusPoller, inbox, STATUS_INTERVAL, status):
+            await super()._run()
+
+    async def poll_for(self, due: Collection[S]) -> None:
+        at, remaining, errors = time.time(), set(due), list[MailError]()
+
+        def report(subscription: S, result: object) -> None:
+            remaining.discard(subscription)
+            if isinstance(result, MailError):
+                errors.append(result)
+            if self._client is not None:
+                self._offset = self._client.service_clock.offset
+            subscription.deliver(result, at, self._offset)
+
+        failure: MailError | None = None
+        try:
+            if self._client is None:
+                self._connected_at = time.monotonic()
+                self._client = await MailHook(self._target).get_async_conn()
+            await self.poll(self._client, due, report)
+        except MailError as error:
+            failure = error
+        except Exception as error:
+            # Polling must continue in any case: otherwise the waits would never end.
+            log.exception("polling for connection %r failed", self._target)
+            failure = MailConnectError(f"connection {self._target!r}: {type(error).__name__}: {error}")
+        if failure is not None:
+            for subscription in tuple(remaining):
+                report(subscription, failure)
+        rejected = any(not error.temporary for error in errors)
+        all_failed = bool(errors) and len(errors) == len(due)
+        if rejected or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):
+            await self.close()
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -98,11 +179,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         self, client: AsyncMailClient, names: Iterator[str], handle: Callable[[str, PollResult], None]
     ) -> None:
         for name in names:
-            try:
-                result: PollResult = await client.run(find_campaign(name))
-            except MailError as error:
-                result = error
-            handle(name, result)
+            handle(name, await result_or_error(client.run(find_campaign(name))))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -125,12 +202,8 @@ class SenderPoller(MailPoller[SenderSubscription]):
     ) -> None:
         for subscription in due:
             if subscription.selector is not None:
-                try:
-                    checks = await client.run(verify_sender(subscription.sender_email, subscription.selector))
-                except MailError as error:
-                    report(subscription, error)
-                else:
-                    report(subscription, checks)
+                checks = verify_sender(subscription.sender_email, subscription.selector)
+                report(subscription, await result_or_error(client.run(checks)))
         if unchecked := [subscription for subscription in due if subscription.selector is None]:
             senders = await client.send(GetSenders())
             for subscription in unchecked:
@@ -164,14 +237,11 @@ class StatsPoller(MailPoller[StatsSubscription]):
             names = {subscription.mail_name for subscription in within}
             only = next(iter(names)) if len(names) == 1 else None
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
-            records: Mapping[str, StatsPollResult]
-            try:
-                records = by_name(await client.run(campaign_stats(request)))
-            except MailError as error:
-                # A day that cannot be read must not block the waits for other days.
-                records = dict.fromkeys(names, error)
+            # A day that cannot be read must not block the waits for other days.
+            result = await result_or_error(client.run(campaign_stats(request)))
+            records = {} if isinstance(result, MailError) else by_name(result)
             for subscription in within:
-                report(subscription, records.get(subscription.mail_name))
+                report(subscription, result if isinstance(result, MailError) else records.get(subscription.mail_name))
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:

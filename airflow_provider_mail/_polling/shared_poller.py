@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from airflow_provider_mail._polling.task_status import on_task_status
 from airflow_provider_mail.api._core.clock import RESOLUTION
-from airflow_provider_mail.api.client import AsyncMailClient
-from airflow_provider_mail.api.errors import MailConnectError, MailError
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog, WaitStatus
-from airflow_provider_mail.hooks.mail import MailHook
-
-log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0
 """Minimum seconds before the first poll: a trigger that fires before the scheduler has recorded the deferral can fail
@@ -41,9 +35,6 @@ caused the call may have happened while its task deferred."""
 
 LONGEST_SLEEP = 60.0
 """Maximum seconds after which the poll task checks its schedule again."""
-
-RECONNECT_SECONDS = 60.0
-"""While polls fail with temporary errors, the connection is read again this often: its host may have been changed."""
 
 Decide: TypeAlias = Callable[[Any, float, float], PollDecision]
 """Decides what a poll means to a wait: given the result, the Unix time of the poll, and the seconds by which the
@@ -111,8 +102,7 @@ class WaitSubscription(PollSubscription):
 
 
 S = TypeVar("S", bound=PollSubscription)
-Report: TypeAlias = Callable[[S, object], None]
-"""Reports the result of a poll to one subscription."""
+T = TypeVar("T")
 
 
 class SharedPoller(ABC, Generic[S]):
@@ -131,9 +121,8 @@ class SharedPoller(ABC, Generic[S]):
     async def poll_for(self, due: Collection[S]) -> None:
         """Poll once, and deliver the result or the `MailError` to each subscription."""
 
-    @abstractmethod
     async def close(self) -> None:
-        """Close what the polls use."""
+        """Close what the polls use. Default: nothing is kept open between them."""
 
     def add(self, subscription: S) -> None:
         """Add a subscription; the first one starts the poll."""
@@ -189,66 +178,12 @@ class SharedPoller(ABC, Generic[S]):
                     await self._changed.wait()
 
 
-class MailPoller(SharedPoller[S]):
-    """Polls the service through one client; after errors it reads the connection again."""
-
-    woken_by_task_status: ClassVar[bool] = False
-    """Whether a pushed event ``TaskStatus`` makes it poll soon, if pushes are received."""
-
-    def __init__(self, mail_conn_id: str, interval: float) -> None:
-        super().__init__(mail_conn_id, interval)
-        self._client: AsyncMailClient | None = None
-        self._connected_at = 0.0
-        self._offset = 0.0
-
-    @abstractmethod
-    async def poll(self, client: AsyncMailClient, due: Collection[S], report: Report[S]) -> None:
-        """Poll once and report to each subscription; an error that is raised is the result for all others.
-
-        :param report: called once for each subscription, as soon as its result is known.
-        """
-
-    async def _run(self) -> None:
-        if not self.woken_by_task_status:
-            return await super()._run()
-        async with on_task_status(self._target, self.poll_soon):
-            await super()._run()
-
-    async def poll_for(self, due: Collection[S]) -> None:
-        at, remaining, errors = time.time(), set(due), list[MailError]()
-
-        def report(subscription: S, result: object) -> None:
-            remaining.discard(subscription)
-            if isinstance(result, MailError):
-                errors.append(result)
-            if self._client is not None:
-                self._offset = self._client.service_clock.offset
-            subscription.deliver(result, at, self._offset)
-
-        failure: MailError | None = None
-        try:
-            if self._client is None:
-                self._connected_at = time.monotonic()
-                self._client = await MailHook(self._target).get_async_conn()
-            await self.poll(self._client, due, report)
-        except MailError as error:
-            failure = error
-        except Exception as error:
-            # Polling must continue in any case: otherwise the waits would never end.
-            log.exception("polling for connection %r failed", self._target)
-            failure = MailConnectError(f"connection {self._target!r}: {type(error).__name__}: {error}")
-        if failure is not None:
-            for subscription in tuple(remaining):
-                report(subscription, failure)
-        rejected = any(not error.temporary for error in errors)
-        all_failed = bool(errors) and len(errors) == len(due)
-        if rejected or (all_failed and time.monotonic() - self._connected_at >= RECONNECT_SECONDS):
-            await self.close()
-
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+async def result_or_error(request: Awaitable[T]) -> T | MailError:
+    """Await what a poll asks for; return the `MailError` instead of raising it."""
+    try:
+        return await request
+    except MailError as error:
+        return error
 
 
 @asynccontextmanager

@@ -7,15 +7,15 @@ number of accepted requests, a digest of their content, and a digest of the requ
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from logging import getLogger
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api._core.exchange import NOT_REPEATED
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -24,8 +24,7 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailRejectedError,
 )
-from airflow_provider_mail.api.flows.batches import Chunk
-from airflow_provider_mail.api.transactional import MessageVersion, SendBatch
+from airflow_provider_mail.api.transactional import Chunk, SendBatch
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState
@@ -35,10 +34,6 @@ log = getLogger(__name__)
 
 _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
 """Words in the rejection of a repeated id. The specification shows neither the words nor whether ids are checked."""
-
-MEMORY_BYTES = 1_000_000
-
-_VERSIONS = TypeAdapter(list[MessageVersion])
 
 
 class MailingState(BaseModel):
@@ -89,6 +84,7 @@ class MailingState(BaseModel):
         return text
 
 
+@dataclass
 class Mailing:
     """One mailing of a task instance, over all its tries.
 
@@ -98,25 +94,16 @@ class Mailing:
     :raises MailConflictError: the stored record is not of this version.
     """
 
-    def __init__(
-        self,
-        hook: MailHook,
-        task_state: TaskState,
-        on_ambiguous: str,
-        *,
-        argument: str = "messages",
-        things: str = "messages",
-        own_ids: bool = True,
-        state_lost: bool = False,
-    ) -> None:
-        self._hook = hook
-        self._task_state = task_state
-        self._on_ambiguous = on_ambiguous
-        self._argument = argument
-        self._things = things
-        self._own_ids = own_ids
-        self._state_lost = state_lost
-        self.state = MailingState.parse(task_state.read())
+    hook: MailHook
+    task_state: TaskState
+    on_ambiguous: str
+    argument: str = "messages"
+    things: str = "messages"
+    own_ids: bool = True
+    state_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.state = MailingState.parse(self.task_state.read())
 
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
         """Send the chunks that were not sent yet, in order.
@@ -144,7 +131,7 @@ class Mailing:
         if self.state.under_way is not None:
             if first is None or _digest(digest, first) != self.state.under_way:
                 raise self._conflict()
-            if self._on_ambiguous != "resend":
+            if self.on_ambiguous != "resend":
                 self._handle_unknown(first, "was in flight when an earlier try ended")
                 first = next(iterator, None)
         if first is not None:
@@ -153,8 +140,8 @@ class Mailing:
 
     def _conflict(self) -> MailConflictError:
         return MailConflictError(
-            f"{self._argument}: these differ from what an earlier try began to send ({self.state}): nothing more was "
-            f"sent. Give every try the same {self._things} in the same order with the same settings, or start a new "
+            f"{self.argument}: these differ from what an earlier try began to send ({self.state}): nothing more was "
+            f"sent. Give every try the same {self.things} in the same order with the same settings, or start a new "
             "run, which sends everything"
         )
 
@@ -164,12 +151,12 @@ class Mailing:
         # This also records that the request before this one was accepted.
         self._write(under_way=digest)
         try:
-            self._hook.send(chunk.request)
+            self.hook.send(chunk.request)
         except MailError as error:
             if error.may_have_taken_effect:
                 self._handle_unknown(chunk, "got no clear response", error)
                 return
-            if not (in_doubt or self._state_lost) or not self._was_sent_before(chunk, error):
+            if not (in_doubt or self.state_lost) or not self._was_sent_before(chunk, error):
                 # It provably had no effect, so the next try may send it, unless an earlier attempt is still in doubt.
                 self._write(under_way=digest if in_doubt else None)
                 raise
@@ -184,7 +171,7 @@ class Mailing:
 
     def _was_sent_before(self, chunk: Chunk, error: MailError) -> bool:
         """Return whether a rejection proves that the service accepted this request before: it knows the id."""
-        if not self._own_ids or not isinstance(error, MailRejectedError):
+        if not self.own_ids or not isinstance(error, MailRejectedError):
             return False
         message, own_id = error.service_message or "", chunk.request.unique_msg_id or ""
         about_id = own_id in message or re.search(r"(?i)unique[ _-]?msg[ _-]?id", message) is not None
@@ -195,14 +182,14 @@ class Mailing:
         request = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
         reason = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""
         summary = f"{request} {problem}{reason} and may have been sent; apart from it {self.state}."
-        if self._on_ambiguous == "fail":
+        if self.on_ambiguous == "fail":
             raise MailAmbiguousSendError(
                 f"{summary} Check at the service; then clear the task with on_ambiguous='resend' to send that request "
                 "again, or 'skip' to continue after it",
                 operation=chunk.request.path,
             )
-        if self._on_ambiguous == "resend":
-            resent = "it" if self._task_state.durable else "everything"
+        if self.on_ambiguous == "resend":
+            resent = "it" if self.task_state.durable else "everything"
             raise MailAnswerLostError(f"{summary} The next try sends {resent} again", operation=chunk.request.path)
         self.state.unknown_requests += 1
         self.state.unknown_recipients += chunk.recipients
@@ -210,7 +197,7 @@ class Mailing:
 
     def _write(self, *, under_way: str | None) -> None:
         self.state.under_way = under_way
-        self._task_state.write(self.state.model_dump())
+        self.task_state.write(self.state.model_dump())
 
 
 def _digest(before: str, chunk: Chunk) -> str:
@@ -221,39 +208,25 @@ def _digest(before: str, chunk: Chunk) -> str:
 class ChunkSpool:
     """Stores the chunks of one mailing, and yields them in order.
 
-    All chunks are validated before the first one is sent, and a source may change between two reads. The fields that
-    differ between chunks are stored in an unnamed temporary file, once they exceed a megabyte; shared fields, such as
-    an attachment, are held once.
+    All chunks are validated before the first one is sent, and a source may change between two reads. Only the fields
+    that differ between chunks are in a file; shared fields, such as an attachment, are held once.
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        self._spool = Spool[tuple[int, int, str, dict[str, Any]]]()
         self._first: SendBatch | None = None
-        self.count = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Store a chunk."""
         request = chunk.request
         assert isinstance(request, SendBatch)
         self._first = self._first or request
-        record = [chunk.index, chunk.recipients, chunk.digest, request.unique_msg_id]
-        versions = _VERSIONS.dump_json(request.message_versions, exclude_none=True)
-        self._file.write(json.dumps(record).encode() + b"\n" + versions + b"\n")
-        self.count += 1
+        own_fields = {"unique_msg_id": request.unique_msg_id, "message_versions": request.message_versions}
+        self._spool.add((chunk.index, chunk.recipients, chunk.digest, own_fields))
 
     def __iter__(self) -> Iterator[Chunk]:
-        self._file.seek(0)
-        for line in self._file:
-            index, recipients, digest, unique_msg_id = json.loads(line)
+        for index, recipients, digest, own_fields in self._spool:
             assert self._first is not None
-            request = self._first.model_copy(
-                update={
-                    "unique_msg_id": unique_msg_id,
-                    "message_versions": _VERSIONS.validate_json(self._file.readline()),
-                }
-            )
-            yield Chunk(index, request, recipients, digest)
+            yield Chunk(index, self._first.model_copy(update=own_fields), recipients, digest)
 
     def close(self) -> None:
-        """Remove the file."""
-        self._file.close()
+        self._spool.close()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
@@ -20,32 +21,9 @@ PACKAGE = "airflow_provider_mail."
 LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
 
 
-class Argument(NamedTuple):
-    """An argument as its class declares it.
-
-    :param optional: whether ``None`` leaves it out.
-    """
-
-    name: str
-    rule: Rule
-    optional: bool
-
-    def is_left_out(self, value: Any) -> bool:
-        """Return whether a value means that the argument is not given."""
-        return self.optional and (value is None or (value == "" and self.rule.empty_is_none))
-
-    def problem(self, value: Any) -> str | None:
-        """Return what is wrong with a value."""
-        if self.is_left_out(value):
-            return None
-        if value is None and self.rule.text and not self.rule.choices:
-            return "is missing: None was given"
-        return self.rule.problem(self.name, value)
-
-
 @cache
-def declared(owner: type) -> dict[str, Argument]:
-    """Return the arguments that a class of this package declares, by name.
+def declared(owner: type) -> dict[str, Rule]:
+    """Return the rules of the arguments that a class of this package declares, by name.
 
     :param owner: the class, or a user's subclass, whose own arguments are not checked.
     :raises KeyError: when one has no rule.
@@ -55,9 +33,9 @@ def declared(owner: type) -> dict[str, Argument]:
     rules = ARGUMENTS | getattr(own_class, "own_rules", {})
     parameters = inspect.signature(inspect.unwrap(vars(own_class)["__init__"])).parameters.values()
     return {
-        parameter.name: Argument(
-            parameter.name,
+        parameter.name: replace(
             rules[parameter.name],
+            name=parameter.name,
             optional=parameter.default is None or rules[parameter.name].none_is_valid,
         )
         for parameter in parameters
@@ -67,10 +45,9 @@ def declared(owner: type) -> dict[str, Argument]:
 
 def must_be_complete(owner: type, name: str) -> bool:
     """Whether every expression in the template of an argument must have a value."""
-    argument = declared(owner).get(name)
-    if name in SEEN_ARGUMENTS or argument is None:
-        return argument is not None
-    rule = argument.rule
+    rule = declared(owner).get(name)
+    if name in SEEN_ARGUMENTS or rule is None:
+        return rule is not None
     return (rule.text or rule.text_inside) and not rule.is_rows and not rule.choices
 
 
@@ -84,9 +61,9 @@ def is_empty_option(owner: type, name: str, value: Any) -> bool:
 
     Not for texts that recipients see: empty text is intended there, as with ``allow_blank``.
     """
-    argument = declared(owner).get(name)
+    rule = declared(owner).get(name)
     is_text = SEEN_ARGUMENTS.get(name) in ("html", "text")
-    return argument is not None and not is_text and argument.is_left_out(value)
+    return rule is not None and not is_text and rule.is_left_out(value)
 
 
 def is_known(value: Any) -> bool:
@@ -103,22 +80,22 @@ def is_known(value: Any) -> bool:
 def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with each argument, beginning with its name."""
     templated: Collection[str] = owner.template_fields  # type: ignore[attr-defined]
-    for name, argument in declared(owner).items():
+    for name, rule in declared(owner).items():
         if name not in values:
             continue
         value = values[name]
         # There may be many rows: their values are not searched for templates.
-        known = (argument.rule.is_rows and isinstance(value, list | tuple)) or name not in templated or is_known(value)
-        if known and (problem := argument.problem(value)):
+        known = (rule.is_rows and isinstance(value, list | tuple)) or name not in templated or is_known(value)
+        if known and (problem := rule.problem(value)):
             yield f"{name}: {problem}"
 
 
 def stays_text(owner: type, name: str, template: Any) -> bool:
     """Whether the texts that templates render in an argument must stay text, not become numbers or dates."""
-    argument = declared(owner).get(name)
-    if argument is None:
+    rule = declared(owner).get(name)
+    if rule is None:
         return False
-    return argument.rule.text if isinstance(template, str) else argument.rule.text_inside
+    return rule.text if isinstance(template, str) else rule.text_inside
 
 
 def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[Any, str | None]:
@@ -126,27 +103,27 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
 
     A list or dictionary that a template has rendered as text is parsed.
     """
-    argument = declared(owner).get(name)
-    if argument is None or template is None or is_known(template):
+    rule = declared(owner).get(name)
+    if rule is None or template is None or is_known(template):
         return value, None
-    from airflow_provider_mail.api._core.blank import is_nothing
+    from airflow_provider_mail.api._core.content import is_nothing
 
     blank_is_checked = may_be_blank(owner, name)
-    if not blank_is_checked and (path := _missing(argument, template, value)) is not None:
+    if not blank_is_checked and (path := _missing(rule, template, value)) is not None:
         return value, f"{path}{': ' if path else ''}its template rendered to None: the value that it names is missing"
     if name in LISTS_TO_MAIL and is_nothing(value):
         return value, "its template rendered to nothing: the value that it names is missing. No list is []"
     if blank_is_checked and value in (None, "", "None"):
         return value, None
     if isinstance(value, str) and isinstance(template, str):
-        value = _read(argument.rule, value)
-    return value, argument.problem(value)
+        value = _read(rule, value)
+    return value, rule.problem(value)
 
 
-def _missing(argument: Argument, template: Any, value: Any) -> str | None:
+def _missing(rule: Rule, template: Any, value: Any) -> str | None:
     """Return the path in the argument of a value that rendered to nothing; ``None`` if there is none."""
     if value is None:
-        return "" if not argument.optional or not argument.rule.empty_is_none else None
+        return "" if not rule.optional or not rule.empty_is_none else None
     if isinstance(template, str):
         return "" if value == "None" and not is_known(template) else None
     inside: Iterable[tuple[Any, Any, Any]] = ()
@@ -155,7 +132,7 @@ def _missing(argument: Argument, template: Any, value: Any) -> str | None:
     elif isinstance(template, list | tuple) and isinstance(value, list | tuple):
         inside = ((index, *items) for index, items in enumerate(zip(template, value, strict=False)))
     for key, item, rendered in inside:
-        if rendered is not None and (path := _missing(argument, item, rendered)) is not None:
+        if rendered is not None and (path := _missing(rule, item, rendered)) is not None:
             return f"[{key!r}]{path}"
     return None
 
@@ -175,10 +152,6 @@ class CheckedPartial(OperatorPartial):
     operator_class: type[Any]
 
     def expand(self, **mapped_kwargs: Any) -> Any:
-        """Make the mapped task, with Airflow's ``expand``.
-
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
         self._expand_called = True
         for name, values in mapped_kwargs.items():
             for value in values if isinstance(values, list | tuple) else ():
@@ -186,11 +159,6 @@ class CheckedPartial(OperatorPartial):
         return super().expand(**mapped_kwargs)
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        """Make the mapped task, with Airflow's ``expand_kwargs``.
-
-        :param strict: reject arguments that were passed to ``partial``.
-        :raises ValueError: naming each argument whose value is known and wrong.
-        """
         self._expand_called = True
         for values in kwargs if isinstance(kwargs, list | tuple) else ():
             if isinstance(values, Mapping):

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api._core.requests import Flow, RequestModel
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.polling import PollDecision
     from airflow_provider_mail.hold import HoldCheck
     from airflow_provider_mail.hooks.mail import MailHook
     from airflow_provider_mail.send_window import SendWindow
@@ -59,10 +58,6 @@ SEND_WINDOW_KEY = "airflow_provider_mail.send_window"
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
-
-
-TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
-"""The method that Airflow calls when a trigger failed, and the error that it passes when the trigger timed out."""
 
 
 class MailTaskMixin(RenderingMixin):
@@ -244,25 +239,6 @@ class MailTaskMixin(RenderingMixin):
             return error
         self.clock_offset = self.hook.get_conn().service_clock.offset
         return result
-
-    def last_look(self, context: Context) -> PollDecision | None:
-        """Poll once more after Airflow's own deadline of a deferral; ``None`` for a task that does not wait."""
-        return None
-
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Continue after a deferral.
-
-        When no triggerer ran until Airflow's own deadline, the awaited state may have been reached meanwhile.
-        """
-        error = (next_kwargs or {}).get("error")
-        if next_method != TRIGGER_FAILED or getattr(error, "value", error) != TRIGGER_TIMEOUT:
-            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
-        if (decision := self.last_look(context)) is None:
-            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
-        if decision.status == "waiting":
-            decision = decision.at_deadline(", and no triggerer ended it")
-        event = {"status": decision.status.value, "message": decision.message, "result": decision.result}
-        return super().resume_execution("execute_complete", {"event": event}, context)  # type: ignore[misc]
 
 
 class SendGuardMixin(MailTaskMixin):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from airflow_provider_mail._task.mixin import task_instance_name
+from airflow_provider_mail._task.storage import Spool
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.rows import OnUnstorable
     from airflow_provider_mail.warehouse.table import Table, TableName
 
-MEMORY_BYTES = 1_000_000
-
 FIRST_ROWS = 10
 """Number of row numbers, or lines of a file, in the summary: enough to find the error in the source."""
 
@@ -35,40 +32,27 @@ MAX_LOAD_ID = 250
 """Length in bytes of ``import_id`` in the table of rejected rows."""
 
 
-class RejectSpool:
-    """Collects rejected rows, in a temporary file if they exceed a megabyte.
+class RejectSpool(Spool["Reject"]):
+    """Collects rejected rows.
 
     They cannot be stored immediately: the source is still being read, and SQLite has either one writer or readers.
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES, mode="w+", encoding="utf-8")  # noqa: SIM115
+        super().__init__()
         self._reasons: Counter[tuple[str, str]] = Counter()
         self._first_rows: list[int] = []
         self._place = "row"
-        self.count = 0
         self.columns: Sequence[str] = ()
         """The names of the values of a row, where it has as many."""
 
     def add(self, reject: Reject) -> None:
-        """Add a rejected row."""
-        row = [_plain(value) for value in reject.row]
-        record = [reject.row_number, reject.field, reject.reason, row, reject.line]
-        self._file.write(json.dumps(record) + "\n")
+        super().add(replace(reject, row=[_plain(value) for value in reject.row]))
         # The service's message may quote a row, so only the reasons of this package are logged.
         self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
-        self.count += 1
         # Rejects do not come in the order of the rows: those of the service come later than those of the checks.
         self._place = "row" if reject.line is None else "line"
         self._first_rows = sorted({*self._first_rows, reject.place})[:FIRST_ROWS]
-
-    def __iter__(self) -> Iterator[Reject]:
-        from airflow_provider_mail.api.flows.validate_rows import Reject
-
-        self._file.seek(0)
-        for line in self._file:
-            row_number, field, reason, row, begins = json.loads(line)
-            yield Reject(row_number=row_number, field=field, reason=reason, row=row, line=begins)
 
     def reasons(self, limit: int) -> list[tuple[str, str, int]]:
         """Return the most frequent reasons, without values: field, reason and number of rows."""
@@ -105,10 +89,8 @@ class RejectSpool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._file.close()
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def _private(path: str) -> IO[bytes]:

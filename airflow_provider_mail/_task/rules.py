@@ -41,7 +41,7 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The values that an argument accepts, besides ``None`` where that is its default.
+    """The values that an argument accepts.
 
     :param check: returns what is wrong with a value of the argument of that name; ``None`` if nothing is.
     :param limit: the type in ``api._core.fields`` that limits the value.
@@ -53,6 +53,8 @@ class Rule:
     :param none_is_valid: whether ``None`` is valid where it is not the default.
     :param empty_is_none: whether empty text means that an optional argument is not given.
     :param empty_is_valid: whether empty text has a meaning, or is checked when the request is built.
+    :param name: of the argument, once a class declares it.
+    :param optional: whether ``None`` leaves it out there.
     """
 
     check: Callable[[str, Any], str | None]
@@ -64,17 +66,27 @@ class Rule:
     none_is_valid: bool = False
     empty_is_none: bool = True
     empty_is_valid: bool = False
+    name: str = ""
+    optional: bool = False
 
     @property
     def is_rows(self) -> bool:
         """Whether the value is rows, of which there may be many."""
         return self.check is _rows
 
-    def problem(self, name: str, value: Any) -> str | None:
-        """Return what is wrong with a value that is given and contains no templates."""
+    def is_left_out(self, value: Any) -> bool:
+        """Return whether a value means that the argument is not given."""
+        return self.optional and (value is None or (value == "" and self.empty_is_none))
+
+    def problem(self, value: Any) -> str | None:
+        """Return what is wrong with a value that contains no templates."""
+        if self.is_left_out(value):
+            return None
+        if value is None and self.text and not self.choices:
+            return "is missing: None was given"
         if self.choices:
             return None if value in self.choices else f"{_shown(value)} is none of {', '.join(self.choices)}"
-        if problem := self.check(name, value):
+        if problem := self.check(self.name, value):
             return problem
         if self.limit is None or (value == "" and self.empty_is_valid):
             return None
@@ -288,7 +300,7 @@ def _recipients(name: str, value: Any) -> str | None:
     if isinstance(value, str) and _PLAIN["Address"].fullmatch(value):
         return None
     from airflow_provider_mail.api.errors import MailValidationError
-    from airflow_provider_mail.api.flows.batches import recipients_of
+    from airflow_provider_mail.api.transactional import recipients_of
 
     try:
         recipients = recipients_of(name, value)
@@ -323,25 +335,9 @@ def _audience(name: str, value: Any) -> str | None:
     return None
 
 
-def text(
-    limit: str | None = None,
-    *,
-    check: Callable[[str, Any], str | None] = _filled_text,
-    none_is_valid: bool = False,
-    empty_is_none: bool = True,
-    empty_is_valid: bool = False,
-) -> Rule:
-    """Return the rule of a text."""
-    return Rule(
-        check,
-        limit,
-        read=_read_result,
-        text=True,
-        text_inside=True,
-        none_is_valid=none_is_valid,
-        empty_is_none=empty_is_none,
-        empty_is_valid=empty_is_valid,
-    )
+def text(limit: str | None = None, check: Callable[[str, Any], str | None] = _filled_text, **options: Any) -> Rule:
+    """Return the rule of a text; ``options`` are further fields of `Rule`."""
+    return Rule(check, limit, read=_read_result, text=True, text_inside=True, **options)
 
 
 def choice(*choices: str) -> Rule:

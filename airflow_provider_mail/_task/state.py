@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -23,38 +23,30 @@ PAUSES = (5.0, 10.0, 15.0)
 """Seconds between attempts to write, in addition to Airflow's own: a restarting API server is soon available again."""
 
 
-class TaskState(Protocol):
-    """The interface of a record that outlives a try."""
-
-    durable: bool
-    """Whether the next try can read the record."""
-
-    def read(self) -> Any:
-        """Read the record; ``None`` if nothing was written."""
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Replace the record; it is stored when this returns."""
-
-
-class StoredTaskState:
+class TaskState:
     """A record in Airflow's task state store: survives retries, a killed worker, and a cleared task.
 
     A write fails in a process whose try Airflow has replaced by another one. So a process that writes before each step
     takes no step that is unknown to the other try.
-    """
 
-    durable = True
+    :param store: ``None`` where there is none (before Airflow 3.3): then nothing is stored.
+    :param key: the key in the store; running tasks lose the record if it is renamed.
+    """
 
     def __init__(self, store: Any, key: str) -> None:
         self._store = store
         self._key = key
+        self.durable = store is not None
+        """Whether the next try can read the record."""
 
     def read(self) -> Any:
         """Read the record; ``None`` if nothing was written."""
-        return self._store.get(self._key, None)
+        return self._store.get(self._key, None) if self.durable else None
 
     def write(self, record: dict[str, Any]) -> None:
         """Replace the record; Airflow's database holds it when this returns."""
+        if not self.durable:
+            return
         from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # exported lazily
 
         for pause in (*PAUSES, None):
@@ -70,26 +62,9 @@ class StoredTaskState:
                 return
 
 
-class NullTaskState:
-    """The record where Airflow has no task state store (before 3.3): stores nothing."""
-
-    durable = False
-
-    def read(self) -> Any:
-        """Return ``None``."""
-        return None
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Do nothing."""
-
-
 def task_state(context: Context, key: str) -> TaskState:
-    """Return a record of the task instance.
-
-    :param key: the key in the store; running tasks lose the record if it is renamed.
-    """
-    store = context.get("task_state_store")
-    return NullTaskState() if store is None else StoredTaskState(store, key)
+    """Return a record of the task instance."""
+    return TaskState(context.get("task_state_store"), key)
 
 
 TASK_STATE_KEY = "airflow_provider_mail.campaign"
@@ -147,7 +122,6 @@ class StoredCreationState(CreationState):
             self.cleared = self._max_tries != record.max_tries
 
     def mark_attempted(self, at: float | None = None) -> None:
-        """Store that the campaign may exist from now on."""
         super().mark_attempted(at)
         if not (self.durable or self.first_try):
             log.warning(
@@ -158,12 +132,10 @@ class StoredCreationState(CreationState):
         self._write("not know that this one may have created campaign %r")
 
     def clear_attempt(self, earlier: float | None = None) -> None:
-        """Store that this attempt has not created it."""
         super().clear_attempt(earlier)
         self._write("take campaign %r for its own, if there is one")
 
     def mark_incomplete(self) -> None:
-        """Store that it may be incomplete."""
         if self.incomplete:
             return
         super().mark_incomplete()
@@ -172,20 +144,17 @@ class StoredCreationState(CreationState):
         self._write("take campaign %r for complete")
 
     def mark_complete(self) -> None:
-        """Store that it is complete, unless that is stored already."""
         if self.incomplete:
             super().mark_complete()
             self._write("take campaign %r for incomplete")
 
     def mark_seen(self, sends_at: float | None) -> None:
-        """Store that the campaign exists, unless that is stored already."""
         before = self.seen, self.sends_at
         super().mark_seen(sends_at)
         if before != (self.seen, self.sends_at):
             self._write("create campaign %r again if it is gone")
 
     def mark_sends_at(self, sends_at: float | None) -> None:
-        """Store when a campaign that is not adopted counts as sent."""
         super().mark_sends_at(sends_at)
         self._write("create campaign %r again if it is gone")
 
@@ -198,8 +167,6 @@ class StoredCreationState(CreationState):
 
         :param otherwise: what the next try will do if this fails.
         """
-        if not self.durable:
-            return
         record = _Record(max_tries=self._max_tries, **{name: getattr(self, name) for name in _ATTRIBUTES})
         try:
             self._task_state.write(record.model_dump())

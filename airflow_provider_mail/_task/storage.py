@@ -1,15 +1,17 @@
-"""Where the data of tasks is: databases, and files in any storage, which readers never see incomplete."""
+"""Where the data of tasks is: databases, files in any storage, which readers never see incomplete, temporary files."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import pickle
+import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.rows import OnUnstorable
     from airflow_provider_mail.warehouse.table import Table, TableName
 
+T = TypeVar("T")
+
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "wasb", "wasbs", "oci", "oss"})
 """Protocols of stores in which an object appears only when it is complete, and which cannot rename.
 
@@ -33,6 +37,34 @@ MAX_ATTACHMENT_BYTES = 100_000_000
 
 ROWS_PER_FILE = 20_000
 """Rows per file, which are in memory at the same time."""
+
+
+MEMORY_BYTES = 1_000_000
+"""Bytes of a `Spool` that stay in memory."""
+
+
+class Spool(Generic[T]):
+    """Keeps objects in an unnamed temporary file until all have been read, so that memory use stays constant.
+
+    The objects are pickled, which keeps types such as decimals: the file is this process' own.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        self.count = 0
+
+    def add(self, item: T) -> None:
+        pickle.dump(item, self._file, pickle.HIGHEST_PROTOCOL)
+        self.count += 1
+
+    def __iter__(self) -> Iterator[T]:
+        self._file.seek(0)
+        for _ in range(self.count):
+            yield pickle.load(self._file)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
 
 
 class SqlTask:

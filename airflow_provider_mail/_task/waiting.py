@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 ENDED = frozenset({"success", "failed", "skipped"})
 """States in which no other process and no other try continues a task."""
+
+TRIGGER_FAILED, TRIGGER_TIMEOUT = "__fail__", "Trigger timeout"
+"""The method that Airflow calls when a trigger failed, and the error that it passes when the trigger timed out."""
 
 ON_KILL_SHARE = 0.8
 """Share of the time that Airflow allows a trigger whose task was killed; the rest is for logging a timeout."""
@@ -117,6 +120,20 @@ class WaitingMixin(MailTaskMixin):
         """Poll once more after Airflow's own deadline of the deferral."""
         return self.next_decision(context)
 
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after a deferral.
+
+        When no triggerer ran until Airflow's own deadline, the awaited state may have been reached meanwhile.
+        """
+        error = (next_kwargs or {}).get("error")
+        if next_method == TRIGGER_FAILED and getattr(error, "value", error) == TRIGGER_TIMEOUT:
+            decision = self.last_look(context)
+            if decision.status == "waiting":
+                decision = decision.at_deadline(", and no triggerer ended it")
+            event = {"status": decision.status.value, "message": decision.message, "result": decision.result}
+            next_method, next_kwargs = "execute_complete", {"event": event}
+        return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+
     def _new_polls(self, context: Context) -> Polls:
         from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, status_line
 
@@ -166,16 +183,7 @@ def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) 
     raise (timeout_error if decision.status == "timeout" else AirflowException)(decision.message)
 
 
-class TaskInstance(Protocol):
-    """The attributes that identify a task instance."""
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int | None
-
-
-def was_ended(ti: TaskInstance) -> bool:
+def was_ended(ti: Any) -> bool:
     """Return whether the task instance was marked failed or successful, or skipped by a run that timed out.
 
     Airflow also ends the process of a task when a worker is drained, and a trigger when another triggerer takes over or
@@ -184,8 +192,11 @@ def was_ended(ti: TaskInstance) -> bool:
     return task_instance_state(ti) in ENDED
 
 
-def task_instance_state(ti: TaskInstance) -> str | None:
-    """Return the state of a task instance; ``None`` if it has none, or Airflow does not know it any more."""
+def task_instance_state(ti: Any) -> str | None:
+    """Return the state of a task instance; ``None`` if it has none, or Airflow does not know it any more.
+
+    :param ti: has ``dag_id``, ``run_id``, ``task_id`` and ``map_index``.
+    """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     mapped = ti.map_index is not None and ti.map_index >= 0
@@ -200,7 +211,7 @@ def task_instance_state(ti: TaskInstance) -> str | None:
     return state
 
 
-async def cancel_if_ended(ti: TaskInstance | None, mail_conn_id: str, mail_name: str) -> str:
+async def cancel_if_ended(ti: Any, mail_conn_id: str, mail_name: str) -> str:
     """Cancel the campaign that a deferred task waits for, if the task was ended.
 
     :return: the result, for the log: a predicate whose subject is the campaign's name.
@@ -213,7 +224,7 @@ async def cancel_if_ended(ti: TaskInstance | None, mail_conn_id: str, mail_name:
     return work.result()
 
 
-async def _cancel_if_ended(ti: TaskInstance | None, mail_conn_id: str, mail_name: str) -> str:
+async def _cancel_if_ended(ti: Any, mail_conn_id: str, mail_name: str) -> str:
     from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
     from airflow_provider_mail.hooks.mail import MailHook
 

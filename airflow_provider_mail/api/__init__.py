@@ -60,12 +60,10 @@ if TYPE_CHECKING:
         MailValidationError,
     )
     from airflow_provider_mail.api.events import EventCode, MailEvent, parse_push
-    from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
-    from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
+    from airflow_provider_mail.api.flows.cancel_campaign import StopResult, cancel_campaign, stop_campaigns
     from airflow_provider_mail.api.flows.create_campaign import create_campaign
     from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
-    from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.api.lists import AddList, ContactList, DeleteList, GetLists, find_list
@@ -80,7 +78,13 @@ if TYPE_CHECKING:
         SendMail,
         TransactionalStats,
     )
-    from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
+    from airflow_provider_mail.api.webhooks import (
+        EventToggles,
+        GetWebhook,
+        SaveWebhook,
+        SenderCallback,
+        configure_webhook,
+    )
 
 _NAMES = {
     "_core.requests": "MailRequest MailResponse",
@@ -101,12 +105,10 @@ _NAMES = {
         "MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
-    "flows.cancel_campaign": "cancel_campaign",
-    "flows.configure_webhook": "configure_webhook",
+    "flows.cancel_campaign": "StopResult cancel_campaign stop_campaigns",
     "flows.create_campaign": "create_campaign",
     "flows.import_contacts": "Progress import_contacts",
     "flows.statistics": "campaign_stats transactional_stats",
-    "flows.stop_campaigns": "StopResult stop_campaigns",
     "flows.upload_chunks": "ImportPlan",
     "flows.validate_rows": "Reject",
     "lists": "AddList ContactList DeleteList GetLists find_list",
@@ -114,7 +116,7 @@ _NAMES = {
     "senders": "AddSender DeleteSender GetSenders Sender VerifySender find_sender",
     "templates": "AddTemplate DeleteTemplate GetTemplates Template find_template",
     "transactional": "GetTransactionalStats MessageVersion Recipient SendBatch SendMail TransactionalStats",
-    "webhooks": "EventToggles GetWebhook SaveWebhook SenderCallback",
+    "webhooks": "EventToggles GetWebhook SaveWebhook SenderCallback configure_webhook",
 }
 
 __all__ = [

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
+from airflow_provider_mail.api._core.compact import compact_decoder
 from airflow_provider_mail.api._core.fields import (
     OMIT_BLANK,
     Address,
@@ -248,41 +248,11 @@ class GetCampaigns(PagedRequest[CampaignsPage]):
     mail_status: list[MailStatus] | None = None
 
 
-def campaigns_page(decode: Callable[[bytes | bytearray], Any], body: bytes | bytearray) -> CampaignsPage | None:
-    """Decode a page in one step; ``None`` leaves what has not the documented form to the model.
-
-    :param decode: returns an object with ``code``, ``total_records`` and ``mail_list``, whose records have only some
-        fields of :class:`Campaign`.
-    """
-    try:
-        page = decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if page.code != 200:
-        return None
-    return CampaignsPage.model_construct(mail_list=page.mail_list, total_records=page.total_records)
-
-
-class _CampaignIdentity(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    mail_name: str
-    guid: str | None = None
-    team_name: str | None = None
-
-
-class _IdentitiesPage(msgspec.Struct, rename="camel"):
-    code: int
-    total_records: int | None = None
-    mail_list: list[_CampaignIdentity] | None = None
-
-
-_decode_identities = msgspec.json.Decoder(_IdentitiesPage).decode
-
-
 class _FindCampaign(GetCampaigns):
     """The same operation. Pages without a campaign of exactly this name are decoded only as far as that shows."""
 
     def decode(self, body: bytes | bytearray) -> CampaignsPage | None:
-        page = campaigns_page(_decode_identities, body)
+        page: CampaignsPage | None = compact_decoder(CampaignsPage, ("mail_name", "guid", "team_name"))(body)
         if page is None or any(record.mail_name == self.mail_name for record in page.records):
             return None
         return page
@@ -296,14 +266,12 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/campaign/mail/delete"
     effect = Effect.DELETE
-    lookup_is_authoritative: ClassVar[bool] = True
+    lookup_is_authoritative = True
 
     mail_name: MailName
 
-    def exists(self) -> Flow[bool]:
-        """Look up whether the campaign exists."""
-        campaign = yield from find_campaign(self.mail_name)
-        return campaign is not None
+    def find(self) -> Flow[Campaign | None]:
+        return find_campaign(self.mail_name)
 
 
 class CampaignStats(OpenResource):

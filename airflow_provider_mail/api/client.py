@@ -1,13 +1,14 @@
 """The two clients, for threads and for asyncio: they execute the steps that `_core.exchange` determines.
 
-``send`` sends one request; ``pages`` and ``run`` are built on it.
+``send`` sends one request; ``pages``, ``run`` and :func:`concurrent_pages` are built on it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
@@ -25,7 +26,6 @@ from airflow_provider_mail.api._core.exchange import (
     Steps,
     transport_error,
 )
-from airflow_provider_mail.api._core.network import Transmission
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import (
     Concurrent,
@@ -38,9 +38,9 @@ from airflow_provider_mail.api._core.requests import (
 )
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
 from airflow_provider_mail.api._core.shared_rate import AsyncSharedRate, SharedRate
-from airflow_provider_mail.api._core.transport import async_http_client, http_client, redact_http_logs
+from airflow_provider_mail.api._core.transport import Transmission, async_http_client, http_client
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailError, clear_traceback_frames
+from airflow_provider_mail.api.errors import MailError, MailRejectedError, clear_traceback_frames
 from airflow_provider_mail.api.lists import GetLists
 
 __all__ = ["AsyncMailClient", "MailClient"]
@@ -56,35 +56,35 @@ would stay in memory until the garbage collector finds them."""
 
 
 class _Client(Generic[Http]):
-    """What both clients share.
-
-    :param on_request: called before each HTTP request.
-    :param before_write: called right before the first byte of each HTTP request.
-    """
-
     def __init__(
-        self,
-        config: ClientConfig,
-        create_http: Callable[[ClientConfig], Http],
-        on_request: OnRequest | None,
-        before_write: BeforeWrite | None,
+        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
     ) -> None:
         self.config = config
         self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1), on_request=on_request)
         self.service_clock = self._exchange.service_clock
         """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
         self._before_write = before_write
-        self._create_http = create_http
-        self._https = {os.getpid(): create_http(config)}
+        self._https = {os.getpid(): self._create_http()}
         self._urls: dict[str, httpx.URL] = {}
+
+    def _create_http(self) -> Http:
+        raise NotImplementedError
 
     @property
     def _http(self) -> Http:
         return self._https[os.getpid()]
 
-    def _url(self, path: str) -> httpx.URL:
+    def _arguments(self, call: Call) -> dict[str, Any]:
+        """Return the arguments of httpx's ``stream`` for a request."""
         # Parsing the address for each request would take a tenth of the request's CPU time.
-        return self._urls.get(path) or self._urls.setdefault(path, httpx.URL(self.config.base_url + path))
+        url = self._urls.get(call.path) or self._urls.setdefault(call.path, httpx.URL(self.config.base_url + call.path))
+        return {
+            "method": call.method,
+            "url": url,
+            "headers": dict(call.headers),
+            "content": call.content,
+            "params": call.params,
+        }
 
     def _enter_process(self) -> None:
         """Replace the connections and locks of the parent process after a fork.
@@ -96,7 +96,7 @@ class _Client(Generic[Http]):
         if process not in self._https:
             self._exchange.after_fork()
             self.__dict__.pop("_shared_rate", None)
-            self._https.setdefault(process, self._create_http(self.config))
+            self._https.setdefault(process, self._create_http())
             for other in self._https.keys() - {process}:
                 # Do not close it: closing needs the client's locks.
                 self._https.pop(other, None)
@@ -113,10 +113,8 @@ class MailClient(_Client[httpx.Client]):
         Default: nothing is called.
     """
 
-    def __init__(
-        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
-    ) -> None:
-        super().__init__(config, http_client, on_request, before_write)
+    def _create_http(self) -> httpx.Client:
+        return http_client(self.config)
 
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -196,28 +194,18 @@ class MailClient(_Client[httpx.Client]):
     def _fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
             interrupted_by.check()
-        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect, self._before_write)
+        transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
-            with (
-                redact_http_logs(),
-                transmission,
-                self._http.stream(
-                    call.method,
-                    self._url(call.path),
-                    headers=dict(call.headers),
-                    content=call.content,
-                    params=call.params,
-                ) as response,
-            ):
+            with transmission, self._http.stream(**self._arguments(call)) as response:
                 transmission.check_response(response.status_code)
-                body = BodyReader(call.operation, self.config.max_answer_bytes, response.status_code, response.headers)
+                body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
                     body.feed(chunk)
                 response.stream = _READ
                 return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
-            failure = transport_error(call.operation, error, self.config, late)
+            failure = transport_error(call.path, error, self.config, late)
         # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
         raise failure
 
@@ -245,10 +233,8 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         Default: nothing is called.
     """
 
-    def __init__(
-        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
-    ) -> None:
-        super().__init__(config, async_http_client, on_request, before_write)
+    def _create_http(self) -> httpx.AsyncClient:
+        return async_http_client(self.config)
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -320,27 +306,19 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         return response
 
     async def _fetch(self, call: Call) -> HttpResponse:
-        transmission = Transmission(call.operation, self._exchange.max_seconds, call.effect, self._before_write)
+        transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
         try:
-            with redact_http_logs(), transmission:
-                async with self._http.stream(
-                    call.method,
-                    self._url(call.path),
-                    headers=dict(call.headers),
-                    content=call.content,
-                    params=call.params,
-                ) as response:
+            with transmission:
+                async with self._http.stream(**self._arguments(call)) as response:
                     transmission.check_response(response.status_code)
-                    body = BodyReader(
-                        call.operation, self.config.max_answer_bytes, response.status_code, response.headers
-                    )
+                    body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                     async for chunk in response.aiter_raw():
                         body.feed(chunk)
                     response.stream = _READ
                     return body.response()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             late = transmission.seconds if transmission.late else None
-            failure = transport_error(call.operation, error, self.config, late)
+            failure = transport_error(call.path, error, self.config, late)
         # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
         raise failure
 
@@ -355,3 +333,55 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def concurrent_pages(
+    client: MailClient,
+    pager: Pager[Item],
+    at_once: int,
+    interrupted_by: interrupt.Interrupt | None = None,
+    on_total: Callable[[int | None], None] = lambda total: None,
+) -> Generator[list[Item], None, None]:
+    """Yield the records of a list page by page; the list is complete, or the iterator raises.
+
+    Memory holds a few more pages than are in flight. Close the iterator to end early: requests in flight may take two
+    more seconds.
+
+    :param client: the client that all threads share.
+    :param pager: has the request of the first page, and decides what to do when the list changes while it is read.
+    :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
+    :param interrupted_by: ends the read from outside, such as from ``on_kill`` of an operator.
+    :param on_total: called with the number of records that a page reports, before the page is yielded.
+    :raises MailIncompleteError: records are missing, or the list has changed and the pager does not allow it.
+    :raises MailAnswerError: the list has no end.
+    :raises MailInterruptedError: the interrupt ended the read.
+    """
+    reading = pager.reading
+    # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue
+    # 1110).
+    threads = min(at_once, client.config.max_in_flight)
+    requested: dict[int, Future[PageResponse[Item]]] = {}
+    with interrupt.Workers[PageResponse[Item]](threads, "mail-pages", interrupted_by) as workers:
+        while (next_request := pager.next_request) is not None:
+            # Pages are consumed in order; twice as many requests as threads prevent a slow page from blocking.
+            for request in (next_request, *pager.ahead(2 * threads)):
+                index = request.page_index or 1
+                if index not in requested:
+                    requested[index] = workers.submit(client.send, request)
+            future = requested.pop(next_request.page_index or 1)
+            workers.first_done([future])
+            try:
+                page = future.result()
+            except MailRejectedError as rejection:
+                pager.rejected(rejection)
+                continue
+            records = pager.feed(page)
+            on_total(page.total_records)
+            if pager.reading != reading:
+                # The pages requested ahead belong to the previous read.
+                reading = pager.reading
+                for ahead in requested.values():
+                    ahead.cancel()
+                requested.clear()
+            if records:
+                yield records

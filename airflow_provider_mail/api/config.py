@@ -28,7 +28,6 @@ from airflow_provider_mail.api.errors import (
     MailConfigError,
     MailError,
     MailRateLimitError,
-    MailServiceError,
     describe_validation_error,
 )
 
@@ -104,12 +103,12 @@ class RetryRule:
             return None
         if attempt >= self.attempts and (self.attempts == 1 or not isinstance(error, MailRateLimitError)):
             return None
-        retry_after = error.retry_after if isinstance(error, MailServiceError) else None
-        if retry_after is not None and retry_after > self.retry_after_cap_seconds:
+        retry_after = error.retry_after or 0.0
+        if retry_after > self.retry_after_cap_seconds:
             return None
         # Also in addition to Retry-After: clients that received the same value must not return together.
         jitter = draw() * min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt - 1, 64))
-        pause = (retry_after or 0.0) + jitter
+        pause = retry_after + jitter
         return pause if elapsed + pause <= self.total_seconds else None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
@@ -130,6 +131,10 @@ class ImportContacts(MailRequest[MailResponse], Sandboxed):
         body = self.model_dump(by_alias=True, exclude_none=True, exclude={"contact_data"})
         return msgspec.json.encode({**body, "contactData": self.contact_data})
 
+    def pii_values(self) -> Iterator[str]:
+        for row in msgspec.json.decode(msgspec.json.encode(self.contact_data)):
+            yield from filter(None, row)
+
     @model_validator(mode="after")
     def _consistent(self) -> ImportContacts:
         check_mapping([column.property_name for column in self.contact_data_mapping])
@@ -216,13 +221,10 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
     path = "/v5/contacts/delete"
     effect = Effect.DELETE
 
-    # Contacts are looked up individually, and the specification does not show the response for an unknown address.
-    lookup_is_authoritative: ClassVar[bool] = False
-
     email: Text
 
     def exists(self) -> Flow[bool]:
-        """Look up whether the contact exists."""
+        """Look up whether the contact exists; the specification does not show the response for an unknown address."""
         try:
             response = yield GetContact(email=self.email)
         except MailRejectedError as rejection:

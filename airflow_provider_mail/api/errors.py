@@ -60,6 +60,7 @@ class MailError(PicklableError):
     :param status: the HTTP status, if there was a response.
     :param code: the ``code`` of the response body, if it could be read.
     :param service_message: the ``message`` of the response body, with secrets and personal data masked.
+    :param retry_after: the seconds in the response's ``Retry-After`` header, if it has one.
     """
 
     temporary: ClassVar[bool] = False
@@ -76,12 +77,14 @@ class MailError(PicklableError):
         status: int | None = None,
         code: int | None = None,
         service_message: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(text)
         self.operation = operation
         self.status = status
         self.code = code
         self.service_message = service_message
+        self.retry_after = retry_after
 
     @property
     def details(self) -> dict[str, Any]:
@@ -145,28 +148,7 @@ class MailAnswerError(MailError):
 
 
 class MailServiceError(MailError):
-    """The service reported an error.
-
-    :param text: what happened and what to fix.
-    :param operation: the path of the operation.
-    :param status: the HTTP status.
-    :param code: the ``code`` of the response body, if it could be read.
-    :param service_message: the ``message`` of the response body, with secrets and personal data masked.
-    :param retry_after: the seconds in the response's ``Retry-After`` header, if it has one.
-    """
-
-    def __init__(
-        self,
-        text: str,
-        *,
-        operation: str | None = None,
-        status: int | None = None,
-        code: int | None = None,
-        service_message: str | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(text, operation=operation, status=status, code=code, service_message=service_message)
-        self.retry_after = retry_after
+    """The service reported an error."""
 
 
 class MailRejectedError(MailServiceError):

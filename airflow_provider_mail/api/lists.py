@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import AliasChoices, AliasGenerator, ConfigDict
 from pydantic.alias_generators import to_camel, to_pascal
@@ -61,7 +61,6 @@ class AddList(MailRequest[MailResponse], Sandboxed):
     list_description: str | None = None
 
     def find(self) -> Flow[ContactList | None]:
-        """Look up the list of this name."""
         return find_list(self.list_name)
 
     def differences(self, existing: ContactList) -> list[str]:
@@ -106,14 +105,12 @@ class DeleteList(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/lists/delete"
     effect = Effect.DELETE
-    lookup_is_authoritative: ClassVar[bool] = True
+    lookup_is_authoritative = True
 
     list_name: Text
 
-    def exists(self) -> Flow[bool]:
-        """Look up whether the list exists."""
-        existing = yield from find_list(self.list_name)
-        return existing is not None
+    def find(self) -> Flow[ContactList | None]:
+        return find_list(self.list_name)
 
 
 def find_list(list_name: str) -> Flow[ContactList | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -69,10 +69,6 @@ class AddSender(MailRequest[MailResponse], Sandboxed):
         """Look up the sender of this entry and type; the other type is a different entry."""
         return find_sender(self.sender_email, int(self.sender_type))
 
-    def differences(self, existing: Sender) -> list[str]:
-        """Return nothing: a sender has no other fields."""
-        return []
-
 
 class VerifySenderResponse(MailResponse):
     """The results of the four DNS checks, and ``valid`` for all of them."""
@@ -106,13 +102,12 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
 
     path = "/v5/verified_senders/delete"
     effect = Effect.DELETE
-    lookup_is_authoritative: ClassVar[bool] = True
+    lookup_is_authoritative = True
 
     sender_email: Text
 
-    def exists(self) -> Flow[bool]:
-        """Look up whether the sender exists."""
-        return (yield from find_sender(self.sender_email)) is not None
+    def find(self) -> Flow[Sender | None]:
+        return find_sender(self.sender_email)
 
 
 def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sender | None]:

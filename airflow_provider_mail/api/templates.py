@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -51,7 +51,6 @@ class AddTemplate(MailRequest[MailResponse]):
     editor_type: EditorType | None = None
 
     def find(self) -> Flow[Template | None]:
-        """Look up the template of this name."""
         return find_template(self.template_name)
 
     def differences(self, existing: Template) -> list[str]:
@@ -100,14 +99,12 @@ class DeleteTemplate(MailRequest[MailResponse]):
 
     path = "/v5/campaign/mail/template/delete"
     effect = Effect.DELETE
-    lookup_is_authoritative: ClassVar[bool] = True
+    lookup_is_authoritative = True
 
     template_name: TemplateName
 
-    def exists(self) -> Flow[bool]:
-        """Look up whether the template exists."""
-        existing = yield from find_template(self.template_name)
-        return existing is not None
+    def find(self) -> Flow[Template | None]:
+        return find_template(self.template_name)
 
 
 def find_template(template_name: str) -> Flow[Template | None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
 import os
+import socket
 import sys
 import time
 from argparse import Namespace
@@ -16,11 +18,15 @@ from typing import TYPE_CHECKING, Any
 import yaml  # type: ignore[import-untyped]  # installed with Airflow, without stubs
 from airflow.cli.simple_table import AirflowConsole
 
+from airflow_provider_mail._audience.store import FileStateStore, Header, SqlStateStore, audiences_in
 from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus
 from airflow_provider_mail.api.flows.waits import CampaignWait
+from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
+from airflow_provider_mail.hold import stop as stop_campaigns
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -31,6 +37,21 @@ if TYPE_CHECKING:
 Command = Callable[[Namespace], None]
 
 STATUS_NAMES = {status.value: status.name.lower() for status in MailStatus}
+
+DETAILS = {
+    "hard bounces": "hard_bounce",
+    "soft bounces": "soft_bounce",
+    "not sent": "unsent_count",
+    "unsubscribed": "unsubscribe_count",
+    "subject": "subject",
+    "sender": "sender_mail",
+    "lists": "send_list_names",
+    "excluded lists": "repel_list_names",
+    "type": "task_type",
+    "guid": "guid",
+    "reviewer": "reviewer_name",
+}
+"""What a table shows of one campaign besides its row in the list, by name in ``json``."""
 
 
 def command(function: Command) -> Command:
@@ -120,9 +141,11 @@ def campaign(args: Namespace) -> None:
         latest = _watch(hook, args.name, args.interval)
     assert latest is not None
     row = {"name": latest.mail_name, **_row(latest, team=True)}
-    row |= {name: value for name, value in _details(latest).items() if value}
+    data = _to_json(latest)
+    row |= {label: data[name] for label, name in DETAILS.items() if data[name]}
+    row |= {label: ", ".join(names) for label, names in row.items() if isinstance(names, list)}
     table = [{"field": key, "value": value} for key, value in row.items()]
-    show(table if args.output == "table" else [row], args.output, _to_json(latest))
+    show(table if args.output == "table" else [row], args.output, data)
 
 
 @command
@@ -208,18 +231,86 @@ def _status(number: int) -> str:
     return f"{STATUS_NAMES[number]} ({number})" if number in STATUS_NAMES else str(number)
 
 
-def _details(campaign: Campaign) -> dict[str, Any]:
-    stats = campaign.mail_stats or MailStats()
-    return {
-        "hard bounces": stats.hard_bounce,
-        "soft bounces": stats.soft_bounce,
-        "not sent": stats.unsent_count,
-        "unsubscribed": stats.unsubscribe_count,
-        "subject": campaign.subject,
-        "sender": campaign.sender_mail,
-        "lists": ", ".join(campaign.rcpt_list_names or []),
-        "excluded lists": ", ".join(campaign.repel_list_names or []),
-        "type": campaign.task_type,
-        "guid": campaign.guid,
-        "reviewer": campaign.reviewer_name,
+@command
+def stop(args: Namespace) -> None:
+    """Exit with 1 when a campaign may be sent nevertheless."""
+    if args.prefix and args.all_scheduled:
+        fail("--prefix and --all-scheduled: give one of them")
+    if not (args.prefix or args.all_scheduled or args.hold):
+        fail("Nothing to stop: give --prefix, --all-scheduled or --hold")
+    hold = set_hold(set_by=f"{getpass.getuser()} on {socket.gethostname()}", reason=args.reason) if args.hold else None
+    if hold is not None:
+        print(f"All mass mail is held, {hold}.", file=sys.stderr)
+    if not (args.prefix or args.all_scheduled):
+        time.sleep(SETTLE_SECONDS)
+        return
+    result = stop_campaigns(MailHook(args.conn_id), prefix=args.prefix or "", hold=hold)
+    rows = [{"name": name, "result": "stopped"} for name in result.stopped]
+    rows += [{"name": name, "result": f"NOT STOPPED: {reason}"} for name, reason in result.not_stopped.items()]
+    rows += [{"name": name, "result": "is being sent"} for name in result.sending]
+    data = {
+        "stopped": list(result.stopped),
+        "not_stopped": dict(result.not_stopped),
+        "sending": list(result.sending),
+        "sent": result.sent,
     }
+    show(rows, args.output, data)
+    print(
+        f"{len(result.stopped)} stopped, {len(result.not_stopped)} not stopped, {len(result.sending)} being sent, "
+        f"{result.sent} sent before.",
+        file=sys.stderr,
+    )
+    if result.not_stopped:
+        raise SystemExit(1)
+
+
+@command
+def release(args: Namespace) -> None:
+    hold = release_hold()
+    print("Nothing is held." if hold is None else f"Released the hold, {hold}. Clear the tasks that failed.")
+
+
+@command
+def audience_status(args: Namespace) -> None:
+    rows = [
+        {
+            "audience": header.audience,
+            "size": header.size,
+            "excluded": header.excluded,
+            "send_list_name": header.send_list_name or None,
+            "repel_list_name": header.repel_list_name or None,
+            "everybody_sent": _iso(header.full_at),
+            "changed": _iso(header.updated_at),
+            "running": bool(header.claimed_by),
+        }
+        for header in _audiences(args)
+    ]
+    show([{name: "" if value is None else value for name, value in row.items()} for row in rows], args.output, rows)
+
+
+@command
+def audience_reset(args: Namespace) -> None:
+    header = next((header for header in _audiences(args) if header.audience == args.audience), None)
+    if header is None:
+        fail(f"audience: there is no state of {args.audience!r}; see `airflow mail audience status`")
+        return
+    _audience_store(args, header).delete(header)
+    print(f"The state of {header.audience} was deleted: its next run sends everybody, to a new list if it is exact")
+
+
+def _audiences(args: Namespace) -> list[Header]:
+    if args.state_path:
+        return audiences_in(args.state_path)
+    if not args.state_conn_id:
+        fail("--state-conn-id or --state-path: needed, where the state is")
+    return SqlStateStore(sql_hook(args.state_conn_id), args.state_table, "").all()
+
+
+def _audience_store(args: Namespace, header: Header) -> SqlStateStore | FileStateStore:
+    if args.state_path:
+        return FileStateStore(args.state_path, header.audience_id)
+    return SqlStateStore(sql_hook(args.state_conn_id), args.state_table, header.audience_id)
+
+
+def _iso(seconds: int) -> Any:
+    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None

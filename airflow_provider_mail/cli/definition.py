@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
 
-COMMANDS = "airflow_provider_mail.cli.commands"
-AUDIENCE = "airflow_provider_mail.cli.audience"
-DOCTOR = "airflow_provider_mail.cli.doctor"
-EVENTS = "airflow_provider_mail.cli.events"
-OAUTH = "airflow_provider_mail.cli.oauth"
-HOLD = "airflow_provider_mail.cli.hold"
-RECEIVE = "airflow_provider_mail.cli.receive"
-
 CONN_ID = Arg(("-c", "--conn-id"), help="the connection (mail_default)", default="mail_default")
 SQL_CONN_ID = Arg(
     ("--sql-conn-id",),
@@ -91,42 +83,46 @@ def get_cli_commands() -> list[CLICommand]:
     """Return the commands (``cli`` of the provider information, used by Airflow 3.2 and later)."""
     doctor = "Check connection, databases, triggerer, senders and lists, and print how to fix them"
     oauth = (
-        _command("login", "Obtain an access token and store it in the connection", OAUTH,
+        _command("login", "Obtain an access token and store it in the connection", "oauth.login",
                  CONN_ID, PASTE, WAIT, TOKEN_FILE, MISSING_STATE),
-        _command("status", "Show type, age and remaining lifetime of the token", OAUTH, CONN_ID, ARG_OUTPUT),
+        _command("status", "Show type, age and remaining lifetime of the token", "oauth.status", CONN_ID, ARG_OUTPUT),
     )  # fmt: skip
     event_tables = (EVENTS_CONN_ID, EVENTS_TABLE, DEAD_LETTERS_TABLE)
     events = (
-        _command("replay", "Read dead letters again, and store the events that can be read now", EVENTS, *event_tables),
-        _command("erase", "Delete the events of a recipient: from inbox, dead letters and table", EVENTS,
+        _command("replay", "Read dead letters again, and store the events that can be read now", "receive.replay",
+                 *event_tables),
+        _command("erase", "Delete the events of a recipient: from inbox, dead letters and table", "receive.erase",
                  EMAIL, *event_tables, INBOX_CONN_ID, INBOX_TABLE),
     )  # fmt: skip
     states = (STATE_CONN_ID, STATE_TABLE, STATE_PATH)
     audience = (
-        _command("status", "Show the audiences of imports that send only changes", AUDIENCE, *states, ARG_OUTPUT),
-        _command("reset", "Delete the state of an audience: its next run sends everybody", AUDIENCE,
+        _command("status", "Show the audiences of imports that send only changes", "commands.audience_status",
+                 *states, ARG_OUTPUT),
+        _command("reset", "Delete the state of an audience: its next run sends everybody", "commands.audience_reset",
                  AUDIENCE_NAME, *states),
     )  # fmt: skip
     commands = (
-        _command("check", "Check whether a connection works", COMMANDS, CONN_ID),
-        _command("doctor", doctor, DOCTOR, CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
-        _command("campaigns", "List campaigns", COMMANDS, CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
-        _command("campaign", "Show one campaign, or watch it until it is sent", COMMANDS,
+        _command("check", "Check whether a connection works", "commands.check", CONN_ID),
+        _command("doctor", doctor, "doctor.doctor", CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
+        _command("campaigns", "List campaigns", "commands.campaigns",
+                 CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
+        _command("campaign", "Show one campaign, or watch it until it is sent", "commands.campaign",
                  NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
-        _command("stop", "Cancel scheduled campaigns, and hold new mass mail", HOLD,
+        _command("stop", "Cancel scheduled campaigns, and hold new mass mail", "commands.stop",
                  CONN_ID, PREFIX, ALL_SCHEDULED, HOLD_ALL, REASON, ARG_OUTPUT),
-        _command("release", "Release the hold", HOLD),
+        _command("release", "Release the hold", "commands.release"),
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
-        _command("receive", "Receive the events that the service pushes, rotate the token, or show the state", RECEIVE,
-                 RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS, ENABLE, NO_SAVE,
-                 STATUS_CONN_ID, DEAD_LETTERS_TABLE, PROMETHEUS, ARG_OUTPUT),
+        _command("receive", "Receive the events that the service pushes, rotate the token, or show the state",
+                 "receive.receive", RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS,
+                 ENABLE, NO_SAVE, STATUS_CONN_ID, DEAD_LETTERS_TABLE, PROMETHEUS, ARG_OUTPUT),
         GroupCommand(name="audience", help="Audiences of imports that send only changes", subcommands=audience),
         GroupCommand(name="events", help="Events after they were drained from the inbox", subcommands=events),
-        _command("emulator", "Serve the emulator of the service", COMMANDS,
+        _command("emulator", "Serve the emulator of the service", "commands.emulator",
                  HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, FORWARD_SMTP, DEMO_DATA),
     )  # fmt: skip
     return [GroupCommand(name="mail", help="Email service of a connection", subcommands=commands)]
 
 
-def _command(name: str, help: str, module: str, *args: Arg) -> ActionCommand:
-    return ActionCommand(name=name, help=help, func=lazy_load_command(f"{module}.{name}"), args=args)
+def _command(name: str, help: str, function: str, *args: Arg) -> ActionCommand:
+    load = lazy_load_command(f"airflow_provider_mail.cli.{function}")
+    return ActionCommand(name=name, help=help, func=load, args=args)

@@ -1,9 +1,10 @@
-"""``airflow mail receive``: take the events that the service pushes, and rotate the token in the URL."""
+"""``airflow mail receive`` and ``airflow mail events``: events that the service pushes, and the token in the URL."""
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -16,10 +17,17 @@ from airflow_provider_mail._config import ReceiverSettings, name_prefix
 from airflow_provider_mail._metrics import DEAD_LETTERS, INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, Metric
 from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError, MailError
-from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
-from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, GetWebhookResponse, SaveWebhook, SenderCallback
+from airflow_provider_mail.api.webhooks import (
+    EventToggles,
+    GetWebhook,
+    GetWebhookResponse,
+    SaveWebhook,
+    SenderCallback,
+    configure_webhook,
+)
 from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.utils.events import erase_events, replay_dead_letters
 from airflow_provider_mail.webhook.drain import count_by_reason
 from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
@@ -79,8 +87,7 @@ def status(args: Namespace) -> None:
     """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done."""
     state = receiver_status(ReceiverSettings.from_airflow())
     letters = count_by_reason(sql_hook(args.sql_conn_id), args.dead_letters_table) if args.sql_conn_id else None
-    age = state.inbox.age(state.at)
-    seconds = int(age.total_seconds()) if age else 0
+    seconds = state.inbox.oldest_seconds(state.at)
     if args.prometheus:
         print(_prometheus(state, seconds, letters), end="")
         return
@@ -243,3 +250,30 @@ class Rotation:
     def is_ours(self, url: str) -> bool:
         """Return whether a URL has one of our tokens."""
         return token_digest(token_of(urlsplit(url).path)) in self.known
+
+
+@command
+def replay(args: Namespace) -> None:
+    counts = replay_dead_letters(
+        sql_conn_id=args.sql_conn_id, table=args.table, dead_letters_table=args.dead_letters_table
+    )
+    print(f"Dead letters read: {counts['read']}, new events: {counts['stored']}, dead letters left: {counts['left']}")
+
+
+@command
+def erase(args: Namespace) -> None:
+    email = sys.stdin.readline() if args.email == "-" else args.email
+    try:
+        counts = erase_events(
+            email,
+            sql_conn_id=args.sql_conn_id,
+            table=args.table,
+            dead_letters_table=args.dead_letters_table,
+            inbox_conn_id=args.inbox_conn_id,
+            inbox_table=args.inbox_table,
+        )
+    except ValueError as error:
+        fail(f"--{error}")
+    print(
+        f"Deleted: {counts['events']} events, {counts['dead_letters']} dead letters; pushes changed: {counts['pushes']}"
+    )

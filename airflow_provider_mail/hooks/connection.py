@@ -19,7 +19,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
+    from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
 
 CONN_TYPE = "mail"
 HOOK_NAME = "Mail"
@@ -238,7 +238,7 @@ def campaign_caps(connection: ConnectionLike) -> CampaignCaps:
 
     :raises MailConfigError: naming the field that is no whole number.
     """
-    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
+    from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
 
     fields = fields_of(connection)
     limits = []

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.contacts import Contact
-    from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
+    from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
     from airflow_provider_mail.api.flows.import_contacts import Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject, Row
@@ -123,7 +123,7 @@ class MailHook(BaseHook):
     @cached_property
     def service_tags(self) -> frozenset[str]:
         """The tags that the service fills, according to the connection."""
-        from airflow_provider_mail.api._core.tags import tag_names
+        from airflow_provider_mail.api._core.content import tag_names
 
         with clear_traceback_frames():
             return tag_names(fields_of(self._connection).get("service_tags"))

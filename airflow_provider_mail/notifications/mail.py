@@ -60,18 +60,9 @@ class MailNotifier(BaseNotifier):
     """
 
     template_fields: Sequence[str] = (
-        "mail_conn_id",
-        "to",
-        "subject",
-        "content",
-        "sender_mail",
-        "sender_name",
-        "cc",
-        "bcc",
-        "reply_to",
-        "category",
+        "mail_conn_id", "to", "subject", "content", "sender_mail", "sender_name", "cc", "bcc", "reply_to", "category",
         "files",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -106,7 +97,7 @@ class MailNotifier(BaseNotifier):
         self._skipped: list[str] = []
 
     def __call__(self, *args: Any) -> None:
-        from airflow_provider_mail.notifications._delivery import log_errors
+        from airflow_provider_mail.notifications._message import log_errors
 
         # Rendering changes the fields: render a copy, since tasks may share this notifier.
         with log_errors(self.mail_conn_id):
@@ -114,7 +105,7 @@ class MailNotifier(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """Send the message; return when it is accepted or rejected, or after ``timeout``."""
-        from airflow_provider_mail.notifications._delivery import DeadlineMailHook, log_errors, send
+        from airflow_provider_mail.notifications._message import DeadlineMailHook, log_errors, send
 
         with log_errors(self.mail_conn_id):
             log.debug(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._message(context)))
@@ -122,7 +113,7 @@ class MailNotifier(BaseNotifier):
     async def async_notify(self, context: Context) -> None:
         """Send the message from an event loop; see :meth:`notify`."""
         # The first import takes longer than the triggerer's event loop may be blocked.
-        delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._delivery")
+        delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._message")
         with delivery.log_errors(self.mail_conn_id):
             hook = delivery.DeadlineMailHook(self.mail_conn_id, self.timeout)
             log.debug(await delivery.send_async(hook, self._message(context)))
@@ -138,7 +129,7 @@ class MailNotifier(BaseNotifier):
         import jinja2
 
         from airflow_provider_mail._task.rendering import noting_environment
-        from airflow_provider_mail.api._core.blank import is_nothing
+        from airflow_provider_mail.api._core.content import is_nothing
 
         known: Any = {"dag": None, **context}
         # `dag.test()` passes a serialized DAG, without an environment, to a DAG's callbacks.
@@ -154,7 +145,7 @@ class MailNotifier(BaseNotifier):
                 noting = noting_environment(environment, partial(missing.add, name))
                 value = self.render_template(template, known, noting, set())
             except Exception as error:
-                from airflow_provider_mail.notifications._delivery import summarize
+                from airflow_provider_mail.notifications._message import summarize
 
                 log.error("Mail: %s cannot be rendered: %s", name, summarize(error))
                 self._skipped.append(f"{name}: cannot be rendered")
@@ -169,10 +160,8 @@ class MailNotifier(BaseNotifier):
         self.mail_conn_id = self.mail_conn_id or "mail_default"
 
     def _message(self, context: Mapping[str, Any]) -> OutgoingMessage:
-        from airflow_provider_mail.notifications._context import NotificationContext
-        from airflow_provider_mail.notifications._delivery import log_skipped
-        from airflow_provider_mail.notifications._html import render_html, render_subject
-        from airflow_provider_mail.notifications._message import build_message
+        from airflow_provider_mail.notifications._context import NotificationContext, render_html, render_subject
+        from airflow_provider_mail.notifications._message import build_message, log_skipped
         from airflow_provider_mail.version_compat import conf
 
         event = NotificationContext.from_context(context)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error, is_known
-from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_instance_name
+from airflow_provider_mail._task.mixin import OnEmpty, task_instance_name
+from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail._audience.rows import Rows
     from airflow_provider_mail._task.imports import Spellings, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
-    from airflow_provider_mail.api import contacts
-    from airflow_provider_mail.api._core.interrupt import Interrupt
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.stages import Stage
@@ -77,14 +76,12 @@ class DryRun:
         vars(operator)[self.NAME] = value
 
 
-class BaseContactImportOperator(MailTaskMixin, BaseOperator):
+class BaseContactImportOperator(BaseInterruptibleOperator):
     """Import contacts; a subclass defines the source of the rows.
 
     An import can be repeated: the service identifies contacts. If Airflow has a task state store (3.3), a retried task
     reads all rows again and sends only those that were not accepted in earlier tries.
     """
-
-    ui_color = "#e6f1f2"
 
     list_name: str | None
     list_description: str | None
@@ -95,6 +92,8 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     null_value: str | None
     max_reject_fraction: float
     rejects_path: str | None
+    rejects_table: str | None = None
+    keep_days: float | None = None
     on_empty: OnEmpty
     resume: bool
     stage: Stage | None = None
@@ -117,8 +116,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
     max_removed_fraction: float | None
     log_table: str | None
     dry_run = DryRun()
-    _interrupt: Interrupt | None = None
-    _killed = False
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
@@ -143,8 +140,13 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
         :param import_id: identifies the task instance, the same in every try.
         """
+        from airflow_provider_mail._task.rejects import store_rejects
+
         if self.rejects_path:
             spool.write(self.rejects_path)
+        if self.rejects_table:
+            hook = self.audience_hook("sql_conn_id")
+            store_rejects(hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
         """Return the audience that the arguments ask for."""
@@ -170,10 +172,12 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         return bool(vars(self)[DryRun.NAME])
 
     def reject_places(self) -> dict[str, str]:
-        return {"rejects_path": self.rejects_path} if self.rejects_path else {}
+        """Return where rejected rows are stored, by argument."""
+        places = {"rejects_path": self.rejects_path, "rejects_table": self.rejects_table}
+        return {argument: place for argument, place in places.items() if place}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_mail._task.imports import import_checkpoint, import_record
+        from airflow_provider_mail._task.imports import import_checkpoint, import_counts, import_record
         from airflow_provider_mail._task.rejects import RejectSpool
         from airflow_provider_mail.api.contacts import ImportContacts
         from airflow_provider_mail.api.flows.import_contacts import Progress
@@ -206,7 +210,13 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 if not progress.read:
                     self._on_nothing()
                 lists = audience.finish()
-        return self._result(progress, audience.list_name, sandbox) | lists
+        return {
+            "list_name": audience.list_name,
+            **import_counts(progress),
+            "sandbox": sandbox,
+            **(self.reject_places() if progress.rejected else {}),
+            **lists,
+        }
 
     def _import(
         self,
@@ -272,20 +282,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if not spellings.complete:
             self.log.warning("Too many addresses are not in small letters to compare the spelling of all.")
 
-    def new_interrupt(self) -> Interrupt:
-        """Return what ends the requests of one import when the task is killed."""
-        from airflow_provider_mail.api._core.interrupt import Interrupt
-
-        self._interrupt = Interrupt()
-        if self._killed:
-            self._interrupt.stop()
-        return self._interrupt
-
-    def on_kill(self) -> None:
-        self._killed = True
-        if self._interrupt is not None:
-            self._interrupt.stop()
-
     def _rescue_rejects(self, spool: RejectSpool, import_id: str) -> None:
         """Store the rejected rows of a failed import; a failure to do so must not hide the import's own error."""
         if not spool.count:
@@ -297,22 +293,21 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
 
     def _plan(self, columns: Sequence[str], list_name: str | None) -> tuple[list[int], ImportPlan]:
         """Return the positions of the values that are sent, and the plan with their properties."""
-        from airflow_provider_mail.api.contacts import check_mapping
+        from airflow_provider_mail.api import contacts
         from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
-        self._check_delimiter(columns)
         mapping = self._mapping(columns)
         twice = [column for column in mapping if columns.count(column) > 1]
         if twice:
             raise AirflowFailException(f"columns: the source has more than one {', '.join(map(repr, twice))}")
         try:
-            check_mapping(list(mapping.values()))
+            contacts.check_mapping(list(mapping.values()))
         except ValueError as error:
             raise AirflowFailException(f"columns: {str(error).partition(': ')[2]}") from None
         self._log_properties(mapping.values())
         return [columns.index(column) for column in mapping], ImportPlan(
             properties=tuple(mapping.values()),
-            update_mode=self._mode(),
+            update_mode=contacts.UpdateMode[self.update_mode.upper()],
             list_name=list_name,
             list_description=self.list_description,
             chunk_size=self.chunk_size,
@@ -320,17 +315,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
             null_value=self.null_value,
             sandbox_mode=self.sandbox_mode or None,
         )
-
-    def _check_delimiter(self, columns: Sequence[str]) -> None:
-        """Name the delimiter of a file whose rows are read as one column."""
-        if len(columns) != 1 or not hasattr(self, "delimiter"):
-            return
-        delimiter = next((mark for mark in ";\t|," if mark in columns[0]), None)
-        if delimiter and self.delimiter != delimiter:
-            # Without the line: in a file without a header, it is personal data.
-            raise AirflowFailException(
-                f"delimiter: set delimiter={delimiter!r}, which separates values in the first line"
-            )
 
     def _log_properties(self, properties: Collection[str]) -> None:
         """Log the properties that the specification does not list: the service cannot be asked which ones it knows."""
@@ -343,11 +327,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
         if new:
             known = ", ".join(PROPERTIES.values())
             self.log.info("columns: properties that may be new to the service (not %s): %s", known, ", ".join(new))
-
-    def _mode(self) -> contacts.UpdateMode:
-        from airflow_provider_mail.api.contacts import UpdateMode as Mode
-
-        return Mode[self.update_mode.upper()]
 
     def _mapping(self, columns: Sequence[str]) -> Mapping[str, str]:
         if self.columns is not None:
@@ -399,16 +378,6 @@ class BaseContactImportOperator(MailTaskMixin, BaseOperator):
                 f"the other {progress.accepted} rows were accepted"
             )
         self.log.warning("%s", message)
-
-    def _result(self, progress: Progress, list_name: str | None, sandbox: bool) -> dict[str, Any]:
-        from airflow_provider_mail._task.imports import import_counts
-
-        return {
-            "list_name": list_name,
-            **import_counts(progress),
-            "sandbox": sandbox,
-            **(self.reject_places() if progress.rejected else {}),
-        }
 
 
 def _pick(

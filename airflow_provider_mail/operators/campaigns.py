@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
 from airflow_provider_mail._task.rules import AUDIENCE
+from airflow_provider_mail._task.waiting import WaitingMixin
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
-from airflow_provider_mail.operators._campaign import BaseCampaignOperator, WaitForCampaignMixin
-from airflow_provider_mail.operators._named import BaseDeleteOperator, BaseRemoveOperator
-from airflow_provider_mail.version_compat import AirflowFailException, conf
+from airflow_provider_mail.operators._base import BaseCampaignOperator, BaseDeleteOperator, BaseNamedOperator
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException, conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
@@ -20,19 +21,26 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
-    from airflow_provider_mail.api.flows.adopt_campaign import Creation
+    from airflow_provider_mail.api.flows.campaign_checks import Creation
+    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.send_window import SendWindow
+    from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+
+T = TypeVar("T")
 
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
 
 CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
 """The values of a created or adopted campaign that a task pushes to XCom."""
 
-
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
+KILL_POLL_SECONDS = 0.5
+"""Seconds between checks whether the task was killed: Airflow ends the process after five."""
 
-class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampaignOperator):
+
+class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOperator):
     """Create a campaign to contact lists, exactly once, regardless of the number of tries.
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first. A campaign of
@@ -122,6 +130,13 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
     on_incomplete: OnIncomplete
     send_again: bool
     wait_for_completion: bool
+    cancel_on_kill: bool
+
+    _awaited = ""
+    """The name of the campaign that is awaited."""
+    _send_time = 0.0
+    """Its Unix time by the local clock; 0 without one."""
+    _killed = False
 
     def __init__(
         self,
@@ -279,8 +294,132 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitForCampaignMixin, BaseCampa
                 ) from error
             raise
 
+    def on_kill(self) -> None:
+        # Airflow sends a signal at any time, also if only the process ends: when a worker is drained or a task is
+        # cleared. So the signal is recorded, and handled between two requests or during a sleep.
+        self._killed = self.cancel_on_kill
 
-class MailCancelCampaignOperator(BaseRemoveOperator):
+    def sleep_interruptibly(self, seconds: float) -> None:
+        """Sleep; wake early when the task is killed. (A signal alone does not end ``time.sleep``.)"""
+        end = time.monotonic() + seconds
+        while not self._killed and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, KILL_POLL_SECONDS))
+
+    def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
+        """Run the flow; check between two steps whether the task was killed, so that nothing is created afterwards."""
+        from airflow_provider_mail.api._core.exchange import FlowRunner
+        from airflow_provider_mail.api.errors import MailError
+
+        runner = FlowRunner(flow)
+        while runner.step is not None:
+            yield from self.check_kill(mail_name, context)
+            try:
+                response = yield runner.step
+            except MailError as error:
+                runner.fail(error)
+            else:
+                runner.send(response)
+        yield from self.check_kill(mail_name, context)
+        result: T = runner.result
+        return result
+
+    def check_kill(self, mail_name: str, context: Context) -> Flow[None]:
+        """Handle the signal, if one was received.
+
+        :raises AirflowFailException: when the task was ended, after cancelling the campaign.
+        """
+        if self._killed:
+            self._killed = False
+            yield from self.cancel_if_task_ended(mail_name, context)
+            self.log.warning("This process is to end, but not the task: campaign %r is not cancelled.", mail_name)
+
+    def cancel_if_task_ended(self, mail_name: str, context: Context) -> Flow[None]:
+        """Cancel the campaign and fail, if the task was marked failed or successful.
+
+        :raises AirflowFailException: with the result of the cancellation.
+        """
+        from airflow_provider_mail._task.waiting import was_ended
+        from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
+
+        if was_ended(context["ti"]):
+            cancellation = yield from cancel_campaign(mail_name, self.hook.get_conn().service_clock)
+            raise AirflowFailException(f"the task was ended while it ran: campaign {mail_name!r} {cancellation.text}")
+
+    def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
+        """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
+
+        :raises AirflowFailException: when the campaign will not be sent.
+        :raises AirflowException: when the polls failed for too long, or the wait timed out.
+        """
+        from airflow_provider_mail.api.errors import MailError
+        from airflow_provider_mail.api.flows.polling import WaitStatus
+
+        self._awaited = mail_name = request.mail_name
+        # The send date is in the service's time.
+        self.clock_offset = self.hook.get_conn().service_clock.offset
+        self._send_time = request.send_date.timestamp() - self.clock_offset if request.send_date else 0.0
+        self._end_time = max(time.time(), self._send_time) + self.timeout
+        while (decision := self.next_decision(context)).status is WaitStatus.WAITING:
+            if self.deferrable:
+                self._before_deferral(mail_name, context)
+                self.defer_wait()
+            left = self._end_time - time.time()
+            if left <= 0:
+                decision = decision.at_deadline()
+                break
+            # The task occupies its worker slot anyway, so only failed polls are repeated more slowly.
+            pause = decision.pause if isinstance(self._result, MailError) else 0.0
+            self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
+            self.hook.run(self.check_kill(mail_name, context))
+        return self.end_wait(decision.for_connection(self.conn_id))
+
+    def poll(self, context: Context) -> PollResult:
+        from airflow_provider_mail.api.campaigns import find_campaign
+
+        return self.ask(find_campaign(self._awaited))
+
+    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
+        from airflow_provider_mail.api.flows.waits import CampaignWait
+
+        errors.polled_before = True
+        return CampaignWait(self._awaited, errors, seen=True, scheduled=self._send_time > 0)
+
+    def trigger(self, end_time: float) -> MailCampaignTrigger:
+        from airflow_provider_mail.api.campaigns import Campaign
+        from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
+
+        now = time.time()
+        if isinstance(self._result, Campaign) and self._decision:
+            self._send_time = now + self._decision.pause
+        return MailCampaignTrigger(
+            mail_conn_id=self.mail_conn_id,
+            mail_name=self._awaited,
+            poke_interval=self.poke_interval,
+            end_time=end_time,
+            not_before=self._send_time if self._send_time > now else 0.0,
+            seen=True,
+            cancel_on_kill=self.cancel_on_kill,
+            poll_error_timeout=self.poll_error_timeout,
+        )
+
+    def last_look(self, context: Context) -> PollDecision:
+        ti = context["ti"]
+        self._awaited = ti.xcom_pull(task_ids=self.task_id, key="mail_name", map_indexes=ti.map_index)
+        return super().last_look(context)
+
+    def _before_deferral(self, mail_name: str, context: Context) -> None:
+        if not self.cancel_on_kill:
+            return
+        # Airflow informs a process late that its task was ended; by then, the process may have exited.
+        self.hook.run(self.cancel_if_task_ended(mail_name, context))
+        if not AIRFLOW_V_3_3_PLUS:
+            self.log.warning(
+                "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "
+                "campaign will not be cancelled then. With deferrable=False it will."
+            )
+
+
+class MailCancelCampaignOperator(BaseNamedOperator):
     """Cancel a campaign that waits for its send time.
 
     A campaign whose send time has passed fails the task. So does a campaign that shows as a draft and whose
@@ -307,6 +446,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
     identified_by = ("mail_name",)
     done = "cancelled"
 
+    ignore_if_missing: bool
     ignore_draft: bool
 
     def __init__(
@@ -325,7 +465,7 @@ class MailCancelCampaignOperator(BaseRemoveOperator):
             ignore_draft=ignore_draft, sandbox_mode=sandbox_mode,
         )  # fmt: skip
 
-    def removal(self, context: Context) -> Flow[bool]:
+    def change(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.campaigns import CancelCampaign
         from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 

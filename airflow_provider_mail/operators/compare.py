@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail.operators._base import BaseMailOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ REPORT_KEY = "comparison"
 """The XCom with the numbers, also of a task that fails."""
 
 
-class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
+class MailCompareCampaignsOperator(BaseMailOperator):
     """Compare the statistics of two campaigns, and return which one did better.
 
     A difference is shown if the p-value of the two-proportion z-test (pooled, two-sided) is at most ``1 -
@@ -58,7 +57,6 @@ class MailCompareCampaignsOperator(MailTaskMixin, BaseOperator):
     """
 
     template_fields = ("a", "b")
-    ui_color = "#e6f1f2"
 
     a: Mapping[str, Any]
     b: Mapping[str, Any]

@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, Templated
+from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
+from airflow_provider_mail.operators._base import BaseMailOperator, BaseNamedOperator
 from airflow_provider_mail.operators._contact_import import (
     AUDIENCE_FIELDS,
     PROPERTIES,
@@ -23,7 +22,6 @@ from airflow_provider_mail.operators._contact_import import (
     Suppress,
     UpdateMode,
 )
-from airflow_provider_mail.operators._named import BaseDeleteOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -241,7 +239,7 @@ def _mixed(number: int, row: Any) -> AirflowFailException:
     )
 
 
-class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
+class MailUpsertContactOperator(BaseMailOperator):
     """Create or update one contact. For many, ``MailImportContactsOperator`` takes thousands in one request.
 
     Airflow neither stores nor shows the contact.
@@ -263,7 +261,6 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
     """
 
     template_fields = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
-    ui_color = "#e6f1f2"
     own_rules: ClassVar = {"contact_email": text("Address")}
     contact_email = RedactedField()
     phone_number = RedactedField()
@@ -302,7 +299,7 @@ class MailUpsertContactOperator(MailTaskMixin, BaseOperator):
         return {"sandbox": sandbox}
 
 
-class MailDeleteContactOperator(BaseDeleteOperator):
+class MailDeleteContactOperator(BaseNamedOperator):
     """Delete a contact permanently and return a receipt, for instance for an erasure request.
 
     Returns ``deleted``, ``gone`` (whether a lookup afterwards does not find the address), ``at`` (ISO 8601, UTC),
@@ -326,8 +323,10 @@ class MailDeleteContactOperator(BaseDeleteOperator):
     template_fields = ("mail_conn_id", "contact_email", "reference")
     thing = "contact"
     identified_by = ()
+    done = "deleted"
     contact_email = RedactedField()
     reference: str | None
+    ignore_if_missing: bool
 
     def __init__(
         self,
@@ -345,19 +344,15 @@ class MailDeleteContactOperator(BaseDeleteOperator):
             ignore_if_missing=ignore_if_missing, sandbox_mode=sandbox_mode,
         )  # fmt: skip
 
-    def deletion(self, context: Context) -> DeleteContact:
-        from airflow_provider_mail.api.contacts import DeleteContact
-
-        return self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
-
     def _deletions(self, context: Context) -> list[DeleteContact]:
         # A lookup finds one spelling, and a person may have been imported with several.
         from airflow_provider_mail.api._core.addresses import spellings
+        from airflow_provider_mail.api.contacts import DeleteContact
 
-        request = self.deletion(context)
+        request = self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
         return [request.model_copy(update={"email": email}) for email in spellings(request.email)]
 
-    def removal(self, context: Context) -> Flow[bool]:
+    def change(self, context: Context) -> Flow[bool]:
         from airflow_provider_mail.api.flows.create_once import delete
 
         existed = False

@@ -7,11 +7,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.operators._base import BaseMailOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ SHOWN = 20
 """Number of differences in the error and in XCom."""
 
 
-class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
+class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
     """Compare the received events of transactional mail with the daily statistics of the service.
 
     A lost push, a disabled event or a wrong key shows as a difference. Each day and counter is a row of ``table``, even
@@ -80,7 +79,6 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         "mail_conn_id", "sql_conn_id", "events_table", "table", "start_day", "end_day", "counters", "counted_on",
         "time_zone", "event_types",
     )  # fmt: skip
-    ui_color = "#e6f1f2"
 
     events_table: str
     table: str
@@ -193,7 +191,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         compared = [
             difference
             for day in calendar(start_day, end_day)
-            for difference in self._differences(day, records.get(day), self.counted_on)
+            for difference in self._differences(day, records.get(day))
         ]
         rows = [
             difference_row(
@@ -209,7 +207,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
         load(self.sql_hook, EVENT_DIFFERENCES, self.table, rows, now=observation.now())
         return compared
 
-    def _differences(self, day: date, record: TransactionalStats | None, counted_on: CountedOn) -> list[Difference]:
+    def _differences(self, day: date, record: TransactionalStats | None) -> list[Difference]:
         """Compare the counters of one day."""
         from airflow_provider_mail.warehouse.event_counts import event_counts
         from airflow_provider_mail.warehouse.tables.events import RULES, DayCounts, Difference
@@ -237,7 +235,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, MailTaskMixin, BaseOpera
             counts(begin, begin + edge, "send", undated=True),
             counts(end, end + edge, "send", undated=True),
         ]
-        by_event = by_send if counted_on == "send" else [counts(begin, end, "event")]
+        by_event = by_send if self.counted_on == "send" else [counts(begin, end, "event")]
         differences = []
         for counter in self.counters or RULES:
             # Sent mails always count on the day on which they were sent.

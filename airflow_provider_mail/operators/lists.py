@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
+from airflow_provider_mail.operators._base import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

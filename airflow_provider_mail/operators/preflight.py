@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail._task.rules import AUDIENCE
-from airflow_provider_mail.operators._campaign import BaseCampaignOperator
+from airflow_provider_mail.operators._base import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:

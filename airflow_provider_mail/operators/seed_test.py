@@ -70,21 +70,9 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     """
 
     template_fields = (
-        "mail_conn_id",
-        "mail_name",
-        "seed_list_names",
-        "sender_mail",
-        "sender_name",
-        "subject",
-        "content",
-        "reply_to",
-        "attachment",
-        "language_code",
-        "market_name",
-        "subscript_name",
-        "project_code",
-        "editor_type",
-    )
+        "mail_conn_id", "mail_name", "seed_list_names", "sender_mail", "sender_name", "subject", "content", "reply_to",
+        "attachment", "language_code", "market_name", "subscript_name", "project_code", "editor_type",
+    )  # fmt: skip
 
     send_date = None
     send_window = None
@@ -158,7 +146,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
         return super().execute(context)
 
     def _check_size(self, context: Context) -> None:
-        from airflow_provider_mail.api.flows.campaign_caps import list_sizes
+        from airflow_provider_mail.api.flows.campaign_checks import list_sizes
 
         names = list_names("seed_list_names", unwrap(self, self.seed_list_names, context)) or []
         size = self.hook.run(list_sizes(names))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
-from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
+from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail.operators._base import BaseCreateOperator, BaseDeleteOperator, BaseMailOperator
 from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ class MailAddSenderOperator(BaseCreateOperator):
         return self.build_request(AddSender, context, sender_type=str(self.sender_type))
 
 
-class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
+class MailVerifySenderOperator(BaseMailOperator):
     """Let the service check a sender's DNS entries now.
 
     Fails when a check is not good, and can be retried: DNS changes take time. ``MailSenderSensor`` waits for them.
@@ -80,7 +78,6 @@ class MailVerifySenderOperator(MailTaskMixin, BaseOperator):
     """
 
     template_fields = ("mail_conn_id", "from_domain", "selector")
-    ui_color = "#e6f1f2"
     from_domain: str
     selector: str
     fail_if_invalid: bool

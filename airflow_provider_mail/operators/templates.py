@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.operators._named import BaseCreateOperator, BaseDeleteOperator
+from airflow_provider_mail.operators._base import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
 __all__ = ["MailCreateTemplateOperator", "MailDeleteTemplateOperator"]
@@ -49,7 +50,6 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     thing = "template"
     identified_by = ("template_name",)
     required_texts = ("template_subject", "template_content")
-    if_different = "set replace=True to store this one in its place, or choose another template_name"
     replace: bool
 
     def __init__(
@@ -77,10 +77,15 @@ class MailCreateTemplateOperator(BaseCreateOperator):
 
         return self.build_request(AddTemplate, context)
 
-    def replacement(self, context: Context) -> DeleteTemplate | None:
+    def change(self, context: Context) -> Flow[bool]:
+        from airflow_provider_mail.api.flows.create_once import create
         from airflow_provider_mail.api.templates import DeleteTemplate
 
-        return self.build_request(DeleteTemplate, context) if self.replace else None
+        return create(
+            self.creation(context),
+            replace=self.build_request(DeleteTemplate, context) if self.replace else None,
+            advice="set replace=True to store this one in its place, or choose another template_name",
+        )
 
 
 class MailDeleteTemplateOperator(BaseDeleteOperator):

@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, SendGuardMixin, Templated, task_instance_name
+from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
+from airflow_provider_mail.operators._base import BaseMailOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import MailingState
-    from airflow_provider_mail.api.flows.batches import Chunk
+    from airflow_provider_mail.api.transactional import Chunk
     from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailSendBatchOperator", "MailSendOperator"]
@@ -44,7 +43,7 @@ NO_TASK_STATE = (
 RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
 
 
-class BaseSendOperator(MailTaskMixin, BaseOperator):
+class BaseSendOperator(BaseMailOperator):
     """Send transactional mail at most once.
 
     The service does not show whether a message was sent, so a request whose outcome is unknown is not sent again. Each
@@ -55,7 +54,6 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
     """
 
     template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
-    ui_color = "#e6f1f2"
     argument: ClassVar[str] = "messages"
     things: ClassVar[str] = "messages"
     """The argument with the content of the mailing, and the noun for its items, for errors."""
@@ -85,13 +83,13 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
     def _send(self, context: Context) -> tuple[MailingState, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
-        from airflow_provider_mail._task.state import NullTaskState, task_state
+        from airflow_provider_mail._task.state import TaskState, task_state
         from airflow_provider_mail.api.errors import MailError
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             # A request that is only validated is not recorded: a later try without sandbox mode must send it.
-            state = NullTaskState() if sandbox else task_state(context, TASK_STATE_KEY)
+            state = TaskState(None, TASK_STATE_KEY) if sandbox else task_state(context, TASK_STATE_KEY)
             stateless = not (sandbox or state.durable or self.on_ambiguous == "resend")
             if stateless:
                 self._check_first_try(context["ti"].try_number)
@@ -119,7 +117,7 @@ class BaseSendOperator(MailTaskMixin, BaseOperator):
 
     def tags_of_the_service(self, context: Context) -> frozenset[str]:
         """Return the tags that the service fills, according to the connection and the argument."""
-        from airflow_provider_mail.api._core.tags import tag_names
+        from airflow_provider_mail.api._core.content import tag_names
 
         return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
 
@@ -233,9 +231,15 @@ class MailSendOperator(BaseSendOperator):
         )  # fmt: skip
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
-        from airflow_provider_mail.api._core.tags import tags_of
-        from airflow_provider_mail.api.flows.batches import Chunk, recipients_of, unique_msg_id
-        from airflow_provider_mail.api.transactional import Delivery, SendBatch, SendMail
+        from airflow_provider_mail.api._core.content import tags_of
+        from airflow_provider_mail.api.transactional import (
+            Chunk,
+            Delivery,
+            SendBatch,
+            SendMail,
+            recipients_of,
+            unique_msg_id,
+        )
 
         to = recipients_of("to", unwrap(self, self.to, context))
         fields = {"send_date": self.send_date or None, "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0)}
@@ -276,9 +280,8 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
         from airflow_provider_mail._task.at_most_once import ChunkSpool
         from airflow_provider_mail._task.messages import MessageCheck, Recipients
         from airflow_provider_mail.api.errors import MailValidationError
-        from airflow_provider_mail.api.flows.batches import cut
         from airflow_provider_mail.api.templates import find_template
-        from airflow_provider_mail.api.transactional import SendBatch
+        from airflow_provider_mail.api.transactional import SendBatch, cut
 
         if blank := self.blank_arguments(context):
             raise MailValidationError(blank)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
-from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.operators._base import BaseMailOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,7 +20,7 @@ UpdateMode: TypeAlias = Literal["save", "replace"]
 """Whether the URLs of senders that are not given are kept or removed."""
 
 
-class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
+class MailSaveWebhookOperator(BaseMailOperator):
     """Update the webhook configuration: save the fields that differ, if any, and verify them.
 
     Arguments that are left out stay unchanged at the service. Callback URLs may contain a secret: Airflow neither
@@ -49,7 +47,6 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
     """
 
     template_fields = ("mail_conn_id", "trans_event", "trans_callback_url", "trans_callback_url_extra", "trans_enable")
-    ui_color = "#e6f1f2"
     trans_callback_url = RedactedField()
     trans_callback_url_extra = RedactedField()
     trans_enable: Any
@@ -74,12 +71,9 @@ class MailSaveWebhookOperator(MailTaskMixin, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, list[str]]:
         """Read the configuration, save the fields that differ, and read it again."""
-        from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
-        from airflow_provider_mail.api.webhooks import SaveWebhook
+        from airflow_provider_mail.api.webhooks import SaveWebhook, configure_webhook
 
         urls = unwrap(self, self.trans_callback_url_extra, context)
-        if urls is not None and not isinstance(urls, Mapping):
-            raise AirflowFailException("trans_callback_url_extra: a dictionary of URLs by sender is needed")
         extra = None if urls is None else [{"sender": sender, "url": url} for sender, url in urls.items()]
         with self.mail_errors():
             request = self.build_request(

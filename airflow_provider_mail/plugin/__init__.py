@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider_mail._config import URL_PREFIX, receives_in_api_server
-from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path, has_page
+from airflow_provider_mail._config import URL_PREFIX, receives_in_api_server, setting
 
 __all__ = ["MailPlugin"]
+
+PAGE_PREFIX = "/mail"
+"""Where the API server mounts the page, below its base path."""
+
+
+def base_path() -> str:
+    from airflow_provider_mail.version_compat import conf
+
+    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
+
+
+def has_page() -> bool:
+    """Return whether there is a page; cheap, since every part of Airflow may ask."""
+    return bool(setting("page_conn_id"))
 
 
 class MailPlugin(AirflowPlugin):

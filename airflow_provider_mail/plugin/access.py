@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -20,17 +20,14 @@ from fastapi import Depends, HTTPException, Request
 from sqlalchemy import select, tuple_
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid
-from airflow_provider_mail.plugin.settings import base_path
+from airflow_provider_mail.plugin import base_path
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook
 
 if TYPE_CHECKING:
     from airflow_provider_mail.plugin.campaign import Campaign
 
 _log = logging.getLogger(__name__)
-
-Task: TypeAlias = tuple[str, str, str, int]
-"""DAG, task, run, and map index or -1."""
 
 # dag/task/run, with the map index of a mapped task: the name of a campaign without a `mail_name` of its own.
 _TASK_NAME = re.compile(r"([\w.-]+)/([\w.-]+)/([\w.~:+-]+)(?:/(\d+))?", re.ASCII)
@@ -50,9 +47,8 @@ else:
 
 
 def permitted_user(request: Request, user: Any = Depends(authenticated_user)) -> Any:  # noqa: B008
-    """Return the user of a request, who needs the permission to view plugins.
+    """Return the user of a request, who needs the permission to view plugins; the state of the request keeps it.
 
-    :param request: the request; its state keeps the user.
     :raises HTTPException: 403 without the permission.
     """
     if not get_auth_manager().is_authorized_view(access_view=AccessView.PLUGINS, user=user):
@@ -69,8 +65,6 @@ def task_named(name: str) -> Task | None:
     """Return the task instance that created something; ``None`` when the name does not show it.
 
     An import has the name of its task instance, and so has a campaign whose task sets no ``mail_name``.
-
-    :param name: the name of a campaign or an import.
     """
     match = _TASK_NAME.fullmatch(name)
     return (match[1], match[2], match[3], int(match[4] or -1)) if match else None
@@ -88,19 +82,13 @@ def links_to(tasks: Collection[Task], user: Any) -> Mapping[Task, str]:
 
 
 def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
-    """Return the address of a task instance in Airflow.
-
-    :param map_index: its map index; -1 if it is not mapped.
-    """
+    """Return the address of a task instance in Airflow; its map index is -1 if it is not mapped."""
     mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
     return f"{base_path()}/dags/{quote(dag_id)}/runs/{quote(run_id, safe='')}/tasks/{quote(task_id)}{mapped}"
 
 
 def platform_url(account: str, campaign: Campaign) -> str:
-    """Return the address of a campaign on the platform; empty unless the connection has a ``campaign_url``.
-
-    :param account: the connection of its account.
-    """
+    """Return the address of a campaign on the platform; empty unless its connection has a ``campaign_url``."""
     try:
         connection = BaseHook.get_connection(account)
         template = str(fields_of(connection).get("campaign_url") or "") if connection.conn_type == CONN_TYPE else ""
@@ -140,10 +128,8 @@ class Wait:
     """A task that waits.
 
     :param task: the task instance, as ``dag/task/run`` with the map index of a mapped task.
-    :param address: its address in Airflow.
     :param until: what it waits for.
     :param mail_name: the campaign that it waits for, if it is one.
-    :param since: when it began to wait.
     :param deadline: when it gives up; ``None`` for never.
     """
 

@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import logging
 import mimetypes
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Annotated, Any, TypeAlias
 
@@ -18,10 +18,19 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin import access, campaign, campaigns, imports, lists, overview, render, views
-from airflow_provider_mail.plugin.grid import Grid
+from airflow_provider_mail.plugin import (
+    PAGE_PREFIX,
+    access,
+    campaign,
+    campaigns,
+    imports,
+    lists,
+    overview,
+    render,
+    views,
+)
 from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
-from airflow_provider_mail.plugin.settings import PAGE_PREFIX, PageSettings
+from airflow_provider_mail.plugin.render import Grid
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
 _log = logging.getLogger(__name__)
@@ -95,7 +104,8 @@ def route(path: str, template: str) -> Callable[[Show], Show]:
                 values = show(request=request, **arguments)
             name = request.query_params.get("csv")
             if name is None:
-                return render.page(template, request, **values)
+                links = access.links_to(render.tasks_in(values["tables"].values()), request.state.mail_user)
+                return render.page(template, request, **values, task_links=links)
             table = next((table for table in values["tables"].values() if table.name == name), None)
             if table is None:
                 raise HTTPException(404, "This page has no such table.")
@@ -116,14 +126,9 @@ def tables(*grids: Grid | None) -> dict[str, Grid]:
     return {grid.name.replace("-", "_"): grid for grid in grids if grid}
 
 
-def links_to_imports(import_ids: Iterable[str], request: Request) -> Mapping[access.Task, str]:
-    tasks = {task for name in import_ids if (task := access.task_named(name))}
-    return access.links_to(tasks, request.state.mail_user)
-
-
 @route("/", "overview.html")
 def show_overview(request: Request) -> Mapping[str, Any]:
-    reader, zone = Reader.of_page(PageSettings.from_airflow()), render.zone_of(request)
+    reader, zone = Reader.of_page(), render.zone_of(request)
     waits = access.waits(request.state.mail_user)
     current, current_count = overview.current(reader)
     measures = overview.month(reader, zone)
@@ -162,7 +167,7 @@ def show_campaigns(
     :param account: the connection of an account; empty for all.
     :param page: the number of the page, from 1.
     """
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     if not (reader.has("campaign_stats") or reader.has("campaigns")):
         return {"reader": reader, "matches": None, "tables": {}}
     wanted = campaigns.Filter(q, list_name, first, last, state, account, sort, page)
@@ -172,7 +177,7 @@ def show_campaigns(
 
 @route("/campaign", "campaign.html")
 def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, Any]:
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     details = campaign.get(reader, account=account, name=name)
     if details is None:
         raise HTTPException(404, "There is no such campaign in the tables.")
@@ -195,7 +200,7 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
     :param c: the campaigns: account and name, separated by a space.
     """
     chosen = [(account, name) for account, _, name in (text.partition(" ") for text in dict.fromkeys(c))]
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     compared = campaign.compare(reader, chosen[: campaign.COMPARED])
     lines = [(item.name, item.curve.opens) for item in compared if item.curve]
     return {
@@ -209,78 +214,57 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
 
 @route("/lists", "lists.html")
 def show_lists(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     counted = lists.get(reader) if reader.has("contacts") else None
     return {"reader": reader, "counted": counted, "tables": tables(lists.lists_table(counted) if counted else None)}
 
 
 @route("/overlaps", "overlaps.html")
 def show_overlaps(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     counted = lists.compare(reader) if reader.has("contacts") else None
     return {"reader": reader, "counted": counted, "tables": tables(lists.overlaps_table(counted) if counted else None)}
 
 
 @route("/transactional", "transactional.html")
 def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any]:
-    """Show transactional mail by day.
-
-    :param account: the connection of an account. Default: the first one.
-    """
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     statistics = views.transactional(reader, account)
     return {"reader": reader, "statistics": statistics, "tables": tables(views.transactional_table(statistics))}
 
 
 @route("/loads", "loads.html")
 def show_loads(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     loads = views.loads(reader)
-    links = access.links_to(views.tasks_of_loads(loads), request.state.mail_user)
-    grids = views.loads_table(loads, links), views.list_loads_table(loads, links), views.missing_days_table(loads)
+    grids = views.loads_table(loads), views.list_loads_table(loads), views.missing_days_table(loads)
     return {"reader": reader, "loads": loads, "tables": tables(*grids)}
 
 
 @route("/imports", "imports.html")
 def show_imports(request: Request) -> Mapping[str, Any]:
-    settings = PageSettings.from_airflow()
-    reader, rejects = Reader.of_page(settings), Reader.of_rejects(settings)
+    reader, rejects = Reader.of_page(), Reader.of_rejects()
     latest = imports.get(reader, rejects)
-    links = links_to_imports((item.import_id for item in latest), request)
-    grids = imports.imports_table(latest, links), imports.reasons_table(latest)
-    return {
-        "reader": reader,
-        "rejects": rejects,
-        "latest": latest,
-        "whole_row": imports.WHOLE_ROW,
-        "tables": tables(*grids),
-    }
+    grids = tables(imports.imports_table(latest), imports.reasons_table(latest))
+    return {"reader": reader, "rejects": rejects, "latest": latest, "whole_row": imports.WHOLE_ROW, "tables": grids}
 
 
 @route("/audiences", "audiences.html")
 def show_audiences(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page(PageSettings.from_airflow())
-    runs = imports.audience_runs(reader)
-    links = links_to_imports((str(row["import_id"]) for row in runs), request)
-    grids = imports.audiences_table(imports.audiences(reader)), imports.audience_runs_table(runs, links)
-    return {"reader": reader, "tables": tables(*grids)}
+    reader = Reader.of_page()
+    return {"reader": reader, "tables": tables(imports.audiences(reader), imports.audience_runs(reader))}
 
 
 @route("/events", "events.html")
 def show_events(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page(PageSettings.from_airflow())
+    reader = Reader.of_page()
     received, differences = views.events(reader), views.differences(reader)
-    grids = (
-        views.counts_table("events", "Event", received.codes),
-        views.counts_table("letters", "Reason", received.letters),
-        views.differences_table(differences),
-    )
     return {
         "reader": reader,
         "received": received,
         "differences": differences,
         "inbox": views.inbox(),
-        "tables": tables(*grids),
+        "tables": tables(received.codes, received.letters, views.differences_table(differences)),
     }
 
 
@@ -306,10 +290,7 @@ async def show_http_error(request: Request, error: Any) -> HTMLResponse:
 
 @app.exception_handler(RequestValidationError)
 async def show_bad_query(request: Request, error: RequestValidationError) -> HTMLResponse:
-    """Show which part of the address is not possible.
-
-    :param error: the error; its values are not shown.
-    """
+    """Show which part of the address is not possible, without its value."""
     names = sorted({str(problem["loc"][1]) for problem in error.errors()})
     return render.error(400, f"This value in the address is not possible: {', '.join(names)}.", request)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from airflow_provider_mail.plugin.charts import Point
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, day
-from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.read import decoded, moment
 
 EARLIER, MIN_EARLIER = 20, 3
@@ -51,9 +50,6 @@ class Campaign:
     :param account: the connection of its account.
     :param guid: its identifier at the service; empty when it is not in the tables.
     :param sent_at: when it was or will be sent.
-    :param state: its state in words.
-    :param subject: its subject, if it is in the tables.
-    :param lists: the lists that it was sent to, if they are in the tables.
     :param counts: the counts by name; ``None`` where the tables have none.
     :param observed_at: when the counts were first observed.
     :param curve: the growth of its opens; ``None`` without snapshots.
@@ -72,11 +68,7 @@ class Campaign:
 
 
 def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
-    """Name the state of a campaign.
-
-    :param mail_status: its status, as the service has it; ``None`` when only its statistics are known.
-    :param sent_at: when it was or will be sent.
-    """
+    """Name the state of a campaign, whose status is ``None`` when only its statistics are known."""
     if mail_status is None:
         return "sent"
     if mail_status == 1 and sent_at and sent_at > datetime.datetime.now(datetime.UTC):
@@ -91,10 +83,7 @@ def only_task(tasks: Sequence[Row], team: Any) -> Row | None:
 
 
 def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
-    """Return one campaign with its curve; ``None`` when the tables have none.
-
-    :param account: the connection of its account.
-    """
+    """Return one campaign with its curve; ``None`` when the tables have none."""
     campaign = _find(reader, account, name)
     return replace(campaign, curve=_curve(reader, campaign)) if campaign else None
 
@@ -163,10 +152,7 @@ def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
 
 
 def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
-    """Return campaigns with the curves of their opens; those that the tables do not have are left out.
-
-    :param chosen: account and name of each.
-    """
+    """Return campaigns with the curves of their opens; those that the tables do not have are left out."""
     campaigns = [campaign for account, name in chosen if (campaign := _find(reader, account, name))]
     sent = {(campaign.account, campaign.name): campaign.sent_at for campaign in campaigns if campaign.sent_at}
     rates = _open_rates(reader, sent) if sent and reader.has("snapshots") else {}
@@ -257,10 +243,7 @@ def _compared(campaign: Campaign, rates: Sequence[tuple[str, str]]) -> Sequence[
 
 
 def curves_table(lines: Sequence[tuple[str, Sequence[Point]]]) -> Grid:
-    """Return the points of the lines of a chart, a day in a row.
-
-    :param lines: name and points of each.
-    """
+    """Return the points of the lines of a chart, a day in a row."""
     points = [dict(line) for _, line in lines]
     ages = sorted({age for line in points for age in line})
     columns = [Column("Days since the sending", "number"), *(Column(name, "percent") for name, _ in lines)]

@@ -10,9 +10,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names, only_task
-from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
-from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.plugin.render import CSV_ROWS, Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.read import decoded, moment
 
 PAGE_SIZE = 50
@@ -20,18 +19,22 @@ PAGE_SIZE = 50
 SHOWN_LISTS = 2_000
 """Of how many different sets of lists the filter offers the names."""
 
-_RATE = "100.0 * {} / NULLIF({}, 0)"
 COUNTS = ("sent_count", "open_count", "click_count", "bounce_count", "unsubscribe_count")
+
+RATES = (
+    ("open_rate", "Opened", "open_count", "sent_count"),
+    ("click_rate", "Clicked", "click_count", "sent_count"),
+    ("click_to_open", "Click to open", "click_count", "open_count"),
+    ("bounce_rate", "Bounced", "bounce_count", "sent_count"),
+    ("unsubscribe_rate", "Unsubscribed", "unsubscribe_count", "sent_count"),
+)
+"""Name and heading of each rate, the count that it is of, and the count that is the whole."""
 
 SORTS: Mapping[str, tuple[str, str]] = {
     "sent_at": ("sent_at", "DESC"),
     "mail_name": ("mail_name", "ASC"),
     "sent_count": ("sent_count", "DESC"),
-    "open_rate": (_RATE.format("open_count", "sent_count"), "DESC"),
-    "click_rate": (_RATE.format("click_count", "sent_count"), "DESC"),
-    "click_to_open": (_RATE.format("click_count", "open_count"), "DESC"),
-    "bounce_rate": (_RATE.format("bounce_count", "sent_count"), "DESC"),
-    "unsubscribe_rate": (_RATE.format("unsubscribe_count", "sent_count"), "DESC"),
+    **{name: (f"100.0 * {count} / NULLIF({whole}, 0)", "DESC") for name, _, count, whole in RATES},
 }
 """Expressions to sort by, with the direction; a campaign without a value comes last."""
 
@@ -42,11 +45,7 @@ COLUMNS = (
     ("sent_at", "Sent", "time"),
     ("state", "State", "text"),
     ("sent_count", "Mails", "number"),
-    ("open_rate", "Opened", "percent"),
-    ("click_rate", "Clicked", "percent"),
-    ("click_to_open", "Click to open", "percent"),
-    ("bounce_rate", "Bounced", "percent"),
-    ("unsubscribe_rate", "Unsubscribed", "percent"),
+    *((name, label, "percent") for name, label, _, _ in RATES),
 )
 
 STATES: Mapping[str, tuple[int, str]] = {
@@ -124,10 +123,7 @@ class Matches:
 
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
-    """Return the campaigns that match a filter.
-
-    :param zone: the zone in which its days begin.
-    """
+    """Return the campaigns that match a filter, whose days begin in a zone."""
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
@@ -164,17 +160,19 @@ def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
 
 
 def _total(row: Row, total: int) -> Sequence[Any]:
-    sent, opens, clicks, bounces, unsubscribed = (int(row[f"total_{name}"] or 0) for name in COUNTS)
-    rates = (rate(opens, sent), rate(clicks, sent), rate(clicks, opens), rate(bounces, sent), rate(unsubscribed, sent))
-    return (f"All {total:,}", "", "", "", "", sent, *rates)
+    counts = {name: int(row[f"total_{name}"] or 0) for name in COUNTS}
+    return (f"All {total:,}", "", "", "", "", counts["sent_count"], *_rates(counts))
+
+
+def _rates(counts: Mapping[str, Any]) -> Sequence[float | None]:
+    return [rate(counts[count], counts[whole]) for _, _, count, whole in RATES]
 
 
 @dataclass
 class _Matching:
     """What follows SELECT for the campaigns that match a filter.
 
-    :param joins: joins behind the statement for all campaigns.
-    :param in_joins: their parameters.
+    :param in_joins: the parameters of the joins.
     :param in_conditions: the parameters of the conditions, which come behind them.
     """
 
@@ -300,7 +298,6 @@ def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts:
     task = only_task(tasks.get((account, name), ()), row["team"])
     status = row["mail_status"] if row["mail_status"] is not None or not task else task["mail_status"]
     state = campaign_state(status, sent_at)
-    sent, opens, clicks = row["sent_count"], row["open_count"], row["click_count"]
     return (
         Cell(
             name,
@@ -312,12 +309,8 @@ def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts:
         ", ".join(list_names(task["rcpt_list_names"])) if task else "",
         sent_at,
         Cell(state, state=state.split()[0]),
-        sent,
-        rate(opens, sent),
-        rate(clicks, sent),
-        rate(clicks, opens),
-        rate(row["bounce_count"], sent),
-        rate(row["unsubscribe_count"], sent),
+        row["sent_count"],
+        *_rates(row),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Sequence
 
@@ -32,10 +33,7 @@ def short(value: float) -> str:
 
 
 def bar(value: float | None, largest: float) -> Markup:
-    """Draw a horizontal bar beside a number, hidden from screen readers.
-
-    :param largest: the value of a bar of full length.
-    """
+    """Draw a horizontal bar beside a number, hidden from screen readers; the largest value fills it."""
     share = 100.0 * min(max(float(value or 0) / largest, 0.0), 1.0) if largest else 0.0
     return Markup(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -44,10 +42,7 @@ def bar(value: float | None, largest: float) -> Markup:
 
 
 def trend(values: Sequence[float]) -> Markup:
-    """Draw a small line beside a number, hidden from screen readers.
-
-    :param values: the values, from left to right.
-    """
+    """Draw a small line beside a number, hidden from screen readers."""
     top, last = max(values, default=0.0) or 1.0, max(len(values) - 1, 1)
     drawn = " ".join(f"{100 * index / last:.1f},{24 - 22 * value / top:.1f}" for index, value in enumerate(values))
     return Markup(
@@ -56,17 +51,14 @@ def trend(values: Sequence[float]) -> Markup:
     ).format(drawn)
 
 
-def days(values: Sequence[tuple[str, bool]], *, title: str) -> Markup:
-    """Draw a strip of days.
-
-    :param values: of each day its label and whether it is complete.
-    :param title: what a screen reader says of it.
-    """
+def days(values: Sequence[tuple[datetime.date, bool]]) -> Markup:
+    """Draw a strip of days, each with whether it was loaded."""
+    title = f"Loaded days from {values[0][0]} to {values[-1][0]}"
     parts = [
         Markup('<rect class="{}" x="{}" width="9" height="14"><title>{}: {}</title></rect>').format(
-            "fill" if is_loaded else "unknown", 11 * number, label, "loaded" if is_loaded else "missing"
+            "fill" if is_loaded else "unknown", 11 * number, day, "loaded" if is_loaded else "missing"
         )
-        for number, (label, is_loaded) in enumerate(values)
+        for number, (day, is_loaded) in enumerate(values)
     ]
     return Markup('<svg class="days" viewBox="0 0 {} 14" role="img" aria-label="{}">{}</svg>').format(
         11 * max(len(values), 60), title, Markup("").join(parts)
@@ -98,16 +90,15 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], *, title: str, unit: st
     return _svg("chart", WIDTH, HEIGHT, title, parts)
 
 
-def bars(values: Sequence[tuple[str, float | None]], *, title: str, unit: str = "") -> Markup:
+def bars(values: Sequence[tuple[str, float | None]], *, title: str) -> Markup:
     """Draw a chart of vertical bars.
 
     :param values: of each bar its label and its height; ``None`` where nothing is known.
     :param title: what a screen reader says of it; the numbers belong into a table beside it.
-    :param unit: the unit of the vertical axis.
     """
     top = ceiling(max((value or 0 for _, value in values), default=0.0))
     width = (WIDTH - _LEFT - _RIGHT) / max(len(values), 1)
-    parts = [_axis(top, unit)]
+    parts = [_axis(top)]
     every = max(1, math.ceil(len(values) / 6))
     for number, (label, value) in enumerate(values):
         x = _LEFT + number * width
@@ -119,17 +110,17 @@ def bars(values: Sequence[tuple[str, float | None]], *, title: str, unit: str = 
     return _svg("chart", WIDTH, HEIGHT, title, parts)
 
 
-def weeks(values: Sequence[tuple[str, float | None, float | None]], *, title: str) -> Markup:
+def weeks(values: Sequence[tuple[datetime.date, float | None, float | None]], *, title: str) -> Markup:
     """Draw a small chart of weeks: bars, and before each a narrow bar for the year before.
 
-    :param values: of each week its label, its value and that of the year before; ``None`` where nothing is known.
+    :param values: of each week its first day, its value and that of the year before; ``None`` where nothing is known.
     :param title: what a screen reader says of it; the numbers belong into a table beside it.
     """
     top = ceiling(max((value or 0.0 for _, *pair in values for value in pair), default=0.0))
     width, base = _SMALL_WIDTH / max(len(values), 1), _SMALL_HEIGHT - _SMALL_BOTTOM
     parts = [Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(_SMALL_WIDTH, base, base)]
-    for number, (label, value, before) in enumerate(values):
-        x = number * width
+    for number, (first_day, value, before) in enumerate(values):
+        x, label = number * width, f"{first_day:%m-%d}"
         for name, shown, left, share in (("before", before, 0.08, 0.22), ("fill", value, 0.34, 0.52)):
             if shown is not None:
                 height = (base - _SMALL_TOP) * shown / top
@@ -168,7 +159,7 @@ def _y(value: float, top: float) -> float:
     return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * value / top
 
 
-def _axis(top: float, unit: str) -> Markup:
+def _axis(top: float, unit: str = "") -> Markup:
     parts = []
     for share in (0.0, 0.5, 1.0):
         y = _y(top * share, top)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from airflow_provider_mail.plugin.access import Task, task_named
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
+from airflow_provider_mail.plugin.access import task_named
 from airflow_provider_mail.plugin.reader import Reader, Row
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, rate
 from airflow_provider_mail.warehouse.read import decoded, moment
 
 SHOWN = 50
@@ -48,11 +48,7 @@ class Import:
 
 
 def get(reader: Reader, rejects: Reader) -> Sequence[Import]:
-    """Return the 50 latest imports, the latest first.
-
-    :param reader: the tables, among them that of imports.
-    :param rejects: the table of rejected rows, for imports that stored no counts.
-    """
+    """Return the 50 latest imports, the latest first; those that stored no counts by their rejected rows."""
     counted = _counted(reader)
     counted_ids = {item.import_id for item in counted}
     shown = [*counted, *(item for item in _rejected(rejects) if item.import_id not in counted_ids)]
@@ -118,46 +114,14 @@ def _rejected(reader: Reader) -> Sequence[Import]:
     ]
 
 
-@dataclass(frozen=True)
-class Recent:
-    """The imports of some days.
-
-    :param failed: how many failed.
-    :param rows: how many rows were rejected.
-    :param with_rejects: how many imports rejected them.
-    """
-
-    failed: int
-    rows: int
-    with_rejects: int
-
-
-def recent(reader: Reader, since: datetime.datetime) -> Recent:
-    """Return how many imports failed or rejected rows since a time; a check in sandbox mode does not count."""
-    if not reader.has("imports"):
-        return Recent(0, 0, 0)
-    table = reader["imports"]
-    (row,) = reader.rows(
-        "SELECT SUM(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed, SUM(rows_rejected) AS rejected, "
-        f"SUM(CASE WHEN rows_rejected > 0 THEN 1 ELSE 0 END) AS with_rejects FROM {table.spelled} "
-        "WHERE finished_at >= ? AND sandbox = ?",
-        [table.parameter("finished_at", since), table.parameter("sandbox", False)],
-    )
-    return Recent(int(row["failed"] or 0), int(row["rejected"] or 0), int(row["with_rejects"] or 0))
-
-
-def imports_table(imports: Sequence[Import], links: Mapping[Task, str]) -> Grid:
-    """Return the imports.
-
-    :param links: the addresses of task instances.
-    """
+def imports_table(imports: Sequence[Import]) -> Grid:
     columns = [
         Column("Import"), Column("State"), *(Column(heading, "number") for heading in COUNTS.values()),
         Column("Missing", "percent"), Column("Ended", "time"), Column("List"), Column("Account"),
     ]  # fmt: skip
     rows = [
         (
-            name_of(item.import_id, links),
+            _name(item.import_id),
             Cell(item.state, state=item.state, note="sandbox" if item.sandbox else ""),
             *_count_cells(item, number), item.at, item.list_name, item.account,
         )
@@ -184,46 +148,27 @@ def reasons_table(imports: Sequence[Import]) -> Grid:
     return Grid("reasons", "Why rows were rejected", columns, rows)
 
 
-def name_of(import_id: str, links: Mapping[Task, str]) -> Cell:
-    """Return the name of an import, which leads to its task instance.
-
-    :param links: the addresses of task instances.
-    """
-    task = task_named(import_id)
-    return Cell(import_id, href=links.get(task, "") if task else "", is_outside=True)
+def _name(import_id: str) -> Cell:
+    return Cell(import_id, task=task_named(import_id))
 
 
-def audiences(reader: Reader) -> Sequence[Row]:
-    if not reader.has("audience"):
-        return []
-    # A run that failed has no size.
-    return reader.rows(
-        "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM ("
-        f"SELECT audience, {reader['audience'].column('size')} AS size, finished_at, send_list_name, "
-        "repel_list_name, mail_conn_id, "
-        "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
-        f"FROM {reader['audience'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
-        "ORDER BY finished_at DESC, audience",
-        limit=SHOWN,
-    )
-
-
-def audience_runs(reader: Reader) -> Sequence[Row]:
-    if not reader.has("audience"):
-        return []
-    return reader.rows(
-        f"SELECT import_id, state, everybody, reason, {reader['audience'].column('size')} AS size, joined, changed, "
-        f"left_count, suppressed, rejected, finished_at FROM {reader['audience'].spelled} "
-        "ORDER BY finished_at DESC, import_id",
-        limit=SHOWN,
-    )
-
-
-def audiences_table(audiences: Sequence[Row]) -> Grid:
+def audiences(reader: Reader) -> Grid:
+    """Return the audiences with the size of their last successful run: a run that failed has no size."""
     columns = [
         Column("Audience"), Column("Size", "number"), Column("Last success", "time"), Column("List"),
         Column("Exclusion list"), Column("Account"),
     ]  # fmt: skip
+    audiences: Sequence[Row] = []
+    if reader.has("audience"):
+        audiences = reader.rows(
+            "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM ("
+            f"SELECT audience, {reader['audience'].column('size')} AS size, finished_at, send_list_name, "
+            "repel_list_name, mail_conn_id, "
+            "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
+            f"FROM {reader['audience'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
+            "ORDER BY finished_at DESC, audience",
+            limit=SHOWN,
+        )
     rows = [
         (
             row["audience"], row["size"], moment(row["finished_at"]), row["send_list_name"],
@@ -234,15 +179,23 @@ def audiences_table(audiences: Sequence[Row]) -> Grid:
     return Grid("audiences", "Audiences", columns, rows)
 
 
-def audience_runs_table(runs: Sequence[Row], links: Mapping[Task, str]) -> Grid:
+def audience_runs(reader: Reader) -> Grid:
     columns = [
         Column("Run"), Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
         Column("Joined", "number"), Column("Changed", "number"), Column("Left", "number"),
         Column("Suppressed", "number"), Column("Rejected", "number"), Column("Ended", "time"),
     ]  # fmt: skip
+    runs: Sequence[Row] = []
+    if reader.has("audience"):
+        runs = reader.rows(
+            f"SELECT import_id, state, everybody, reason, {reader['audience'].column('size')} AS size, joined, "
+            f"changed, left_count, suppressed, rejected, finished_at FROM {reader['audience'].spelled} "
+            "ORDER BY finished_at DESC, import_id",
+            limit=SHOWN,
+        )
     rows = [
         (
-            name_of(str(row["import_id"]), links), row["reason"] or "",
+            _name(str(row["import_id"])), row["reason"] or "",
             Cell(row["state"], state=row["state"], note="everybody" if row["everybody"] else ""),
             row["size"] if row["state"] == "success" else None,
             row["joined"], row["changed"], row["left_count"], row["suppressed"], row["rejected"],

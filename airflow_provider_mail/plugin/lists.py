@@ -10,8 +10,8 @@ from itertools import combinations, groupby
 from typing import Any, Generic, TypeVar
 
 from airflow_provider_mail.plugin.charts import trend
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, rate
 
 T = TypeVar("T")
 
@@ -40,12 +40,7 @@ class ContactList:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two lists with contacts in common.
-
-    :param one: the larger list.
-    :param other: the smaller list.
-    :param contacts: how many contacts are in both.
-    """
+    """The larger and the smaller of two lists, and how many contacts are in both."""
 
     one: ContactList
     other: ContactList
@@ -65,18 +60,12 @@ _overlaps: TtlCache[Counted[Overlap]] = TtlCache()
 
 
 def get(reader: Reader) -> Counted[ContactList]:
-    """Return the lists, as they were at most ten minutes ago, since this reads the whole table.
-
-    :param reader: the tables, among them that of contacts.
-    """
+    """Return the lists, as they were at most ten minutes ago, since this reads the whole table."""
     return _lists.get(reader.identity("contacts"), lambda: _count(reader))
 
 
 def compare(reader: Reader) -> Counted[Overlap]:
-    """Return how many contacts two lists have in common, as it was at most ten minutes ago.
-
-    :param reader: the tables, among them that of contacts.
-    """
+    """Return how many contacts two lists have in common, as it was at most ten minutes ago."""
     return _overlaps.get(reader.identity("contacts"), lambda: _compare(reader))
 
 

@@ -9,12 +9,11 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin import campaigns, imports, lists, views
+from airflow_provider_mail.plugin import campaigns, lists, views
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
-from airflow_provider_mail.plugin.grid import CSV_ROWS, Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row
-from airflow_provider_mail.plugin.render import address
+from airflow_provider_mail.plugin.render import CSV_ROWS, Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.read import moment
 from airflow_provider_mail.warehouse.time_limit import read_within
 
@@ -49,9 +48,7 @@ class Finding:
 
     :param state: the class of its label: what failed, or what is late.
     :param label: what it is, in a word.
-    :param text: what is the matter.
     :param href: the page that shows more.
-    :param since: since when.
     """
 
     state: str
@@ -122,10 +119,7 @@ def _current(row: Row) -> Sequence[Any]:
 
 
 def findings(reader: Reader, waits: Sequence[Wait]) -> Sequence[Finding]:
-    """Return what needs attention, what failed first.
-
-    :param waits: the tasks that wait, of the DAGs that the user may read.
-    """
+    """Return what needs attention, what failed first; of tasks that wait, those of DAGs that the user may read."""
     now = datetime.datetime.now(datetime.UTC)
     problems = [
         *_failed_campaigns(reader, now),
@@ -157,12 +151,22 @@ def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
 
 
 def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
-    recent = imports.recent(reader, now - RECENT)
+    """What imports failed or rejected rows; a check in sandbox mode does not count."""
+    if not reader.has("imports"):
+        return []
+    table = reader["imports"]
+    (row,) = reader.rows(
+        "SELECT SUM(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed, SUM(rows_rejected) AS rejected, "
+        f"SUM(CASE WHEN rows_rejected > 0 THEN 1 ELSE 0 END) AS with_rejects FROM {table.spelled} "
+        "WHERE finished_at >= ? AND sandbox = ?",
+        [table.parameter("finished_at", now - RECENT), table.parameter("sandbox", False)],
+    )
     problems = []
-    if recent.failed:
-        problems.append(Finding("failed", "failed", f"{_of(recent.failed, 'import')} failed in seven days", "imports"))
-    if recent.rows:
-        text = f"{_of(recent.rows, 'row')} rejected in seven days, by {_of(recent.with_rejects, 'import')}"
+    if row["failed"]:
+        problems.append(Finding("failed", "failed", f"{_of(row['failed'], 'import')} failed in seven days", "imports"))
+    if row["rejected"]:
+        imports = _of(row["with_rejects"], "import")
+        text = f"{_of(row['rejected'], 'row')} rejected in seven days, by {imports}"
         problems.append(Finding("old", "rejected", text, "imports"))
     return problems
 
@@ -224,10 +228,7 @@ def _of(count: Any, what: str) -> str:
 
 
 def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
-    """Return the charts of the last thirty days; none without a campaign in them or in those of the year before.
-
-    :param zone: the zone in which days and weeks begin.
-    """
+    """Return the charts of the last thirty days; none without a campaign in them or in those of the year before."""
     source = campaigns.source(reader)
     if not source:
         return []

@@ -12,18 +12,22 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from airflow_provider_mail.plugin.settings import PageSettings
+from airflow_provider_mail._config import setting
 from airflow_provider_mail.warehouse.connection import address, configured_hook
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_RUNS, IMPORTS, REJECTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
-from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
+from airflow_provider_mail.warehouse.tables.stats import (
+    CAMPAIGN_SNAPSHOTS,
+    CAMPAIGN_STATS,
+    TRANSACTIONAL_STATS,
+    snapshots_name,
+)
 from airflow_provider_mail.warehouse.time_limit import Threads, aread
 
 if TYPE_CHECKING:
@@ -73,31 +77,29 @@ class Reader:
         self.dialect = dialect_of(hook)
 
     @classmethod
-    def of_page(cls, settings: PageSettings) -> Reader:
+    def of_page(cls) -> Reader:
         """Return the reader of the page's database.
 
         :raises MailConfigError: there is no such database.
         :raises WarehouseError: the name of a table is not valid.
         """
-        names = {what: name for what, name in settings.tables.items() if what != "rejects"}
-        names["loads"] = LOADS_NAME
-        return cls(configured_hook("page_conn_id", settings.conn_id), names)
+        names = {what: setting(f"page_{what}_table") for what in TABLES if what not in ("imports", "loads", "rejects")}
+        names["snapshots"] = snapshots_name(names["campaign_stats"], names["snapshots"])
+        names |= {"imports": setting("imports_table"), "loads": LOADS_NAME}
+        return cls(configured_hook("page_conn_id", setting("page_conn_id")), names)
 
     @classmethod
-    def of_rejects(cls, settings: PageSettings) -> Reader:
+    def of_rejects(cls) -> Reader:
         """Return the reader of the rejected rows.
 
         :raises MailConfigError: there is no such database.
         :raises WarehouseError: the name of the table is not valid.
         """
-        option = "page_rejects_conn_id" if settings.rejects_conn_id != settings.conn_id else "page_conn_id"
-        return cls(configured_hook(option, settings.rejects_conn_id), {"rejects": settings.tables["rejects"]})
+        option = "page_rejects_conn_id" if setting("page_rejects_conn_id") else "page_conn_id"
+        return cls(configured_hook(option, setting(option)), {"rejects": setting("page_rejects_table")})
 
     def name(self, what: str) -> str:
-        """Return the name of a table as the settings have it.
-
-        :param what: what it holds.
-        """
+        """Return the name of a table as the settings have it."""
         return self._names[what]
 
     def has(self, what: str) -> bool:

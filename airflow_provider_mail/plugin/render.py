@@ -1,14 +1,18 @@
-"""Renders the templates, in the time zone that the visitor has chosen in Airflow."""
+"""Renders the templates, and tables as CSV, in the time zone that the visitor has chosen in Airflow."""
 
 from __future__ import annotations
 
 import base64
+import csv
 import datetime
 import hashlib
+import io
 import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote, urlencode
 from zoneinfo import ZoneInfo
 
@@ -19,9 +23,121 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from airflow_provider_mail.hold import RELEASE, stored_hold
-from airflow_provider_mail.plugin import charts
-from airflow_provider_mail.plugin.grid import Grid
-from airflow_provider_mail.plugin.settings import PAGE_PREFIX, base_path
+from airflow_provider_mail.plugin import PAGE_PREFIX, base_path, charts
+
+Task: TypeAlias = tuple[str, str, str, int]
+"""DAG, task, run, and map index or -1."""
+
+Kind: TypeAlias = Literal["text", "number", "percent", "time", "day", "drawing"]
+
+CSV_ROWS = 10_000
+"""Maximum number of rows in a CSV."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a text begins that spreadsheets would compute."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    :param kind: how its values are shown; a drawing repeats another column and is not in the CSV.
+    :param is_below: whether the page shows it below the name of the row; the CSV has it as a column.
+    :param sort: the address of the page sorted by this column; empty if it is not sorted by it.
+    :param sorted: the direction in which the rows are sorted by it; empty if they are not.
+    """
+
+    label: str
+    kind: Kind = "text"
+    is_below: bool = False
+    sort: str = ""
+    sorted: Literal["", "ascending", "descending"] = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value with more than its text.
+
+    :param value: what the CSV has.
+    :param href: where it leads.
+    :param is_outside: whether that is outside of the page.
+    :param state: the class of a colored label; empty for plain text.
+    :param note: small text behind it, not in the CSV.
+    :param choice: the value of the check box before it; empty for none.
+    :param task: the task instance that it leads to, if Airflow has it and the visitor may read its DAG.
+    """
+
+    value: Any
+    href: str = ""
+    is_outside: bool = False
+    state: str = ""
+    note: str = ""
+    choice: str = ""
+    task: Task | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table.
+
+    :param name: its name in the address of its CSV.
+    :param caption: what it is called; screen readers say it.
+    :param rows: the values of each row, plain or as `Cell`; the first one is the row's name.
+    :param total: a last row, shown only.
+    :param all_rows: reads the rows of the CSV, where the page shows a part of them.
+    """
+
+    name: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    total: Sequence[Any] = ()
+    all_rows: Callable[[], Sequence[Sequence[Any]]] | None = None
+
+    def cells(self, row: Sequence[Any]) -> list[tuple[Column, Cell]]:
+        return [
+            (column, value if isinstance(value, Cell) else Cell(value))
+            for column, value in zip(self.columns, row, strict=True)
+        ]
+
+    def csv(self, zone: datetime.tzinfo) -> str:
+        """Return its rows as CSV: times in ISO 8601, rates in percent, unknown values empty.
+
+        :param zone: the zone of its times.
+        """
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow([_safe(column.label) for column in self.columns if column.kind != "drawing"])
+        for row in (self.all_rows() if self.all_rows else self.rows)[:CSV_ROWS]:
+            cells = [(column, cell) for column, cell in self.cells(row) if column.kind != "drawing"]
+            writer.writerow([_plain(column, cell.value, zone) for column, cell in cells])
+        return text.getvalue()
+
+
+def _plain(column: Column, value: Any, zone: datetime.tzinfo) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(zone).isoformat(timespec="seconds")
+    if column.kind == "percent":
+        return f"{float(value):.2f}"
+    if column.kind == "number":
+        return str(int(value))
+    return str(value) if column.kind == "day" else _safe(str(value))
+
+
+def _safe(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def tasks_in(grids: Iterable[Grid]) -> set[Task]:
+    return {cell.task for grid in grids for row in grid.rows for _, cell in grid.cells(row) if cell.task}
+
+
+def rate(count: Any, whole: Any) -> float | None:
+    """Return a count in percent of another one; ``None`` where one of them is unknown or there is nothing to divide."""
+    return 100.0 * float(count) / float(whole) if count is not None and whole else None
+
 
 _HERE = Path(__file__).parent
 STATIC = {path.name: path.read_text() for path in sorted((_HERE / "static").iterdir())}
@@ -172,10 +288,7 @@ def download(grid: Grid, request: Request) -> Response:
 
 
 def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
-    """Render an error.
-
-    :param advice: what to do about it.
-    """
+    """Render an error, with advice what to do about it."""
     login, message = "", LOGIN.get(status, message)
     if status in LOGIN:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.plugin.access import Task
-from airflow_provider_mail.plugin.grid import Cell, Column, Grid, rate
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, rate
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import moment
 from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
@@ -121,16 +120,7 @@ def _task(row: Row) -> Task | None:
     return str(row["dag_id"]), str(row["task_id"]), str(row["run_id"]), index
 
 
-def tasks_of_loads(loads: Sequence[Loaded]) -> set[Task]:
-    parts = [part for loaded in loads for part in (loaded.latest, *loaded.lists)]
-    return {part.task for part in parts if part.task}
-
-
-def loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
-    """Return what is loaded, a table of an account in a row.
-
-    :param links: the addresses of task instances.
-    """
+def loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
         Column("Table"), Column("Account"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"),
         Column("Days missing", "number"), Column("Days behind", "number"), Column("Run"),
@@ -140,24 +130,20 @@ def loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
             loaded.table, loaded.account, _freshness(loaded.latest), loaded.latest.at, loaded.latest.stale_since,
             Cell(len(loaded.missing), state="missing" if loaded.missing else "") if loaded.days else None,
             Cell(loaded.behind, state="old" if loaded.behind else "") if loaded.days else None,
-            _run(loaded.latest, links),
+            _run(loaded.latest),
         )
         for loaded in loads
     ]  # fmt: skip
     return Grid("loads", "Loads", columns, rows)
 
 
-def list_loads_table(loads: Sequence[Loaded], links: Mapping[Task, str]) -> Grid:
-    """Return when each list of contacts was loaded.
-
-    :param links: the addresses of task instances.
-    """
+def list_loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
         Column("List"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"), Column("Run"),
         Column("Table"), Column("Account"),
     ]  # fmt: skip
     rows = [
-        (part.name, _freshness(part), part.at, part.stale_since, _run(part, links), loaded.table, loaded.account)
+        (part.name, _freshness(part), part.at, part.stale_since, _run(part), loaded.table, loaded.account)
         for loaded in loads
         for part in loaded.lists
     ]
@@ -173,10 +159,8 @@ def _freshness(part: Part) -> Cell:
     return Cell("stale", state="old") if part.is_stale else Cell("fresh", state="whole")
 
 
-def _run(part: Part, links: Mapping[Task, str]) -> Cell:
-    if part.task is None:
-        return Cell("")
-    return Cell(part.task[2], href=links.get(part.task, ""), is_outside=True)
+def _run(part: Part) -> Cell:
+    return Cell(part.task[2] if part.task else "", task=part.task)
 
 
 TRANSACTIONAL_DAYS = 90
@@ -187,7 +171,6 @@ class Transactional:
     """The days of one account, the latest first.
 
     :param accounts: the connections of all accounts.
-    :param account: the connection of this account.
     :param days: each day with its row, ``None`` for a day that is not in the table.
     """
 
@@ -197,10 +180,7 @@ class Transactional:
 
 
 def transactional(reader: Reader, account: str) -> Transactional:
-    """Return the 90 days up to the last one in the table.
-
-    :param account: the connection of an account; the first one if it has no rows.
-    """
+    """Return the 90 days up to the last one in the table; of the first account if the given one has no rows."""
     if not reader.has("transactional_stats"):
         return Transactional([], "", [])
     table = reader["transactional_stats"]
@@ -254,15 +234,13 @@ INBOX_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Events:
-    """Counts of events.
+    """Counts of the events of the last seven days by code, and of what could not be read by reason.
 
-    :param codes: account, code, number and time of the last one of the events of the last seven days.
-    :param letters: account, reason, number and time of the last one of what could not be read.
     :param at: when they were counted.
     """
 
-    codes: Sequence[tuple[str, str, int, datetime.datetime | None]]
-    letters: Sequence[tuple[str, str, int, datetime.datetime | None]]
+    codes: Grid
+    letters: Grid
     at: datetime.datetime
 
 
@@ -290,11 +268,13 @@ def _count(reader: Reader) -> Events:
             "SELECT mail_conn_id, reason AS what, COUNT(*) AS total, MAX(received_at) AS latest "
             f"FROM {reader['dead_letters'].spelled} GROUP BY mail_conn_id, reason ORDER BY latest DESC, what"
         )
-    return Events([_counted(row) for row in codes], [_counted(row) for row in letters], now)
+    return Events(_counts_table("events", "Event", codes), _counts_table("letters", "Reason", letters), now)
 
 
-def _counted(row: Row) -> tuple[str, str, int, datetime.datetime | None]:
-    return str(row["mail_conn_id"]), str(row["what"]), int(row["total"]), moment(row["latest"])
+def _counts_table(name: str, what: str, counts: Sequence[Row]) -> Grid:
+    columns = [Column(what), Column("Number", "number"), Column("Last one", "time"), Column("Account")]
+    rows = [(str(row["what"])[:200], row["total"], moment(row["latest"]), row["mail_conn_id"]) for row in counts]
+    return Grid(name, what, columns, rows)
 
 
 def inbox() -> ReceiverStatus | str | None:
@@ -322,15 +302,6 @@ def differences(reader: Reader) -> Sequence[Row]:
         {**row, "stats_date": day(row["stats_date"]), "tolerated": bool(row["tolerated"])}
         for row in reader.rows(statement, limit=SHOWN_DIFFERENCES)
     ]
-
-
-def counts_table(name: str, what: str, rows: Sequence[tuple[str, str, int, datetime.datetime | None]]) -> Grid:
-    """Return counts of events.
-
-    :param what: what they are counted by.
-    """
-    columns = [Column(what), Column("Number", "number"), Column("Last one", "time"), Column("Account")]
-    return Grid(name, what, columns, [(code[:200], count, at, account) for account, code, count, at in rows])
 
 
 def differences_table(rows: Sequence[Row]) -> Grid:

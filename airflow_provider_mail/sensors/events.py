@@ -13,8 +13,7 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._polling.inbox import InboxWait
-    from airflow_provider_mail._polling.inbox_reader import InboxReader
+    from airflow_provider_mail._polling.inbox import InboxReader, InboxWait
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
@@ -77,7 +76,7 @@ class MailInboxSensor(BaseWaitSensor):
     def reader(self) -> InboxReader:
         """Queries the inbox."""
         from airflow_provider_mail._config import InboxName
-        from airflow_provider_mail._polling.inbox_reader import InboxReader
+        from airflow_provider_mail._polling.inbox import InboxReader
 
         return InboxReader(InboxName(str(self.inbox_conn_id), str(self.inbox_table)))
 

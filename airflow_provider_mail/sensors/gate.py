@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Unpack
 
@@ -228,6 +228,9 @@ class MailStatsGateOperator(MailStatsSettledSensor):
 
         :param record: the statistics of the campaign.
         """
+        from airflow_provider_mail._task.storage import sql_hook
+        from airflow_provider_mail.warehouse.event_counts import campaign_event_counts
+
         limits = {name: limited for name, limited in LIMITS.items() if getattr(self, name) is not None}
         counts = {name: sum(record[counter] for counter in limited.counters) for name, limited in limits.items()}
         codes = {
@@ -238,21 +241,15 @@ class MailStatsGateOperator(MailStatsSettledSensor):
         sent: int = record["sent_count"]
         if not codes:
             return sent, counts, []
-        events = self._event_counts(codes.values(), datetime.fromisoformat(record["mail_send_date"]))
+        assert self.sql_conn_id is not None
+        events = campaign_event_counts(
+            sql_hook(self.sql_conn_id), self.events_table, codes.values(), mail_conn_id=self.mail_conn_id,
+            mail_name=self.mail_name, since=datetime.fromisoformat(record["mail_send_date"]),
+        )  # fmt: skip
         counts |= {name: events.by_code[code] for name, code in codes.items()}
         if self.source == "events":
             sent = events.sent
         return sent, counts, self._missing_events(codes, events)
-
-    def _event_counts(self, codes: Collection[str], sent_at: datetime) -> CampaignEvents:
-        from airflow_provider_mail._task.storage import sql_hook
-        from airflow_provider_mail.warehouse.event_counts import campaign_event_counts
-
-        assert self.sql_conn_id is not None
-        return campaign_event_counts(
-            sql_hook(self.sql_conn_id), self.events_table, codes, mail_conn_id=self.mail_conn_id,
-            mail_name=self.mail_name, since=sent_at,
-        )  # fmt: skip
 
     def _missing_events(self, codes: Mapping[str, str], events: CampaignEvents) -> list[str]:
         """Return why events may be missing.

@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from airflow.sdk import Asset, BaseOperator
+from airflow.sdk import Asset
 
-from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import MailLineage, SqlTable
-from airflow_provider_mail.transfers._loading import OnUnstorable
+from airflow_provider_mail.operators._base import BaseMailOperator
+from airflow_provider_mail.transfers._base import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["MailEventsToSqlOperator"]
 
 
-class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
+class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
     """Load the events that the service has pushed from the inbox into a table: one row per event, each event once.
 
     The task drains the inbox in batches until no push is left. Each batch is one transaction and is marked as drained
@@ -63,7 +64,6 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator)
     """
 
     template_fields = ("inbox_conn_id", "inbox_table", "sql_conn_id", "table", "dead_letters_table")
-    ui_color = "#e6f1f2"
 
     inbox_conn_id: str | None
     inbox_table: str | None

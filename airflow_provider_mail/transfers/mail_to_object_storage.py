@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
-from airflow_provider_mail.lineage import Folder, MailLineage
-from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, OnUnstorable, RemovesRows
-from airflow_provider_mail.transfers._reading import (
+from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail.lineage import Folder
+from airflow_provider_mail.transfers._base import (
+    MAX_REMOVED_FRACTION,
     BaseCampaignReader,
     BaseContactReader,
     BaseListReader,
+    BaseTransferOperator,
     OnChange,
+    OnUnstorable,
+    RemovesRows,
 )
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.rejects import UnstorableRecords
-    from airflow_provider_mail._task.statistics import Observation
+    from airflow_provider_mail.transfers._base import Reading
     from airflow_provider_mail.warehouse.manifest import Manifest
     from airflow_provider_mail.warehouse.table import Table
 
@@ -40,38 +39,17 @@ __all__ = [
 Kind: TypeAlias = Literal["campaigns", "transactional"]
 Layout: TypeAlias = Literal["days", "load"]
 Row = tuple[Any, ...]
-Days = Iterator[tuple[date, list[Row] | None]]
-"""Each day with its rows; ``None`` if the day is missing in the response."""
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl"]
 """The formats of files."""
 
 
-class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
+class BaseFilesOperator(BaseTransferOperator):
     """Base class of the transfers to files: the target folder and the format."""
-
-    ui_color = "#e6f1f2"
 
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
     file_format: FileFormat
-    on_unstorable: OnUnstorable
-    rejects_path: str | None
-
-    @cached_property
-    def unstorable(self) -> UnstorableRecords:
-        """Handles records that cannot be stored."""
-        from airflow_provider_mail._task.rejects import UnstorableRecords
-
-        return UnstorableRecords(None, self.on_unstorable == "reject", None, self.rejects_path, None)
-
-    def keep_rejects(self, context: Context) -> dict[str, int]:
-        """Store the rejects, and report them to metrics; return the number of rejects for XCom."""
-        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
-
-        rejected = self.unstorable.keep(context, self.log)
-        emit({RECORDS_REJECTED: rejected.get("rejected", 0)}, task_tags(self))
-        return rejected
 
     def folder(self) -> ObjectStoragePath:
         """Check the path and the format, and return the folder.
@@ -90,29 +68,20 @@ class BaseFilesOperator(MailLineage, MailTaskMixin, BaseOperator):
             raise AirflowFailException(str(error)) from error
         return storage_path(self.path, self.object_storage_conn_id, "path")
 
-    def load_result(self, folder: ObjectStoragePath, manifest: Manifest, resource: str) -> dict[str, Any]:
-        """Log a written load, record it for lineage, and return it for XCom.
-
-        :param resource: the resource that was read, for lineage.
-        """
+    def load_result(self, folder: ObjectStoragePath, manifest: Manifest) -> dict[str, Any]:
+        """Log a written load, record it for lineage, and return it for XCom."""
         from airflow_provider_mail.warehouse.manifest import MANIFEST
 
         self.log.info("%s records in %s files in %s", manifest.rows, len(manifest.files), folder)
         size = sum(file.size for file in manifest.files)
-        self.moved(
-            resource,
-            Folder(folder),
-            table=manifest.table,
-            rows=manifest.rows,
-            size=size,
-            files=len(manifest.files),
-        )
+        files = len(manifest.files)
+        self.moved(self.resource, Folder(folder), table=manifest.table, rows=manifest.rows, size=size, files=files)
         return {
             "path": str(folder),
             "manifest": str(folder / MANIFEST),
             "load_id": manifest.load_id,
             "records": manifest.rows,
-            "files": len(manifest.files),
+            "files": files,
         }
 
 
@@ -121,47 +90,33 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
 
     rows_per_file: int
 
-    @property
-    @abstractmethod
-    def resource(self) -> str:
-        """The resource that is read, for lineage."""
-
-    @abstractmethod
-    def declared_table(self) -> Table:
-        """Return the table whose columns the files have."""
-
     def execute(self, context: Context) -> dict[str, Any]:
         folder = self.folder()
-        written, manifest = self.read_completely(lambda: self._write(context, folder))
-        result = self.load_result(written, manifest, self.resource)
+        written, manifest = self.read_completely(context, lambda reading: self._write(reading, folder))
+        result = self.load_result(written, manifest)
         return {**result, "readings": self.readings, **self.keep_rejects(context)}
 
-    def _write(self, context: Context, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
+    def _write(self, reading: Reading, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
         from airflow_provider_mail._task.storage import conditions, write_load
 
-        with self.reading(context) as reading:
-            observation = reading.observation
-            mark_gone, replaced = self.mark_gone(observation.at), self.replace_where()
-            # Merging the load may delete or mark rows, and cannot read the list a second time: read it twice now.
-            read_again = reading.again if mark_gone or replaced else tuple
-
-            def rows() -> Iterator[tuple[Any, ...]]:
-                yield from reading.rows
-                yield from read_again()
-
-            return write_load(
-                folder,
-                self.declared_table(),
-                rows(),
-                file_format=self.file_format,
-                rows_per_file=self.rows_per_file,
-                on_unstorable=self.unstorable.begin(),
-                describe=lambda: {
-                    "mail_conn_id": self.mail_conn_id,
-                    "observed_at": observation.at,
-                    **conditions(self.covers(observation.at), mark_gone, replaced),
-                },
-            )
+        observed_at = reading.observation.at
+        complete = self.conditions(observed_at)
+        mark_gone, replaced = complete.get("mark_gone"), complete.get("replace_where")
+        # Merging the load may delete or mark rows, and cannot read the list a second time: read it twice now.
+        rows = chain(reading.rows, reading.again()) if mark_gone or replaced else reading.rows
+        return write_load(
+            folder,
+            self.declared_table(),
+            rows,
+            file_format=self.file_format,
+            rows_per_file=self.rows_per_file,
+            on_unstorable=self.unstorable.begin(),
+            describe=lambda: {
+                "mail_conn_id": self.mail_conn_id,
+                "observed_at": observed_at,
+                **conditions(complete.get("covers"), mark_gone, replaced),
+            },
+        )
 
 
 class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectStorageOperator):
@@ -238,10 +193,6 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
             rows_per_file=rows_per_file, page_size=page_size, max_in_flight=max_in_flight, on_change=on_change,
             on_unstorable=on_unstorable, rejects_path=rejects_path,
         )  # fmt: skip
-
-    def replace_where(self) -> Mapping[str, Any] | None:
-        # The rows of this list, unless some may be missing.
-        return None if self.on_change == "accept" else self.list_key
 
     def check_empty(self) -> None:
         super().check_empty()
@@ -435,8 +386,13 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return {**write(folder, start_day, end_day), **self.keep_rejects(context)}
 
     @property
-    def _resource(self) -> str:
-        return "campaigns/stats" if self.kind == "campaigns" else "transactional/stats"
+    def resource(self) -> str:
+        return f"{self.kind}/stats"
+
+    def declared_table(self) -> Table:
+        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
+
+        return CAMPAIGN_STATS if self.kind == "campaigns" else TRANSACTIONAL_STATS
 
     def _write_load(self, parent: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
         from airflow_provider_mail._task.statistics import Observation, read_campaign_stats, read_transactional_stats
@@ -446,17 +402,14 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         with self.mail_errors():
             observation = Observation(self.hook.get_conn())
             statistics = read(self.hook, observation, start_day, end_day)
-            key = [statistics.table.names.index(name) for name in statistics.table.key]
             if statistics.mark_gone and statistics.read_again:
                 # Merging the load may mark rows as gone, and cannot read a second time: read twice now.
                 for _ in statistics.read_again():
                     pass
-            # The last of several rows with the same key, as in a table.
-            rows = {tuple(row[index] for index in key): row for row in statistics.rows()}
             folder, manifest = write_load(
                 parent,
                 statistics.table,
-                rows.values(),
+                statistics.rows(),
                 file_format=self.file_format,
                 rows_per_file=ROWS_PER_FILE,
                 on_unstorable=self.unstorable.begin(),
@@ -468,7 +421,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
                     **conditions(statistics.covers, statistics.mark_gone),
                 },
             )
-        result = self.load_result(folder, manifest, self._resource)
+        result = self.load_result(folder, manifest)
         days = {"start_day": start_day.isoformat(), "end_day": end_day.isoformat()}
         return {**result, **days, "missing_days": len(statistics.missing_days)}
 
@@ -478,14 +431,13 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         from airflow_provider_mail.warehouse.load import current_task_run
         from airflow_provider_mail.warehouse.rows import Source
 
-        read = self._campaigns if self.kind == "campaigns" else self._transactional
-        table, days = read(start_day, end_day)
+        table = self.declared_table()
         emptied: list[ObjectStoragePath] = []
         on_unstorable, self.unstorable.consequence = self.unstorable.begin(), ""
         stamp = current_task_run().values(table, datetime.now(UTC))
         counts = {"records": 0, "files": 0, "removed": 0, "missing_days": 0, "bytes": 0}
         with self.mail_errors():
-            for day, rows in days:
+            for day, rows in self._days(start_day, end_day):
                 file = self._file(folder, day)
                 if rows:
                     source, size = Source(rows, on_unstorable), len(rows)
@@ -505,7 +457,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
                 counts["removed"] += remove(file)
         self.log.info("%s to %s in %s: %s", start_day, end_day, folder, counts)
         size, files = counts.pop("bytes"), counts["files"]
-        self.moved(self._resource, Folder(folder), table=table, rows=counts["records"], size=size, files=files)
+        self.moved(self.resource, Folder(folder), table=table, rows=counts["records"], size=size, files=files)
         return {"path": str(folder), "start_day": start_day.isoformat(), "end_day": end_day.isoformat(), **counts}
 
     def _file(self, folder: ObjectStoragePath, day: date) -> ObjectStoragePath:
@@ -515,45 +467,24 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         # Without the team, which is in the rows: otherwise the old file would stay when the connection's team changes.
         return folder / f"{partition}={day}" / f"{quote(self.mail_conn_id, safe='')}.{self.file_format}"
 
-    def _campaigns(self, start_day: date, end_day: date) -> tuple[Table, Days]:
-        from airflow_provider_mail._task.statistics import Observation
-        from airflow_provider_mail.api.campaigns import GetCampaignStats
-        from airflow_provider_mail.api.flows.statistics import calendar, campaign_stats
-        from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
+    def _days(self, start_day: date, end_day: date) -> Iterator[tuple[date, list[Row] | None]]:
+        """Yield each day with its rows; ``None`` if the day is missing in the response."""
+        from airflow_provider_mail._task.statistics import Observation, read_campaign_stats, read_transactional_stats
+        from airflow_provider_mail.api.flows.statistics import calendar
 
-        def days() -> Days:
+        if self.kind == "campaigns":
             # Day by day, so that a partition is the service's response for that day: the specification does not show in
             # which time zone its days begin, and sorting by send time could split them.
             for day in calendar(start_day, end_day):
-                observation = Observation(self.hook.get_conn())
-                request, records = GetCampaignStats(start_date=day, end_date=day), dict[str, Any]()
+                campaigns = read_campaign_stats(self.hook, Observation(self.hook.get_conn()), day, day)
+                assert campaigns.read_again
                 # Two readings, because the file is replaced: a campaign is left out only if both responses lack it.
-                for _ in range(2):
-                    reading = self.hook.run(campaign_stats(request))
-                    records = {record.mail_name: record for record in reading} | records
-                origin = self._origin(observation)
-                yield day, [campaign_stats_row(record, **origin) for record in records.values()]
-
-        return CAMPAIGN_STATS, days()
-
-    def _transactional(self, start_day: date, end_day: date) -> tuple[Table, Days]:
-        from airflow_provider_mail._task.statistics import Observation, today
-        from airflow_provider_mail.api.flows.statistics import missing_days, transactional_stats
-        from airflow_provider_mail.api.transactional import GetTransactionalStats
-        from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row
-
-        def days() -> Days:
-            request = GetTransactionalStats(start_date=start_day, end_date=end_day)
-            observation = Observation(self.hook.get_conn())
-            records = self.hook.run(transactional_stats(request))
-            origin = self._origin(observation)
-            for record in records:
-                yield record.stats_date, [transactional_stats_row(record, **origin)]
-            for day in missing_days(request, records, today()):
-                self.log.warning("The response leaves out %s, whose file is kept.", day)
-                yield day, None
-
-        return TRANSACTIONAL_STATS, days()
-
-    def _origin(self, observation: Observation) -> dict[str, Any]:
-        return {"mail_conn_id": self.mail_conn_id, "team": self.hook.team_name, "observed_at": observation.at}
+                yield day, [*campaigns.rows(), *campaigns.read_again()]
+            return
+        statistics = read_transactional_stats(self.hook, Observation(self.hook.get_conn()), start_day, end_day)
+        day_column = statistics.table.names.index("stats_date")
+        for row in statistics.rows():
+            yield row[day_column], [row]
+        for day in statistics.missing_days:
+            self.log.warning("The response leaves out %s, whose file is kept.", day)
+            yield day, None

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.transfers._loading import (
+from airflow_provider_mail.transfers._base import (
     MAX_REMOVED_FRACTION,
+    BaseCampaignReader,
+    BaseContactReader,
     BaseListToSqlOperator,
     BaseStatsToSqlOperator,
+    OnChange,
     OnUnstorable,
     RemovesRows,
 )
-from airflow_provider_mail.transfers._reading import BaseCampaignReader, BaseContactReader, OnChange
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.statistics import Observation, Statistics
-    from airflow_provider_mail.warehouse.load import History, LoadResult
-    from airflow_provider_mail.warehouse.request import Coverage
+    from airflow_provider_mail.transfers._base import Conditions
+    from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -141,17 +143,9 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
                 "on_change='accept'"
             )
 
-    def replace_where(self) -> Mapping[str, Any] | None:
-        """Return the key of this list, connection and team, whose other rows are deleted."""
-        return self.list_key if self.mode == "replace" else None
-
-    def covers(self, observed_at: datetime) -> Coverage | None:
-        # With `upsert`, rows remain that the load has not seen.
-        return super().covers(observed_at) if self.mode == "replace" else None
-
     def table_names(self) -> dict[str, str]:
         from airflow_provider_mail.warehouse.load import check_history
-        from airflow_provider_mail.warehouse.tables.columns import other_name
+        from airflow_provider_mail.warehouse.table import other_name
 
         names = super().table_names()
         if self.history or self.history_table:
@@ -161,12 +155,19 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
             other_name("history_table", name, "_readings", None)
         return names
 
-    def recorded_in(self, observed_at: datetime) -> History | None:
-        # The history of the list, if enabled.
-        from airflow_provider_mail.warehouse.tables.contacts import contacts_history
+    def conditions(self, observed_at: datetime) -> Conditions:
+        from airflow_provider_mail.warehouse.tables.resources import contacts_history
 
-        name = self.table_names().get("history_table")
-        return contacts_history(name, self.list_key, observed_at) if name else None
+        conditions: Conditions = {}
+        if self.mode == "replace":  # With `upsert`, rows remain that the load has not seen.
+            conditions = {"replace_where": self.list_key, **super().conditions(observed_at)}
+        if name := self.table_names().get("history_table"):
+            conditions["history"] = contacts_history(name, self.list_key, observed_at)
+        return conditions
+
+    def counts(self, loaded: LoadResult) -> dict[str, int]:
+        deleted = loaded.deleted if self.mode == "replace" else None
+        return super().counts(loaded) | ({} if deleted is None else {"deleted": deleted})
 
     def execute(self, context: Context) -> dict[str, Any]:
         return {"list_name": self.list_name, **super().execute(context)}

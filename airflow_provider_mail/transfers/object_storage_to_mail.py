@@ -210,23 +210,27 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         with file, file_rows(file, str(path), form) as rows:
             # A JSON Lines file without lines has no column names, and no rows.
             columns = rows.columns or list(self.columns or PROPERTIES.values())
+            self._check_delimiter(columns)
             yield Source(columns, rows.batches, rows.total)
+
+    def _check_delimiter(self, columns: Sequence[str]) -> None:
+        """Name the delimiter of a file whose rows are read as one column."""
+        delimiter = next((mark for mark in ";\t|," if mark in columns[0]), None)
+        if len(columns) == 1 and delimiter and self.delimiter != delimiter:
+            # Without the line: in a file without a header, it is personal data.
+            raise AirflowFailException(
+                f"delimiter: set delimiter={delimiter!r}, which separates values in the first line"
+            )
 
     def _form(self, name: str) -> FileForm:
         """Return how to read the file: by the arguments, and otherwise by its name."""
-        from airflow_provider_mail.warehouse.read_files import COMPRESSIONS, FORMATS, FileForm, form_of
+        from airflow_provider_mail.warehouse.read_files import FORMATS, FileForm, form_of
 
         named_format, named_compression, named_delimiter = form_of(name)
         file_format = self.file_format or named_format
         compression = self.compression or named_compression or "none"
         if file_format is None:
             raise AirflowFailException(f"file_format: unknown extension of {name!r}; set one of {', '.join(FORMATS)}")
-        for argument, value, known in (
-            ("file_format", file_format, FORMATS),
-            ("compression", compression, (*COMPRESSIONS.values(), "none")),
-        ):
-            if value not in known:
-                raise AirflowFailException(f"{argument}: {value!r} is none of {', '.join(known)}")
         try:
             "".encode(self.encoding)
         except LookupError as error:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_mail._task.mixin import MailTaskMixin, Templated
+from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.storage import SqlTask
 from airflow_provider_mail.lineage import Folder, MailLineage, SqlTable
-from airflow_provider_mail.transfers._loading import MAX_REMOVED_FRACTION, RemovesRows
+from airflow_provider_mail.operators._base import BaseMailOperator
+from airflow_provider_mail.transfers._base import MAX_REMOVED_FRACTION, RemovesRows
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["MailCreateStageTableOperator", "MailMergeStageTableOperator"]
 
 
-class BaseStageTableOperator(MailLineage, SqlTask, MailTaskMixin, BaseOperator):
+class BaseStageTableOperator(MailLineage, SqlTask, BaseMailOperator):
     """Base class of the operators for the table of staged rows of a load of files."""
-
-    ui_color = "#e6f1f2"
 
     table: str
     manifest: str | ObjectStoragePath

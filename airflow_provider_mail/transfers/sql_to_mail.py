@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["SqlToMailBatchOperator", "SqlToMailContactsOperator"]
@@ -141,8 +140,6 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     )  # fmt: skip
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
     sql: str
-    rejects_table: str | None
-    keep_days: float | None
     count_first: bool
 
     def __init__(
@@ -226,18 +223,6 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         except WarehouseError as error:
             self.log.info("The rows could not be counted, so the log does not show the remaining time: %s", error)
             return None
-
-    def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        # Store the rejected rows in the table, the file, or both, replacing those of an earlier try.
-        super().keep_rejects(spool, import_id)
-        if self.rejects_table:
-            from airflow_provider_mail._task.rejects import store_rejects
-
-            store_rejects(self.sql_hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
-
-    def reject_places(self) -> dict[str, str]:
-        """Return where the rejected rows are stored, for XCom."""
-        return super().reject_places() | ({"rejects_table": self.rejects_table} if self.rejects_table else {})
 
 
 class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):

@@ -9,19 +9,18 @@ from typing import Any
 
 from airflow.sdk import get_current_context
 
-from airflow_provider_mail.api._core.blank import is_nothing
+from airflow_provider_mail.api._core.content import is_nothing
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications._context import NotificationContext
-from airflow_provider_mail.notifications._delivery import (
+from airflow_provider_mail.notifications._context import NotificationContext, render_html, render_subject
+from airflow_provider_mail.notifications._message import (
     DEFAULT_TIMEOUT,
     DeadlineMailHook,
+    build_message,
     log_errors,
     log_skipped,
     send,
 )
-from airflow_provider_mail.notifications._html import render_html, render_subject
-from airflow_provider_mail.notifications._message import build_message
 
 __all__ = ["send_email"]
 

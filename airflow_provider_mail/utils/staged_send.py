@@ -189,21 +189,13 @@ def _import_tasks(
     audience: Callable[[Stage], BaseContactImportOperator], stages: Sequence[Stage]
 ) -> dict[str, BaseContactImportOperator]:
     """Return the tasks that import the people, by stage."""
-    return {stage.name: _import_task(audience, stage) for stage in stages}
-
-
-def _import_task(audience: Callable[[Stage], BaseContactImportOperator], stage: Stage) -> BaseContactImportOperator:
-    imports = audience(stage)
-    if imports.changes_only:
-        raise ValueError("audience: the task must import all rows in each run: leave out changes_only")
-    imports.stage = stage
-    return imports
-
-
-def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
-    """Return the task that fails if a person would be left out."""
-    results: list[Any] = [imports.output for imports in audiences.values()]
-    return _check(results)
+    tasks = {}
+    for stage in stages:
+        tasks[stage.name] = imports = audience(stage)
+        if imports.changes_only:
+            raise ValueError("audience: the task must import all rows in each run: leave out changes_only")
+        imports.stage = stage
+    return tasks
 
 
 def _send_task(
@@ -215,32 +207,26 @@ def _send_task(
 ) -> MailCreateCampaignOperator:
     """Return the task that sends a campaign to a stage, without the people of the stages before it."""
     names = list(audiences)
+    earlier = [audiences[name].task_id for name in names[: names.index(stage)]]
+    lists = " + ".join(f"ti.xcom_pull({imported!r})['send_list_names']" for imported in earlier)
     return MailCreateCampaignOperator(
         task_id=task_id,
         mail_name=f"{mail_name} {stage}",
         audience=audiences[stage].output,
-        repel_list_names=_lists_of([audiences[name] for name in names[: names.index(stage)]]),
+        repel_list_names=f"{{{{ {lists} }}}}" if lists else None,
         wait_for_completion=True,
         **campaign,
     )
 
 
-def _lists_of(people: Sequence[BaseContactImportOperator]) -> str | None:
-    """Return a template of the lists that earlier stages were sent to; ``None`` for the first stage."""
-    if not people:
-        return None
-    lists = " + ".join(f"ti.xcom_pull({imported.task_id!r})['send_list_names']" for imported in people)
-    return f"{{{{ {lists} }}}}"
-
-
-@task(task_id="check")
-def _check(results: list[dict[str, Any]]) -> dict[str, int]:
-    """Fail if a row is in no stage, or in two: the source may have changed while it was read."""
-    return check_stages(results)
+def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
+    """Return the task that fails if a person would be left out."""
+    results: list[Any] = [imports.output for imports in audiences.values()]
+    return task(task_id="check")(check_stages)(results)
 
 
 def check_stages(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Add up the rows of all stages.
+    """Add up the rows of all stages; fail if a row is in none, or in two: the source may change while it is read.
 
     :param results: of the imports.
     :return: the number of rows that the source has, and how many of them were accepted, rejected and suppressed.

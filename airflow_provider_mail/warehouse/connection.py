@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.warehouse.dialects import dialect_of
-from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
+from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading, pause
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.warehouse.dialects.base import Dialect
+
+T = TypeVar("T")
 
 PATIENT_SECONDS = 60
 """Limit for connecting, and for a missing acknowledgement by the server, where no request waits for the result."""
@@ -49,12 +53,6 @@ _PACKAGES = {
 """The package that has the hook, by connection type."""
 
 
-def _advice(conn_type: str) -> str:
-    if package := _PACKAGES.get(conn_type):
-        return f"On every worker: pip install {package}"
-    return "Install the provider of that type on every worker, or fix the connection's type"
-
-
 def hook_of(conn_id: str) -> DbApiHook:
     """Return the ``DbApiHook`` of a connection to any database.
 
@@ -69,10 +67,19 @@ def hook_of(conn_id: str) -> DbApiHook:
     connection = BaseHook.get_connection(conn_id)
     connection_name = f"connection {conn_id!r}"
     try:
-        hook = _databricks(conn_id) if connection.conn_type == "databricks" else connection.get_hook()
+        if connection.conn_type == "databricks":  # whose own hook starts jobs
+            from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
+
+            hook = DatabricksSqlHook(databricks_conn_id=conn_id)
+        else:
+            hook = connection.get_hook()
     except (AirflowException, ImportError) as error:
-        problem = f"{connection_name} of type {connection.conn_type!r} has no hook: {error}"
-        raise WarehouseError(f"{problem}. {_advice(connection.conn_type or '')}") from None
+        advice = "Install the provider of that type on every worker, or fix the connection's type"
+        if package := _PACKAGES.get(connection.conn_type or ""):
+            advice = f"On every worker: pip install {package}"
+        raise WarehouseError(
+            f"{connection_name} of type {connection.conn_type!r} has no hook: {error}. {advice}"
+        ) from None
     if not isinstance(hook, DbApiHook):
         raise WarehouseError(f"{connection_name} is not a database with a DbApiHook ({type(hook).__name__})")
     if hasattr(hook, "use_legacy_sql") and not any(name.endswith("use_legacy_sql") for name in connection.extra_dejson):
@@ -93,14 +100,6 @@ def configured_hook(option: str, conn_id: str) -> DbApiHook:
     except (AirflowException, WarehouseError) as error:
         problem = f"connection {conn_id!r}: {error}" if isinstance(error, AirflowException) else str(error)
     raise MailConfigError(f"[mail] {option}: {problem}")
-
-
-def _databricks(conn_id: str) -> DbApiHook:
-    # The connection type's own hook starts jobs.
-    from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
-
-    hook: DbApiHook = DatabricksSqlHook(databricks_conn_id=conn_id)
-    return hook
 
 
 @contextmanager
@@ -136,6 +135,27 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
         finally:
             with suppress(Exception):
                 connection.close()
+
+
+def run_with_connection(dialect: Dialect, work: Callable[[Any], T], *, tells_rows: bool = False) -> T:
+    """Call a function with a connection; an error of the driver becomes one without values.
+
+    :param tells_rows: whether its message has the number of rows that were read.
+    :raises WarehouseError: naming table and connection. An error of reading the rows is raised unchanged.
+    """
+    source = dialect.request.source
+    try:
+        with connected(dialect.hook) as connection:
+            return work(connection)
+    except WarehouseError:
+        raise
+    except Exception as error:
+        message = dialect.safe_message(error) + (f" ({source.read} rows read)" if tells_rows else "")
+        failure = dialect.error(message).with_traceback(error.__traceback__)
+    # Outside of `except`, so that the driver's exception, full of values, is not chained.
+    if isinstance(source.error, UnstorableError):
+        source.error.args = (str(dialect.error(str(source.error))),)
+    raise source.error or failure
 
 
 def open_connection(hook: DbApiHook) -> Any:

@@ -6,11 +6,8 @@ import datetime
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from airflow_provider_mail.warehouse.dialects import dialect_of
-from airflow_provider_mail.warehouse.read import stream_rows
-from airflow_provider_mail.warehouse.request import LoadRequest
-from airflow_provider_mail.warehouse.rows import Source
-from airflow_provider_mail.warehouse.table import TableName, literal
+from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+from airflow_provider_mail.warehouse.table import literal
 from airflow_provider_mail.warehouse.tables.events import EVENTS, RULES, EventCounts
 
 if TYPE_CHECKING:
@@ -53,8 +50,7 @@ def event_counts(
     :param undated: count only events of mails for which no event has the time of sending.
     :raises WarehouseError: naming the table and the connection.
     """
-    dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
-    timestamp = dialect.parameters.get("timestamp", lambda value: value)
+    table = StoredTable(hook, EVENTS, name)
     mark, when = hook.placeholder, _TIMES[counted_on]
     codes = sorted({code for rule in RULES.values() for code in rule.codes})
     type_condition = "(e.guid IS NULL OR e.guid = '')"
@@ -66,8 +62,8 @@ def event_counts(
 SELECT {", ".join(f"SUM(CASE WHEN {name} > 0 THEN 1 ELSE 0 END), SUM({name})" for name in RULES)}
 FROM (
     SELECT {", ".join(f"SUM({_is_one(rule.codes)}) AS {name}" for name, rule in RULES.items())}
-    FROM {dialect.target} AS e
-    LEFT JOIN {dialect.target} AS d
+    FROM {table.spelled} AS e
+    LEFT JOIN {table.spelled} AS d
         ON d.mail_conn_id = e.mail_conn_id AND d.unique_msg_id = e.unique_msg_id AND d.email = e.email
         AND d.event_code = 'Delivered' AND e.submit_time IS NULL
     WHERE e.mail_conn_id = {mark} AND e.event_code IN ({_listed(codes)}) AND {type_condition}
@@ -75,7 +71,7 @@ FROM (
         AND e.received_at >= {mark} AND {when} >= {mark} AND {when} < {mark}
     GROUP BY e.unique_msg_id, e.email, CASE WHEN e.unique_msg_id IS NULL THEN e.event_id END
 ) AS mails"""
-    times = [timestamp(moment) for moment in (begin - CLOCK_TOLERANCE, begin, end)]
+    times = [table.parameter("received_at", moment) for moment in (begin - CLOCK_TOLERANCE, begin, end)]
     with stream_rows(hook, sql, [mail_conn_id, *types, *times]) as (_, batches):
         numbers: list[Any] = [int(number or 0) for batch in batches for row in batch for number in row]
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
@@ -110,17 +106,16 @@ def campaign_event_counts(
     :param since: when it was sent. Events that were received before belong to an earlier campaign of this name.
     :raises WarehouseError: naming the table and the connection.
     """
-    dialect = dialect_of(hook)(hook, LoadRequest(EVENTS, TableName.parse(name), Source(())))
-    timestamp = dialect.parameters.get("timestamp", lambda value: value)
-    mark = hook.placeholder
+    table, mark = StoredTable(hook, EVENTS, name), hook.placeholder
     # A mail may bounce softly first, and be delivered later: it was sent once.
     counted = [_SENT, *([code] for code in codes)]
     recipients = (f"COUNT(DISTINCT CASE WHEN event_code IN ({_listed(group)}) THEN email END)" for group in counted)
     sql = (
-        f"SELECT COUNT(*), {', '.join(recipients)} FROM {dialect.target} "
+        f"SELECT COUNT(*), {', '.join(recipients)} FROM {table.spelled} "
         f"WHERE mail_conn_id = {mark} AND mail_name = {mark} AND received_at >= {mark}"
     )
-    with stream_rows(hook, sql, [mail_conn_id, mail_name, timestamp(since - CLOCK_TOLERANCE)]) as (_, batches):
+    received_from = table.parameter("received_at", since - CLOCK_TOLERANCE)
+    with stream_rows(hook, sql, [mail_conn_id, mail_name, received_from]) as (_, batches):
         total, sent, *by_code = (int(number) for batch in batches for row in batch for number in row)
     return CampaignEvents(total, sent, dict(zip(codes, by_code, strict=True)))
 

@@ -36,13 +36,10 @@ def check_format(file_format: str) -> None:
             ) from error
 
 
-def json_lines(table: Table, rows: Rows, first: int = 1) -> bytes:
+def _json_lines(table: Table, rows: Rows, first: int) -> bytes:
     """Encode one JSON object per row, in UTF-8.
 
     Dates are ``YYYY-MM-DD``, times ISO 8601 in UTC with microseconds.
-
-    :param first: number of the first row, for errors. Default: 1.
-    :raises UnstorableError: naming row and column, never the value.
     """
     encoder = Encoder(table, each({"date": datetime.date.isoformat, "timestamp": _iso_utc, "json": json_text}))
     columns = [
@@ -59,12 +56,7 @@ def json_lines(table: Table, rows: Rows, first: int = 1) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def parquet(table: Table, rows: Rows, first: int = 1) -> bytes:
-    """Encode a Parquet file with the table's columns; times are microseconds in UTC.
-
-    :param first: number of the first row, for errors. Default: 1.
-    :raises UnstorableError: naming row and column, never the value.
-    """
+def _parquet(table: Table, rows: Rows, first: int) -> bytes:
     import pyarrow.parquet
 
     file = io.BytesIO()
@@ -86,7 +78,7 @@ def arrow_table(table: Table, rows: Rows, first: int = 1) -> pyarrow.Table:
     return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
-FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": parquet, "jsonl": json_lines}
+FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": _parquet, "jsonl": _json_lines}
 """Encodes rows to a file, by the name of the format, which is the extension of the file, too."""
 
 
@@ -106,7 +98,6 @@ def encode_files(
 ) -> Iterator[tuple[int, bytes]]:
     """Encode the rows of a load as files; yield the number of rows of each, and its content.
 
-    :param file_format: a key of `FORMATS`.
     :param written: the values of the table's ``load_columns``, in all rows.
     :raises UnstorableError: naming row and column, never the value.
     """

@@ -8,9 +8,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
-from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.connection import connected, run_with_connection
 from airflow_provider_mail.warehouse.dialects import database, dialect_of
-from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import (
     FUTURE_TOLERANCE,
     LOCK_TIMEOUT,
@@ -112,18 +112,8 @@ def load(
         check_history(hook)
     dialect = dialect_of(hook)(hook, request)
     dialect.check_conditions()
-    try:
-        with infrequent_gc(), connected(hook) as connection:
-            return dialect.load(connection)
-    except WarehouseError:
-        raise
-    except Exception as error:
-        message = f"{dialect.safe_message(error)} ({request.source.read} rows read)"
-        failure = dialect.error(message).with_traceback(error.__traceback__)
-    # Outside of `except`, so that the driver's exception, full of values, is not chained.
-    if isinstance(request.source.error, UnstorableError):
-        request.source.error.args = (str(dialect.error(str(request.source.error))),)
-    raise request.source.error or failure
+    with infrequent_gc():
+        return run_with_connection(dialect, dialect.load, tells_rows=True)
 
 
 def current_task_run() -> TaskRun:

@@ -13,9 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.connection import run_with_connection
 from airflow_provider_mail.warehouse.dialects import DIALECTS, database, dialect_of
-from airflow_provider_mail.warehouse.dialects.merging import Merging
+from airflow_provider_mail.warehouse.dialects.warehouses import Merging
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import current_task_run
 from airflow_provider_mail.warehouse.request import (
@@ -29,8 +29,7 @@ from airflow_provider_mail.warehouse.request import (
 )
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, Table, TableName
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ def create_stage(hook: DbApiHook, manifest: Manifest, name: str) -> str:
     :raises WarehouseError: naming table and connection.
     """
     dialect = _dialect(hook, manifest, name)
-    _run(hook, dialect, dialect.create_stage)
+    _run(dialect, dialect.create_stage)
     return dialect.stage
 
 
@@ -282,7 +281,7 @@ def merge_stage(
         account = {"mail_conn_id": manifest.mail_conn_id}
         return dialect.merge_files(cursor, manifest.rows, manifest.observed_at, account)
 
-    return _run(hook, dialect, work)
+    return _run(dialect, work)
 
 
 def _dialect(
@@ -316,13 +315,9 @@ def _dialect(
     return dialect(hook, request, manifest.load_id, has_json_text=manifest.file_format == "parquet")
 
 
-def _run(hook: DbApiHook, dialect: Merging, work: Callable[[Any], T]) -> T:
-    try:
-        with connected(hook) as connection, closing(dialect.open(connection)) as cursor:
+def _run(dialect: Merging, work: Callable[[Any], T]) -> T:
+    def with_cursor(connection: Any) -> T:
+        with closing(dialect.open(connection)) as cursor:
             return work(cursor)
-    except WarehouseError:
-        raise
-    except Exception as error:
-        failure = dialect.error(dialect.safe_message(error)).with_traceback(error.__traceback__)
-    # Outside of `except`, so that the driver's exception, full of values, is not chained.
-    raise dialect.request.source.error or failure
+
+    return run_with_connection(dialect, with_cursor)

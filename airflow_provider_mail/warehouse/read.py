@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.connection import connected, run_with_connection
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, Where
@@ -104,7 +104,7 @@ class StoredTable:
         return self._dialect.target
 
     def column(self, name: str) -> str:
-        return self._dialect.column(name)
+        return self._dialect._column(name)
 
     def as_text(self, name: str) -> str:
         """Return the expression for the text of a column of JSON."""
@@ -119,7 +119,9 @@ class StoredTable:
 
         :raises WarehouseError: naming the connection, never values.
         """
-        return self._connected(lambda connection: frozenset(self._dialect.existing_columns(connection)))
+        return run_with_connection(
+            self._dialect, lambda connection: frozenset(self._dialect.existing_columns(connection))
+        )
 
     def beside(self, name: str) -> TableName:
         """Return the name of another table: without a schema, that in the schema in which the database finds this one.
@@ -129,7 +131,7 @@ class StoredTable:
         parsed = TableName.parse(name)
         if len(parsed.parts) > 1:
             return parsed
-        return self._connected(self._dialect.resolved_name).beside(parsed)
+        return run_with_connection(self._dialect, self._dialect.resolved_name).beside(parsed)
 
     def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
         """Return the first rows after a value, in the order of a column.
@@ -171,25 +173,14 @@ class StoredTable:
 
         :raises WarehouseError: naming the table and the connection, never values.
         """
-        return self._connected(lambda connection: self._dialect.delete(connection, conditions))
+        return run_with_connection(self._dialect, lambda connection: self._dialect.delete(connection, conditions))
 
     def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
         """Change the rows that fulfil a condition; return their number.
 
         :raises WarehouseError: naming the table and the connection, never values.
         """
-        return self._connected(lambda connection: self._dialect.update(connection, where, values))
-
-    def _connected(self, work: Callable[[Any], T]) -> T:
-        try:
-            with connected(self._hook) as connection:
-                return work(connection)
-        except WarehouseError:
-            raise
-        except Exception as error:
-            failure = self._dialect.error(self._dialect.safe_message(error))
-        # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
-        raise failure
+        return run_with_connection(self._dialect, lambda connection: self._dialect.update(connection, where, values))
 
 
 def moment(value: Any) -> datetime.datetime | None:

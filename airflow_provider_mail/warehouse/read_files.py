@@ -11,7 +11,6 @@ import json
 import lzma
 import re
 import zlib
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -68,16 +67,11 @@ class FileBatch(list[Any]):
         self.lines = lines
 
 
-def _numbered(rows: Iterator[Row], lines: array[int], size: int) -> Batches:
-    """Yield rows in lists.
-
-    :param rows: the rows; each appends its line to ``lines`` when it is read.
-    :param lines: the lines of the rows that are not yielded yet.
-    :param size: the largest number of rows in a list.
-    """
+def _numbered(rows: Iterator[tuple[int, Row]], size: int) -> Batches:
+    """Yield rows, each of which comes with the line in which it begins, in lists."""
     for batch in batched(rows, size):
-        yield FileBatch(batch, lines[: len(batch)])
-        del lines[: len(batch)]
+        lines, records = zip(*batch, strict=True)
+        yield FileBatch(records, lines)
 
 
 class FileRows(NamedTuple):
@@ -179,9 +173,8 @@ def _decompressed(file: IO[bytes], form: FileForm) -> Any:
         return nullcontext(file)
     if form.file_format == "parquet":
         raise WarehouseError("a Parquet file is compressed internally: compression must be 'none'")
-    if compression == "zstd":
-        return _zstd(file)
-    opened: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+    opened: Mapping[str, Callable[[IO[bytes]], Any]]
+    opened = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _zstd}
     return opened[compression](file)
 
 
@@ -199,7 +192,6 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     text = io.TextIOWrapper(plain, encoding=_encoding(plain, form), newline="")
     row, size, start, width = 1, 0, 0, 0
-    begins = array("q")
     first, delimiter = text.readline(MAX_ROW), form.delimiter
     if declared := _SEPARATOR.fullmatch(first):  # as Excel writes it
         first, delimiter, start = "", declared[1], 1
@@ -218,7 +210,7 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
 
     reader = csv.reader(lines(), delimiter=delimiter, strict=True)
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[tuple[int, Row]]:
         nonlocal row, size
         line[0] = start + 1
         try:
@@ -230,8 +222,7 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
                     record = tuple(value or None for value in values)
                     if len(record) != width and width:
                         record = WrongWidth.of(record, f"has {len(record)} values instead of {width}")
-                    begins.append(began)
-                    yield record
+                    yield began, record
         except UnicodeDecodeError as error:
             # Text is decoded some lines ahead.
             line[0] = start + reader.line_num + 1 + error.object[: error.start].count(b"\n")
@@ -240,45 +231,39 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
     records = rows()
     if form.column_names is not None:
         width = len(form.column_names)
-        return list(form.column_names), _numbered(records, begins, form.size), None
-    header = next(records, None)
+        return list(form.column_names), _numbered(records, form.size), None
+    _, header = next(records, (0, None))
     if header is None:
         raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
     if not any(header):
         raise WarehouseError("no column has a name (column_names, if this line is no header)")
     width = len(header)
-    begins.pop()
     # A column without a name, such as the index of pandas, cannot be mapped.
-    return [str(name or "").strip() for name in header], _numbered(records, begins, form.size), None
+    return [str(name or "").strip() for name in header], _numbered(records, form.size), None
 
 
 def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
-    begins = array("q")
-    objects = _objects(file, form, line, begins)
+    objects = _objects(file, form, line)
     first = list(islice(objects, form.size))
-    names = list(dict.fromkeys(chain.from_iterable(first)))
+    names = list(dict.fromkeys(chain.from_iterable(record for _, record in first)))
     # All names of the first rows, so that the caller notices a misspelled one before anything is sent.
     columns = list(form.wanted) if form.wanted is not None and set(form.wanted) <= set(names) else names
     known_names = set(columns)
 
-    def row(record: Mapping[str, Any]) -> Row:
+    def row(numbered: tuple[int, Mapping[str, Any]]) -> tuple[int, Row]:
+        number, record = numbered
         if form.wanted is None and not known_names.issuperset(record):
             raise WarehouseError(
                 f"has a key that none of the first {form.size} rows has. Say what is imported with "
                 'columns={"<key>": "<property>"}; keys left out there are not sent'
             )
-        return tuple(record.get(name) for name in columns)
+        return number, tuple(record.get(name) for name in columns)
 
-    return columns, _numbered(map(row, chain(_drained(first), objects)), begins, form.size), None
-
-
-def _drained(rows: list[Any]) -> Iterator[Any]:
-    rows.reverse()
-    while rows:
-        yield rows.pop()
+    # The iterator, unlike the list, is released when its rows have been read.
+    return columns, _numbered(map(row, chain(iter(first), objects)), form.size), None
 
 
-def _objects(file: IO[bytes], form: FileForm, line: list[int], begins: array[int]) -> Iterator[dict[str, Any]]:
+def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     lines: Any = plain
@@ -294,12 +279,10 @@ def _objects(file: IO[bytes], form: FileForm, line: list[int], begins: array[int
             try:
                 record = decode(text)
             except msgspec.DecodeError:
-                fallback = _with_surrogates(text)
-                if fallback is None:
+                if (fallback := _with_surrogates(text)) is None:
                     raise
                 record = fallback
-            begins.append(line[0])
-            yield record
+            yield line[0], record
 
 
 def _with_surrogates(text: str | bytes) -> dict[str, Any] | None:
@@ -346,16 +329,14 @@ def _python_values(column: Any) -> list[Any]:
     arrow_type = column.type
     if getattr(arrow_type, "unit", "") == "ns":  # Python's times have microseconds
         if pyarrow.types.is_timestamp(arrow_type):
-            column = column.cast(pyarrow.timestamp("us", tz=arrow_type.tz), safe=False)
-        elif pyarrow.types.is_time(arrow_type):
-            column = column.cast(pyarrow.time64("us"), safe=False)
+            microseconds = pyarrow.timestamp("us", tz=arrow_type.tz)
         else:
-            column = column.cast(pyarrow.duration("us"), safe=False)
+            microseconds = pyarrow.time64("us") if pyarrow.types.is_time(arrow_type) else pyarrow.duration("us")
+        column = column.cast(microseconds, safe=False)
     try:
-        values: list[Any] = column.to_pylist()
+        return list(column.to_pylist())
     except (ArithmeticError, ValueError):
-        values = [_python_value(scalar) for scalar in column]
-    return values
+        return [_python_value(scalar) for scalar in column]
 
 
 def _python_value(scalar: Any) -> Any:

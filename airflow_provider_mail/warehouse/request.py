@@ -16,7 +16,7 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
@@ -28,7 +28,6 @@ from airflow_provider_mail.warehouse.table import (
     LOAD_COLUMNS,
     TIMESTAMP,
     Column,
-    NamePart,
     Table,
     TableName,
     TaskRun,
@@ -133,10 +132,7 @@ class Coverage:
         return cls(mail_conn_id, observed_at, {part: where}, where)
 
     def windows(self, parts: Iterable[str]) -> list[Where]:
-        """Return the conditions for the rows of some parts: one for all days that follow each other.
-
-        :param parts: their names.
-        """
+        """Return the conditions for the rows of some parts: one for all days that follow each other."""
         windows: list[Where] = []
         for where in map(self.parts.__getitem__, sorted(parts)):
             if windows and (joined := _joined(windows[-1], where)):
@@ -167,16 +163,9 @@ class MarkGone:
 
 
 def table_name(name: TableName) -> str:
-    """Return the name of a table as ``mail_loads`` has it.
-
-    :param name: the name, whose schema is left out.
-    """
+    """Return the name of a table as ``mail_loads`` has it, without its schema."""
     last = name.parts[-1]
     return last.text if last.quoted else last.text.lower()
-
-
-def loads_beside(name: TableName) -> TableName:
-    return name.beside(TableName((NamePart(LOADS_NAME, False),)))
 
 
 def _span(column: Column, first: datetime.date, last: datetime.date) -> Between:
@@ -379,16 +368,21 @@ class LoadRequest:
         """The load of ``mail_loads`` that records ``covers``."""
         if not self.covers:
             return None
-        name = self.resolved or self.name
-        rows = Source(self.covers.rows(name))
+        rows = Source(self.covers.rows(self.resolved or self.name))
+        return replace(self.beside(LOADS, TableName.parse(LOADS_NAME), rows), recorded=self.source)
+
+    def beside(self, table: Table, name: TableName, source: Source) -> LoadRequest:
+        """The load of another table in the same transaction.
+
+        :param name: its name; without a schema, it is in that of this table.
+        """
         return LoadRequest(
-            LOADS,
-            loads_beside(name),
-            rows,
+            table,
+            (self.resolved or self.name).beside(name),
+            source,
             lock_timeout=self.lock_timeout,
             clock=self.clock,
             task_run=self.task_run,
-            recorded=self.source,
         )
 
     def load_values(self, loaded_at: datetime.datetime) -> tuple[Any, ...]:

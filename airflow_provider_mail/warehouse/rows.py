@@ -74,10 +74,7 @@ def utc_text(value: datetime.datetime) -> str:
 
 
 def utc_texts(values: Sequence[datetime.datetime]) -> Sequence[str]:
-    """Format many times as :func:`utc_text` formats one.
-
-    :raises ValueError: for a datetime without a zone.
-    """
+    """Format many times as :func:`utc_text` formats one."""
     if {value.tzinfo for value in values} == {datetime.UTC}:
         # The encoder needs a fifth of the time. It writes 2026-03-01T12:30:00Z.
         return _decode_texts(_encode(values).replace(b"T", b" ").replace(b"Z", b""))
@@ -106,10 +103,7 @@ def json_text(value: object) -> str:
 
 
 def json_texts(values: Sequence[Any]) -> list[str]:
-    """Encode many values as :func:`json_text` encodes one.
-
-    :raises ValueError: for NaN and infinity.
-    """
+    """Encode many values as :func:`json_text` encodes one."""
     if _are_texts_by_name(values):
         # msgspec needs a quarter of the time for properties of contacts. It writes numbers differently, NaN as null.
         return [_encode(value).decode() for value in values]
@@ -186,19 +180,19 @@ class Encoder:
     def _column(self, number: int, column: Column, values: Sequence[Any]) -> Sequence[Any]:
         """Encode the values of a column, of which the first one is that of the row ``number``.
 
-        Each check is first made for all values at once. Only if it fails, they are searched for the first invalid one.
+        All values are checked at once. Only if that fails, they are searched for the first invalid one.
         """
         types = set(map(type, values))
-        if not all(fits(column, value_type) for value_type in types):
-            self._reject_first(number, column, values, self._type_problem)
         # Converters and the database's limits are for values that are not null.
         present = [value for value in values if value is not None] if type(None) in types else values
-        convert = self.converts.get(column.type.name)
-        converted = _converted(convert, present) if convert else present
-        if converted is None:
-            self._reject_first(number, column, values, self._conversion_problem)
-        if converted and not self._storable(column, present, converted):
-            self._reject_first(number, column, values, self._problem)
+        converted: Sequence[Any] | None = None
+        if all(fits(column, value_type) for value_type in types):
+            convert = self.converts.get(column.type.name)
+            converted = _converted(convert, present) if convert else present
+        if converted is None or (converted and not self._storable(column, present, converted)):
+            for row, value in enumerate(values, number):
+                if problem := self._problem(column, value):
+                    raise UnstorableError.of(row, column.name, problem)
         assert converted is not None
         if present is values:
             return converted
@@ -206,27 +200,8 @@ class Encoder:
         remaining = iter(converted)
         return [self.null if value is None else next(remaining) for value in values]
 
-    def _reject_first(
-        self, number: int, column: Column, values: Sequence[Any], problem_of: Callable[[Column, Any], str | None]
-    ) -> None:
-        for row, value in enumerate(values, number):
-            if problem := problem_of(column, value):
-                raise UnstorableError.of(row, column.name, problem)
-
-    def _type_problem(self, column: Column, value: Any) -> str | None:
-        if fits(column, type(value)):
-            return None
-        return f"needs {column.type.name}, got {'nothing' if value is None else type(value).__name__}"
-
-    def _conversion_problem(self, column: Column, value: Any) -> str | None:
-        type_name = column.type.name
-        if value is None or _converted(self.converts[type_name], [value]):
-            return None
-        problem = text_problem(value, nul=True) if type_name in ("text", "json") else None
-        return problem or f"needs {'a datetime with a zone' if type_name == 'timestamp' else f'a {type_name} value'}"
-
     def _storable(self, column: Column, values: Sequence[Any], converted: Sequence[Any]) -> bool:
-        """Whether all values can be stored: a fast check, since almost all can."""
+        """Whether all values can surely be stored: a fast check, since almost all can."""
         type_name = column.type.name
         if type_name in _RANGES:
             smallest, largest = _RANGES[type_name]
@@ -235,7 +210,9 @@ class Encoder:
         if type_name in ("text", "json"):
             if column.name in self.padded and any(value.endswith(" ") for value in converted):
                 return False
-            if type_name == "json" and self.json_depth and not all(map(self._is_flat, values, converted)):
+            # No value is nested deeper than it has brackets.
+            depth = self.json_depth if type_name == "json" else None
+            if depth and any(text.count("[") + text.count("{") > depth for text in converted):
                 return False
             # One long text is checked faster than many short ones.
             joined = "".join(converted)
@@ -247,9 +224,16 @@ class Encoder:
         return True
 
     def _problem(self, column: Column, value: Any) -> str | None:
+        type_name = column.type.name
+        if not fits(column, type(value)):
+            return f"needs {type_name}, got {'nothing' if value is None else type(value).__name__}"
         if value is None:
             return None
-        type_name = column.type.name
+        convert = self.converts.get(type_name)
+        if convert and not _converted(convert, [value]):
+            needed = "a datetime with a zone" if type_name == "timestamp" else f"a {type_name} value"
+            problem = text_problem(value, nul=True) if type_name in ("text", "json") else None
+            return problem or f"needs {needed}"
         if type_name in _RANGES:
             if column.least is not None and value < column.least:
                 return f"is less than {column.least}, which cannot be true: the service's error"
@@ -263,11 +247,6 @@ class Encoder:
         if type_name == "json" and self.json_depth and _depth(value) > self.json_depth:
             return f"is nested more than {self.json_depth} deep, which the database does not accept as JSON"
         return text_problem(value, nul=self.nul)
-
-    def _is_flat(self, value: Any, text: str) -> bool:
-        """Counting brackets is enough for almost all values."""
-        limit = self.json_depth or 0
-        return text.count("[") + text.count("{") <= limit or _depth(value) <= limit
 
 
 def _depth(value: Any) -> int:
@@ -352,25 +331,13 @@ class Source:
             self.error = error
             raise RowsFailed from None
 
-    def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
-        """Encode the rows, some hundreds at a time and column by column.
-
-        :raises RowsFailed: when getting or encoding a row failed.
-        """
-        for _, columns in self.rows_and_columns(encoder):
-            yield columns
-
     def rows_and_columns(self, encoder: Encoder) -> Iterator[tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]]:
         """Yield rows, some hundreds at a time, each time with their encoded columns.
 
         :raises RowsFailed: when getting or encoding a row failed.
         """
-
-        def encode(number: int, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]:
-            return rows, encoder.columns(number, rows)
-
         try:
-            for _, encoded in self.batches(_BATCH_ROWS, encoder, encode):
+            for _, encoded in self.batches(_BATCH_ROWS, encoder, lambda at, rows: (rows, encoder.columns(at, rows))):
                 yield encoded
         except GeneratorExit:
             raise
@@ -419,9 +386,9 @@ class Source:
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
         """Encode the rows, row by row.
 
-        :raises RowsFailed: getting or encoding a row failed.
+        :raises RowsFailed: when getting or encoding a row failed.
         """
-        return chain.from_iterable(zip(*columns, strict=True) for columns in self.columns(encoder))
+        return chain.from_iterable(zip(*columns, strict=True) for _, columns in self.rows_and_columns(encoder))
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -80,6 +80,30 @@ LOAD_COLUMNS = (
 """Columns that every load sets in the rows that it writes, and does not compare."""
 
 
+CONNECTION = Column("mail_conn_id", text(250), "Airflow connection of the account that the row came from")
+TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True)
+OBSERVED = Column(
+    "observed_at",
+    TIMESTAMP,
+    "When these values were first observed, or later; mail_loads has when they were last confirmed",
+    observed=True,
+)
+GONE = Column(
+    "gone_at",
+    TIMESTAMP,
+    "When it was first observed to be missing at the service; null while it exists",
+    nullable=True,
+    gone=True,
+)
+OTHER_FIELDS = Column(
+    "other_fields",
+    JSON,
+    "Fields of the service's record that have no column, as it names them; null if there are none",
+    nullable=True,
+)
+LAST_SEEN = Column("observed_at", TIMESTAMP, "When the service last returned it", observed=True)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table without its name, which the user chooses.
@@ -147,6 +171,11 @@ class Table:
         """The table as files have it: all columns are those of a row."""
         return replace(self, columns=self.stored_columns, load_columns=())
 
+    @property
+    def day(self) -> Column | None:
+        """The column by whose day warehouses store the rows together."""
+        return self[self.by_day] if self.by_day else None
+
     @cached_property
     def observed(self) -> str | None:
         return next((column.name for column in self.columns if column.observed), None)
@@ -181,6 +210,7 @@ class NamePart:
 
 # "%" would be a placeholder to some drivers; 63 bytes is where Postgres silently cuts.
 _NAME_PART = re.compile(r'"((?:[^"%\x00]|"")+)"|([^\W\d][\w$]*)')
+_NAME = re.compile(rf"(?:{_NAME_PART.pattern})(?:\.(?:{_NAME_PART.pattern})){{0,2}}")
 _FOLDED = re.compile(r"[a-z_][a-z0-9_]*")
 MAX_PART_BYTES = 63
 
@@ -198,17 +228,10 @@ class TableName:
         :raises WarehouseError: when it is none of these, or a part is longer than 63 bytes.
         """
         parts: list[NamePart] = []
-        position = 0
-        while match := _NAME_PART.match(name, position):
-            quoted, plain = match.groups()
-            parts.append(NamePart(plain or quoted.replace('""', '"'), quoted is not None))
-            position = match.end()
-            if position == len(name) or name[position] != ".":
-                break
-            position += 1
-        complete = bool(parts) and position == len(name) and not name.endswith(".")
-        too_long = any(len(part.text.encode()) > MAX_PART_BYTES for part in parts)
-        if not complete or too_long or len(parts) > 3:
+        if _NAME.fullmatch(name):
+            for quoted, plain in _NAME_PART.findall(name):
+                parts.append(NamePart(plain or quoted.replace('""', '"'), bool(quoted)))
+        if not parts or any(len(part.text.encode()) > MAX_PART_BYTES for part in parts):
             raise WarehouseError(
                 f'`table` must be a name such as orders, crm.orders or crm."Orders 2026" '
                 f"(each part at most {MAX_PART_BYTES} bytes, without '%'), not {name!r}"
@@ -229,6 +252,28 @@ class TableName:
 
     def __str__(self) -> str:
         return ".".join(quoted(part.text) if part.quoted else part.text for part in self.parts)
+
+
+def derived_name(table: str, suffix: str) -> str:
+    name = TableName.parse(table)
+    last = replace(name.parts[-1], text=f"{name.parts[-1].text}{suffix}")
+    return str(TableName((*name.parts[:-1], last)))
+
+
+def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> str:
+    """Name a table that belongs to another one.
+
+    :param argument: the argument that chooses the name, for errors.
+    :param suffix: what its name is followed by where none is chosen.
+    :raises WarehouseError: when it is not a valid name, or is that of ``table``.
+    """
+    name = chosen or derived_name(table, suffix)
+    try:
+        if TableName.parse(name) == TableName.parse(table):
+            raise WarehouseError("it is that of `table`")
+    except WarehouseError as error:
+        raise WarehouseError(f"{argument}: {name!r} cannot be its name: {error}") from None
+    return name
 
 
 def quoted(identifier: str) -> str:

@@ -18,10 +18,9 @@ from starlette.responses import Response
 from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail._metrics import RECEIVED_EVENTS, RECEIVED_PUSHES, emit, prepare
 from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
-from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded, Room
 from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
-from airflow_provider_mail.webhook.health import Health
+from airflow_provider_mail.webhook.health import Cached, Health
 from airflow_provider_mail.webhook.inbox import Push, open_inbox
 from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, Tokens, token_digest, token_of
 
@@ -76,25 +75,29 @@ class Receiver:
             mail_conn_id = owner if hmac.compare_digest(presented, digest) else mail_conn_id
         if mail_conn_id is None:
             return self._counted(Response("Not Found", 404))
-        return self._counted(*await self._pushed(request, mail_conn_id))
+        if rejected := self._rejected(request):
+            return self._counted(rejected)
+        return self._counted(*await self._stored(request, mail_conn_id))
 
     @staticmethod
     def _counted(response: Response, events: int = 0) -> Response:
         emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(response.status_code)})
         return response
 
-    async def _pushed(self, request: Request, mail_conn_id: str) -> tuple[Response] | tuple[Response, int]:
-        """Respond to a request with a valid token; return the number of its events, too, if they were counted."""
+    def _rejected(self, request: Request) -> Response | None:
+        """Check what precedes the body of a request with a valid token."""
         if request.method != "POST":
-            return (Response("Method Not Allowed", 405, {"Allow": "POST"}),)
+            return Response("Method Not Allowed", 405, {"Allow": "POST"})
         if self.user_agent and request.headers.get("user-agent") != self.user_agent:
-            return (Response("Forbidden", 403),)
+            return Response("Forbidden", 403)
         if not _JSON.fullmatch(request.headers.get("content-type", "")):
-            return (Response("Unsupported Media Type", 415),)
+            return Response("Unsupported Media Type", 415)
         if request.headers.get("content-encoding", "identity").lower() != "identity":
-            return (Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"}),)
-        if self.health.is_full():
-            return (unavailable(),)
+            return Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"})
+        return unavailable() if self.health.is_full() else None
+
+    async def _stored(self, request: Request, mail_conn_id: str) -> tuple[Response, int]:
+        """Store the push; return the response and the number of its events, 0 if they were not counted."""
         count = 0
         try:
             with self.commits.room() as room:
@@ -102,11 +105,11 @@ class Receiver:
                     async with asyncio.timeout(BODY_SECONDS):
                         body = await self._body(request, room)
                 except (ClientDisconnect, TimeoutError):
-                    return (Response("Bad Request", 400, {"Connection": "close"}),)
+                    return Response("Bad Request", 400, {"Connection": "close"}), count
                 if body is None:
-                    return (Response("Content Too Large", 413),)
+                    return Response("Content Too Large", 413), count
                 if not begins_as_push(body):
-                    return (Response("The body is not a JSON array of events", 400),)
+                    return Response("The body is not a JSON array of events", 400), count
                 if (count := await count_events(body)) > MAX_EVENTS_PER_PUSH:
                     return Response(f"The push has more than {MAX_EVENTS_PER_PUSH} events", 400), count
             await self.commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,8 +36,8 @@ FAILED_SECONDS = 60
 _CHECK_SECONDS = 1.0
 """Time between checks whether a transaction takes longer."""
 
-_Waiting = tuple[Push, Callable[[BaseException | None], None]]
-"""A push, and the function that notifies its request of the result."""
+_Waiting = tuple[Push, Future[None]]
+"""A push, and the result that its request waits for."""
 
 
 class Overloaded(Exception):
@@ -132,36 +133,23 @@ class GroupCommit:
         :raises Overloaded: too much waits already.
         :raises NotStored: the database did not confirm it.
         """
-        loop = asyncio.get_running_loop()
-        stored: asyncio.Future[None] = loop.create_future()
-
-        def end(error: BaseException | None) -> None:
-            if stored.done():  # the request was cancelled
-                return
-            if error is None:
-                stored.set_result(None)
-            else:
-                stored.set_exception(error)
-
-        def notify(error: BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: no request waits any more
-                loop.call_soon_threadsafe(end, error)
-
+        stored: Future[None] = Future()
         with self._changed:
             self._start()
             self._take(len(push.body), 0)
-            self._waiting.append((push, notify))
+            self._waiting.append((push, stored))
             self._changed.notify_all()
+        result = asyncio.wrap_future(stored)
         until = time.monotonic() + STORE_SECONDS
         try:
-            while not stored.done():
+            while not result.done():
                 self.give_up_hanging()
                 if (remaining := until - time.monotonic()) <= 0:
                     raise NotStored
-                await asyncio.wait([stored], timeout=min(remaining, _CHECK_SECONDS))
-            stored.result()
+                await asyncio.wait([result], timeout=min(remaining, _CHECK_SECONDS))
+            result.result()
         finally:
-            stored.cancel()
+            result.cancel()
 
     def failed_lately(self) -> bool:
         """Return whether the latest transaction failed, or hung, less than a minute ago."""
@@ -187,8 +175,7 @@ class GroupCommit:
         )
         if writer.reading:
             writer.reading.end()
-        for _, notify in group:
-            notify(NotStored())
+        _notify(group, is_stored=False)
 
     def close(self) -> None:
         with self._changed:
@@ -238,8 +225,7 @@ class GroupCommit:
                     # The message of a driver may quote the body.
                     message = error if isinstance(error, WarehouseError) else safe_message(error)
                     _log.error("The inbox could not store %d pushes: %s", len(group), message)
-                for _, notify in group:
-                    notify(error and NotStored())
+                _notify(group, is_stored=error is None)
         finally:
             writer.disconnect()
 
@@ -262,3 +248,12 @@ class GroupCommit:
                 size += len(group[-1][0].body)
             writer.group, writer.since = group, time.monotonic()
             return bool(group)
+
+
+def _notify(group: Sequence[_Waiting], *, is_stored: bool) -> None:
+    for _, stored in group:
+        with suppress(InvalidStateError):  # the request was cancelled
+            if is_stored:
+                stored.set_result(None)
+            else:
+                stored.set_exception(NotStored())

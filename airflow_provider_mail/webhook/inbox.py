@@ -64,8 +64,9 @@ class InboxState:
     waiting_bytes: int
     oldest: datetime.datetime | None
 
-    def age(self, now: datetime.datetime) -> datetime.timedelta | None:
-        return max(now - self.oldest, datetime.timedelta()) if self.oldest else None
+    def oldest_seconds(self, now: datetime.datetime) -> int:
+        """Return how long the oldest of them waits; 0 without any."""
+        return max(0, int((now - self.oldest).total_seconds())) if self.oldest else 0
 
     def is_old(self, now: datetime.datetime) -> bool:
         return self.oldest is not None and now - self.oldest > OLD

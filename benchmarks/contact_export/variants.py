@@ -30,10 +30,9 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
     "airflow_provider_mail.api._core.compact",
-    "airflow_provider_mail.api.flows.concurrent_pages",
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
-    "airflow_provider_mail.warehouse.tables.contacts",
+    "airflow_provider_mail.warehouse.tables.resources",
     "airflow_provider_mail.warehouse.load",
 )
 

@@ -27,13 +27,12 @@ TABLES = {"statistics": "mail_campaign_stats", "contacts": "mail_contacts"}
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
-    "airflow_provider_mail.api.flows.concurrent_pages",
     "airflow_provider_mail.api.flows.statistics",
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.load",
     "airflow_provider_mail.warehouse.manifest",
-    "airflow_provider_mail.warehouse.tables.contacts",
+    "airflow_provider_mail.warehouse.tables.resources",
     "airflow_provider_mail.warehouse.tables.stats",
 )
 

@@ -54,13 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
         add_demo_data(emulator)
     if options.ready_file:
         _write_ready_file(options.ready_file, emulator)
+    forwarding = f"It forwards mail to {options.forward_smtp} alone." if options.forward_smtp else "It sends no mail."
     _print(
         f"The emulator serves the email service at {emulator.base_url}\n"
         f"  API key    {emulator.api_key}\n"
         f"  state in   {options.file or 'memory (lost when it stops)'}\n"
         f"  inbox      {emulator.base_url}/\n"
         f"  control    {emulator.base_url}/_emulator\n"
-        f"{_where_mail_goes(options.forward_smtp)} Ctrl-C stops it."
+        f"{forwarding} Ctrl-C stops it."
     )
     stopping.wait()
     emulator.stop()
@@ -93,10 +94,6 @@ def _print(text: str) -> None:
     except BrokenPipeError:
         # Discard the buffer, or the interpreter reports an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _where_mail_goes(forward_smtp: str | None) -> str:
-    return f"It forwards mail to {forward_smtp} alone." if forward_smtp else "It sends no mail."
 
 
 def _port(text: str) -> int:

@@ -1,22 +1,28 @@
-"""The states of a campaign task, from scheduled to done or failed, and the reactions of its recipients.
+"""The life of a campaign: its states, from scheduled to done or failed, and the reactions of its recipients.
 
-Times are milliseconds of the virtual clock.
+Reactions are determined by the seed and spread over virtual days. The share of openers that has opened grows as
+``1 - 2 ** (-t / half)``, scaled to 1 at the end of ``engagement_days``. Counts and the times of single events come from
+this curve, so they agree. Times are milliseconds of the virtual clock, or since the mail was sent.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import hashlib
+import math
+from dataclasses import asdict, dataclass
 
 from mail_emulator import lists
 from mail_emulator.markup import tracks_clicks
 from mail_emulator.operations import Context
-from mail_emulator.recipient_behavior import count_at, end_ms, expected_reactions
 from mail_emulator.responses import decode_json, encode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row
 
 DRAFT, SCHEDULED, SENDING, DONE, FAILED = "draft", "scheduled", "sending", "done", "failed"
 CANCELLED = "cancelled"
+_HOUR = 3_600_000
+#: Milliseconds between a repeated open and the first.
+REOPENED_AFTER = _HOUR
 
 
 def mail_status(state: str, settings: EmulatorSettings) -> int:
@@ -112,7 +118,6 @@ def _finish(context: Context, row: Row, ended: int) -> None:
 
 
 def queue_task_status(context: Context, campaign_id: int, at: int, status: str) -> None:
-    """Queue a TaskStatus event."""
     context.store.insert("events", code="TaskStatus", at=at, campaign_id=campaign_id, detail=status)
 
 
@@ -141,6 +146,12 @@ def counts(row: Row, now: int, settings: EmulatorSettings) -> dict[str, int]:
 
 #: Reactions over days: the event and the column with its final count.
 REACTIONS = (("Opened", "opens"), ("Clicked", "clicks"), ("Unsubscribed", "unsubscribes"), ("SpamReport", "spam"))
+
+
+def outcome_ranks(row: Row) -> dict[str, tuple[int, int]]:
+    """Return the ranks (from, to) of the recipients with each outcome of sending, by EventCode."""
+    bounced: int = row["hard"] + row["soft"]
+    return {"Dropped": (-row["dropped"], 0), "Bounced": (0, bounced), "Delivered": (bounced, row["sent"])}
 
 
 def first_rank(row: Row, column: str) -> int:
@@ -207,3 +218,77 @@ def apply_reaction(context: Context, event: str, campaign_id: int, begin: int, e
             f"WHERE id IN (SELECT contact_id {_RANKS})",
             recipients,
         )
+
+
+def random_values(settings: EmulatorSettings, *about: object) -> list[float]:
+    """Return eight numbers in [0, 1), determined by the seed and the arguments."""
+    text = repr((settings.seed, *about)).encode()
+    digest = hashlib.blake2b(text, digest_size=64).digest()
+    return [int.from_bytes(digest[at : at + 8], "big") / 2**64 for at in range(0, 64, 8)]
+
+
+def end_ms(settings: EmulatorSettings) -> int:
+    """Milliseconds after which no recipient reacts."""
+    return int(settings.engagement_days * 24 * _HOUR)
+
+
+def share_at(elapsed_ms: int, settings: EmulatorSettings) -> float:
+    """Return the share of all reactions that has happened after these milliseconds."""
+    horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
+    if elapsed_ms <= 0:
+        return 0.0
+    if elapsed_ms >= horizon:
+        return 1.0
+    return (1 - 2 ** (-elapsed_ms / half)) / (1 - 2 ** (-horizon / half))
+
+
+def time_of_share(share: float, settings: EmulatorSettings) -> int:
+    """Milliseconds until this share of reactions has happened: the inverse of ``share_at``."""
+    horizon, half = end_ms(settings), settings.engagement_half_hours * _HOUR
+    return min(horizon, math.ceil(-half * math.log2(1 - share * (1 - 2 ** (-horizon / half)))))
+
+
+@dataclass(frozen=True)
+class ExpectedReactions:
+    """Final numbers of a campaign: bounces, opens, clicks, unsubscriptions and complaints.
+
+    Recipients are ranked: hard bounces, then soft bounces, then openers. The first openers click and unsubscribe, the
+    last ones complain.
+    """
+
+    sent: int
+    hard: int
+    soft: int
+    opens: int
+    clicks: int
+    unsubscribes: int
+    spam: int
+
+
+def expected_reactions(
+    sent: int, settings: EmulatorSettings, *about: object, clickable: bool = True
+) -> ExpectedReactions:
+    """Return the final numbers of a campaign: the rates of the settings, varied by up to 15 %."""
+    swing = [0.85 + 0.3 * chance for chance in random_values(settings, "prospect", *about)]
+    hard = _count(sent, settings.hard_bounce_rate * swing[0])
+    soft = min(_count(sent, settings.soft_bounce_rate * swing[1]), sent - hard)
+    delivered = sent - hard - soft
+    opens = _count(delivered, settings.open_rate * swing[2])
+    clicks = min(_count(delivered, settings.click_rate * swing[3]), opens) if clickable else 0
+    unsubscribes = min(_count(delivered, settings.unsubscribe_rate * swing[4]), opens)
+    spam = min(_count(delivered, settings.spam_rate * swing[5]), opens)
+    return ExpectedReactions(sent, hard, soft, opens, clicks, unsubscribes, spam)
+
+
+def _count(whole: int, rate: float) -> int:
+    return min(whole, round(whole * rate))
+
+
+def count_at(final: int, elapsed_ms: int, settings: EmulatorSettings) -> int:
+    """Return how many of ``final`` reactions have happened after these milliseconds."""
+    return math.floor(final * share_at(elapsed_ms, settings) + 0.5)
+
+
+def time_of_reaction(place: int, final: int, settings: EmulatorSettings) -> int:
+    """Milliseconds until the reaction at this position (0 is the first) of ``final``."""
+    return time_of_share((place + 0.5) / final, settings)

@@ -24,12 +24,12 @@ from mail_emulator.operations import (
     ATTACHMENT,
     LANGUAGES,
     SANDBOX,
+    WINDOW,
     Context,
     Operation,
     attachment_bytes,
     paging,
     texts,
-    window,
 )  # fmt: skip
 from mail_emulator.responses import ServiceError, decode_json, encode_json
 from mail_emulator.store import Row
@@ -55,7 +55,8 @@ def _sends(context: Context, body: Body) -> dict[str, Any]:
         for list_name in body[field] or ():
             if lists.find(context, list_name) is None:
                 raise ServiceError(403, f"{field}: list {list_name} does not exist")
-    if body["subscriptName"] and not _has_label(context, "subscription", body["subscriptName"]):
+    is_known = "SELECT 1 FROM labels WHERE kind = 'subscription' AND name = ?"
+    if body["subscriptName"] and not context.store.row(is_known, [body["subscriptName"]]):
         raise ServiceError(settings.unknown_subscription_code, f"subscriptName {body['subscriptName']} does not exist")
     if settings.enforce_unique_mail_name and _find(context, name):
         raise ServiceError(settings.duplicate_mail_name_code, f"mailName {name} exists already")
@@ -74,10 +75,6 @@ def _sends(context: Context, body: Body) -> dict[str, Any]:
     if context.sandbox and settings.sandbox_ids == "null":
         return {"id": None, "guid": None}
     return {"id": campaign_id, "guid": guid}
-
-
-def _has_label(context: Context, label_kind: str, name: str) -> bool:
-    return bool(context.store.row("SELECT 1 FROM labels WHERE kind = ? AND name = ?", [label_kind, name]))
 
 
 def _create(context: Context, body: Body, kept_because: str | None, attachment_bytes: int) -> tuple[int, str]:
@@ -225,16 +222,12 @@ def _stats_get(context: Context, body: Body) -> dict[str, Any]:
         f"AND (? = '' OR {matches}) AND (? IS NULL OR type = ?) ORDER BY send_at, id",
         [context.settings.team_name, DONE, begin, end, name, name, body["type"], body["type"]],
     )
-    return {"mailStatsList": [_record(context, row) for row in rows], "totalRecords": len(rows)}
-
-
-def _record(context: Context, row: Row) -> dict[str, Any]:
-    record = counts(row, context.now, context.settings)
-    return {
-        "mailName": row["name"],
-        "mailSendDate": row["send_at"],
-        **{name: count for name, count in record.items() if name != "deliveredCount"},
-    }
+    records = []
+    for row in rows:
+        counters = counts(row, context.now, context.settings)
+        del counters["deliveredCount"]
+        records.append({"mailName": row["name"], "mailSendDate": row["send_at"], **counters})
+    return {"mailStatsList": records, "totalRecords": len(records)}
 
 
 _NAME = Field("mailName", check.text, required=True)
@@ -273,5 +266,5 @@ OPERATIONS = (
         _get,
     ),
     Operation("/v5/campaign/mail/delete", (_NAME, SANDBOX), _delete),
-    Operation("/v5/campaign/mail/stats/get", (*window(), Field("mailName", check.text), _TYPE), _stats_get),
+    Operation("/v5/campaign/mail/stats/get", (*WINDOW, Field("mailName", check.text), _TYPE), _stats_get),
 )

@@ -31,30 +31,26 @@ class Field:
     default: Any = None
 
 
-def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSettings, within: str = "") -> Body:
-    """Check a body and return it with defaults filled in.
-
-    :param within: place of that object, for errors.
-    :raises ServiceError: 400, naming the first missing or invalid field.
-    """
+def read(fields: Sequence[Field], body: Mapping[str, Any], settings: EmulatorSettings) -> Body:
+    """Check a body and return it with defaults filled in; ServiceError 400 names the first wrong field."""
     values: Body = {}
     for field in fields:
         value = body.get(field.name)
         if value is None and (settings.null_is_absent or field.name not in body):
             if field.required:
-                raise ServiceError(400, f"missing parameter: {within}{field.name}")
+                raise ServiceError(400, f"missing parameter: {field.name}")
             values[field.name] = field.default
             continue
         if field.required and value in ("", {}):
-            raise ServiceError(400, f"missing parameter: {within}{field.name} is empty")
+            raise ServiceError(400, f"missing parameter: {field.name} is empty")
         if problem := field.check(value, settings):
             # The check of a nested value has named its place.
             separator = "" if problem.startswith(("[", ".")) else " "
-            raise ServiceError(400, f"invalid parameter: {within}{field.name}{separator}{problem}")
+            raise ServiceError(400, f"invalid parameter: {field.name}{separator}{problem}")
         values[field.name] = value
     if settings.unknown_fields == "reject" and len(body) > len(values.keys() & body.keys()):
         unknown = ", ".join(sorted(body.keys() - values.keys()))
-        raise ServiceError(400, f"unknown parameter: {within}{unknown} (setting unknown_fields of the emulator)")
+        raise ServiceError(400, f"unknown parameter: {unknown} (setting unknown_fields of the emulator)")
     return values
 
 
@@ -82,13 +78,10 @@ web_address = _is(
 
 
 def email(value: Any, settings: EmulatorSettings) -> str | None:
-    """Check an email address."""
     return text(value, settings) or (None if EMAIL.fullmatch(value) else "is not a valid email address")
 
 
 def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
-    """Return a check for text of limited length."""
-
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if problem := text(value, settings):
             return problem
@@ -100,8 +93,6 @@ def up_to_bytes(limit: int, *, labels: bool = False) -> Check:
 
 
 def integer(lowest: int | None = None) -> Check:
-    """Return a check for an integer."""
-
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, int) or isinstance(value, bool):
             return "must be an integer"
@@ -119,8 +110,6 @@ def one_of(*values: Any) -> Check:
 
 
 def list_of(check_item: Check, *, limit: int | None = None) -> Check:
-    """Return a check for an array."""
-
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, list):
             return "must be an array"
@@ -135,8 +124,6 @@ def list_of(check_item: Check, *, limit: int | None = None) -> Check:
 
 
 def record(*fields: Field) -> Check:
-    """Return a check for an object."""
-
     def check(value: Any, settings: EmulatorSettings) -> str | None:
         if not isinstance(value, dict):
             return "must be an object"

@@ -29,7 +29,7 @@ class RemoteChannel:
     """
 
     def __init__(self, base_url: str) -> None:
-        self._base_url = base_url.rstrip("/")
+        self.base_url = base_url.rstrip("/")
         self._opener = build_opener(ProxyHandler({}))
 
     def call(self, group: Group, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ class RemoteChannel:
                 arguments |= arguments.pop(name, {})
         path = "/".join(filter(None, ("_emulator", group.name, function.__name__)))
         request = Request(
-            f"{self._base_url}/{path}",
+            f"{self.base_url}/{path}",
             json.dumps(arguments, default=_plain).encode(),
             {"Content-Type": "application/json"},
             method="POST",
@@ -71,8 +71,13 @@ class EmulatorClient(ControlApi):
     """
 
     def __init__(self, base_url: str) -> None:
-        super().__init__(RemoteChannel(base_url))
-        self.base_url = base_url.rstrip("/")
+        self._remote = RemoteChannel(base_url)
+        super().__init__(self._remote)
+
+    @property
+    def base_url(self) -> str:
+        """Base URL, without a trailing slash."""
+        return self._remote.base_url
 
     @property
     def api_key(self) -> str:
@@ -127,10 +132,8 @@ class EmulatorProcess(EmulatorClient):
                     self.kill()
                     raise RuntimeError(f"the emulator did not start: {output.read_text(errors='replace')}")
                 time.sleep(0.01)
-            self.base_url = json.loads(ready.read_text())["base_url"]
+            self._remote.base_url = json.loads(ready.read_text())["base_url"]
         self._port = int(self.base_url.rpartition(":")[2])
-        self.channel = RemoteChannel(self.base_url)
-        self._create_groups()
 
     @property
     def pid(self) -> int:

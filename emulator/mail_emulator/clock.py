@@ -33,11 +33,6 @@ class VirtualClock:
     def now(self) -> datetime:
         return from_ms(self.now_ms())
 
-    def reset(self) -> None:
-        """Run with real time again."""
-        self._origin = time.time()
-        self._base_ms, self.rate = self._origin * 1000, 1.0
-
     def set(self, moment: datetime) -> None:
         """Jump to a time, forward or back; the rate stays."""
         self._base_ms, self._origin = to_ms(moment), time.time()

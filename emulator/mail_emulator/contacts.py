@@ -27,7 +27,6 @@ def key_of(email: str | None, phone: str | None) -> str:
 
 
 def find(context: Context, email: str) -> Row | None:
-    """Return the contact with this address; None when there is none."""
     return context.store.row("SELECT * FROM contacts WHERE key = ?", [key_of(email, None)])
 
 
@@ -187,15 +186,17 @@ def _list_get(context: Context, body: Body) -> dict[str, Any]:
     apply_reactions(context)
     limit, offset = context.page(body, MAX_PAGE_SIZE)
     contact_list = lists.find(context, body["listName"], team)
+    rows: list[Row] = []
+    total = 0
     if contact_list is None:
         context.not_found(f"list {body['listName']}")
-        return {"requestId": _request_id(context), "contactList": [], "totalRecords": 0}
-    rows, total = context.store.members.page(contact_list["id"], limit, offset)
-    return {"requestId": _request_id(context), "contactList": [to_json(row) for row in rows], "totalRecords": total}
-
-
-def _request_id(context: Context) -> str:
-    return f"{context.now:x}"
+    else:
+        rows, total = context.store.members.page(contact_list["id"], limit, offset)
+    return {
+        "requestId": f"{context.now:x}",
+        "contactList": [to_json(row) for row in rows],
+        "totalRecords": total,
+    }
 
 
 def _delete(context: Context, body: Body) -> None:

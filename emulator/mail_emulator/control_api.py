@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from typing import Any
 
 from mail_emulator import contacts, oauth
 from mail_emulator.campaign_life import DONE, SENDING, counts, mail_status
-from mail_emulator.clock import iso
+from mail_emulator.clock import VirtualClock, iso
 from mail_emulator.inbox.control import InboxControl
 from mail_emulator.responses import decode_json
 from mail_emulator.rpc import Channel, ClockControl, FaultControl, Group, JournalControl, control
@@ -23,6 +24,7 @@ class ControlApi(Seeding):
     :param channel: how calls reach the emulator.
     """
 
+    # Not only in __init__: the pages, which mypy reads before, need the types.
     clock: ClockControl
     faults: FaultControl
     journal: JournalControl
@@ -30,13 +32,10 @@ class ControlApi(Seeding):
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
-        self._create_groups()
-
-    def _create_groups(self) -> None:
-        self.clock = ClockControl(self.channel)
-        self.faults = FaultControl(self.channel)
-        self.journal = JournalControl(self.channel)
-        self.inbox = InboxControl(self.channel)
+        self.clock = ClockControl(channel)
+        self.faults = FaultControl(channel)
+        self.journal = JournalControl(channel)
+        self.inbox = InboxControl(channel)
 
     def groups(self) -> dict[str, Group]:
         """Return all groups by their place in the path."""
@@ -64,12 +63,12 @@ class ControlApi(Seeding):
         service.store.clear()
         service.faults.added.clear()
         service.journal.clear()
-        service.clock.reset()
+        service.clock = VirtualClock()
 
     @control
     def issue_token(self) -> str:
         """Issue an OAuth access token without the flow."""
-        return oauth.issue_token(self.service.context())
+        return str(oauth.issue(self.service.context())["token"])
 
     @control
     def pause_listening(self, seconds: float) -> None:
@@ -90,12 +89,13 @@ class ControlApi(Seeding):
     @control
     def pushes(self) -> list[dict[str, Any]]:
         """Return attempts to push events (the fields of ``webhook_delivery.Push``), oldest first."""
-        return self.server.webhook_sender.attempts()
+        return [asdict(push) for push in self.server.webhook_sender.pushes]
 
     @control
     def push_status(self) -> dict[str, int]:
         """Return the number of completed checks for due events (``looks``) and of ``unfinished`` pushes."""
-        return self.server.webhook_sender.status()
+        sender = self.server.webhook_sender
+        return {"looks": sender.looks, "unfinished": sender.unfinished}
 
     def flush_events(self, timeout: float = 30.0) -> None:
         """Wait until every due event was pushed or given up.

@@ -51,27 +51,12 @@ class FaultKind:
     outcome: Literal["slow", "lost", "error", "unreadable", "incomplete", "odd"]
     #: Whether the service processes the request.
     processed: bool
+    #: The effects of a fault with these parameters.
+    plan: Callable[[Params], Plan]
     #: Parameters with their defaults.
     parameters: Params = field(default_factory=dict)
-    #: Fields of the plan that it sets.
-    effects: Callable[[Params], dict[str, Any]] | None = None
-    #: The response, without processing the request.
-    instead: Callable[[Params], Response] | None = None
-    #: Changes the response after processing.
-    rewrite: Callable[[Response, Params], Response] | None = None
     #: Paths of the operations it applies to; None is every one.
     operations: tuple[str, ...] | None = None
-
-    def apply(self, plan: Plan, params: Params) -> None:
-        """Set the effects of a fault of this kind."""
-        plan.fault = self.name
-        if self.effects is not None:
-            for name, value in self.effects(params).items():
-                setattr(plan, name, value)
-        if self.instead is not None:
-            plan.instead = self.instead(params)
-        if (rewrite := self.rewrite) is not None:
-            plan.rewrite = lambda response: rewrite(response, params)
 
 
 def too_many_requests(retry_after: float | None, form: str = "seconds") -> Response:
@@ -100,42 +85,42 @@ def _redirect(params: Params) -> Response:
     return Response(status=params["status"], text="", headers=[("Location", params["location"])])
 
 
-def _after(make: Callable[[Params], Response]) -> Callable[[Response, Params], Response]:
-    """Return a response of its own after processing."""
-    return lambda response, params: make(params)
+def _after(response: Response) -> Plan:
+    """Return this response after processing."""
+    return Plan(rewrite=lambda processed: response)
 
 
-def _cut_json(response: Response, params: Params) -> Response:
+def _cut_json(response: Response, share: float) -> Response:
     body = response.body
-    return replace(response, text=body[: max(1, int(len(body) * params["share"]))])
+    return replace(response, text=body[: max(1, int(len(body) * share))])
 
 
 def _records(response: Response) -> list[Any]:
     return next((value for value in response.payload.values() if isinstance(value, list)), [])
 
 
-def _drop_records(response: Response, params: Params) -> Response:
+def _drop_records(response: Response, missing: int) -> Response:
     records = _records(response)
-    del records[max(0, len(records) - params["missing"]) :]
+    del records[max(0, len(records) - missing) :]
     return response
 
 
-def _empty_page(response: Response, params: Params) -> Response:
-    del _records(response)[params["keep"] :]
-    if params["total"] is not None:
-        response.payload["totalRecords"] = params["total"]
+def _empty_page(response: Response, keep: int, total: int | None) -> Response:
+    del _records(response)[keep:]
+    if total is not None:
+        response.payload["totalRecords"] = total
     return response
 
 
-def _wrong_total(response: Response, params: Params) -> Response:
-    if params["by"] is None:
+def _wrong_total(response: Response, by: int | None) -> Response:
+    if by is None:
         response.payload["totalRecords"] = None
     elif "totalRecords" in response.payload:
-        response.payload["totalRecords"] += params["by"]
+        response.payload["totalRecords"] += by
     return response
 
 
-def _extra_fields(response: Response, params: Params) -> Response:
+def _extra_fields(response: Response) -> Response:
     surprise = {"surprise": {"depth": [1, {"two": None}]}, "futureFlag": True}
     for record in [response.payload, *_records(response)]:
         if isinstance(record, dict):
@@ -143,13 +128,9 @@ def _extra_fields(response: Response, params: Params) -> Response:
     return response
 
 
-def _code_as_text(response: Response, params: Params) -> Response:
+def _code_as_text(response: Response) -> Response:
     response.payload["code"] = str(response.payload.get("code"))
     return response
-
-
-def _keeps_task(params: Params) -> dict[str, Any]:
-    return {"kept_because": params["message"]}
 
 
 _ERROR = {"code": 500, "message": "internal error", "http_status": 200}
@@ -160,63 +141,68 @@ _SENDS = ("/v5/campaign/mail/sends",)
 
 # fmt: off
 _TABLE = (
-    FaultKind("delay", "waits, then processes and responds", "slow", True, {"seconds": 1.0},
-              effects=lambda p: {"delay_before": p["seconds"]}),
-    FaultKind("delay_answer", "processes at once, responds late", "slow", True, {"seconds": 1.0},
-              effects=lambda p: {"delay_after": p["seconds"]}),
-    FaultKind("drip", "sends the response a few bytes at a time", "slow", True, {"bytes_per_second": 50.0},
-              effects=lambda p: {"bytes_per_second": p["bytes_per_second"]}),
+    FaultKind("delay", "waits, then processes and responds", "slow", True,
+              lambda p: Plan(delay_before=p["seconds"]), {"seconds": 1.0}),
+    FaultKind("delay_answer", "processes at once, responds late", "slow", True,
+              lambda p: Plan(delay_after=p["seconds"]), {"seconds": 1.0}),
+    FaultKind("drip", "sends the response a few bytes at a time", "slow", True,
+              lambda p: Plan(bytes_per_second=p["bytes_per_second"]), {"bytes_per_second": 50.0}),
     FaultKind("refuse", "resets the connection after the headers, before reading the body", "lost", False,
-              effects=lambda p: {"unread": True, "reset": True}),
+              lambda p: Plan(unread=True, reset=True)),
     FaultKind("close_before", "reads the body, closes the connection without processing", "lost", False,
-              effects=lambda p: {"lost": "before"}),
+              lambda p: Plan(lost="before")),
     FaultKind("reset_before", "reads the body, resets the connection without processing", "lost", False,
-              effects=lambda p: {"lost": "before", "reset": True}),
+              lambda p: Plan(lost="before", reset=True)),
     FaultKind("close_after", "processes, closes the connection without a response", "lost", True,
-              effects=lambda p: {"lost": "after"}),
+              lambda p: Plan(lost="after")),
     FaultKind("reset_after", "processes, resets the connection without a response", "lost", True,
-              effects=lambda p: {"lost": "after", "reset": True}),
+              lambda p: Plan(lost="after", reset=True)),
     FaultKind("cut_body", "processes, closes the connection in the middle of the body", "lost", True,
-              {"share": 0.5, "reset": False}, effects=lambda p: {"cut": p["share"], "reset": p["reset"]}),
+              lambda p: Plan(cut=p["share"], reset=p["reset"]), {"share": 0.5, "reset": False}),
     FaultKind("too_many_requests", "HTTP 429; Retry-After as seconds or date; retry_after null leaves it out", "error",
-              False, {"retry_after": 1, "form": "seconds"},
-              instead=lambda p: too_many_requests(p["retry_after"], p["form"])),
-    FaultKind("http_error_before", "an HTTP error without processing", "error", False, {"status": 503},
-              instead=_http_error),
-    FaultKind("http_error_after", "processes, returns an HTTP error", "error", True, {"status": 502},
-              rewrite=_after(_http_error)),
-    FaultKind("code_before", "an error code in the body without processing", "error", False, _ERROR, instead=_code),
-    FaultKind("code_after", "processes, returns an error code in the body", "error", True, _ERROR,
-              rewrite=_after(_code)),
+              False, lambda p: Plan(instead=too_many_requests(p["retry_after"], p["form"])),
+              {"retry_after": 1, "form": "seconds"}),
+    FaultKind("http_error_before", "an HTTP error without processing", "error", False,
+              lambda p: Plan(instead=_http_error(p)), {"status": 503}),
+    FaultKind("http_error_after", "processes, returns an HTTP error", "error", True,
+              lambda p: _after(_http_error(p)), {"status": 502}),
+    FaultKind("code_before", "an error code in the body without processing", "error", False,
+              lambda p: Plan(instead=_code(p)), _ERROR),
+    FaultKind("code_after", "processes, returns an error code in the body", "error", True,
+              lambda p: _after(_code(p)), _ERROR),
     FaultKind("attachment_failed", "code 500: adding the attachment failed, the task is kept", "error", True,
-              {"message": "adding the attachment failed"}, effects=_keeps_task, operations=_SENDS),
+              lambda p: Plan(kept_because=p["message"]), {"message": "adding the attachment failed"}, _SENDS),
     FaultKind("task_check_failed", "code 500: the task check failed, the task is kept", "error", True,
-              {"message": "the task check failed"}, effects=_keeps_task, operations=_SENDS),
+              lambda p: Plan(kept_because=p["message"]), {"message": "the task check failed"}, _SENDS),
     FaultKind("redirect", "redirects without processing", "error", False,
-              {"status": 307, "location": "http://127.0.0.1:9/elsewhere"}, instead=_redirect),
-    FaultKind("html_before", "an HTML page without processing", "unreadable", False, {"status": 200}, instead=_page),
-    FaultKind("html_after", "processes, returns an HTML page", "unreadable", True, {"status": 200},
-              rewrite=_after(_page)),
-    FaultKind("cut_json", "processes, returns only the beginning of the JSON", "unreadable", True, {"share": 0.5},
-              rewrite=_cut_json),
+              lambda p: Plan(instead=_redirect(p)), {"status": 307, "location": "http://127.0.0.1:9/elsewhere"}),
+    FaultKind("html_before", "an HTML page without processing", "unreadable", False,
+              lambda p: Plan(instead=_page(p)), {"status": 200}),
+    FaultKind("html_after", "processes, returns an HTML page", "unreadable", True,
+              lambda p: _after(_page(p)), {"status": 200}),
+    FaultKind("cut_json", "processes, returns only the beginning of the JSON", "unreadable", True,
+              lambda p: Plan(rewrite=lambda response: _cut_json(response, p["share"])), {"share": 0.5}),
     FaultKind("empty_body", "processes, returns an empty body", "unreadable", True,
-              rewrite=_after(lambda p: Response(text=""))),
+              lambda p: _after(Response(text=""))),
     FaultKind("no_code", "processes, returns an empty JSON object", "unreadable", True,
-              rewrite=_after(lambda p: Response({}))),
-    FaultKind("capped_pages", "pages hold fewer records than requested", "incomplete", True, {"size": 2},
-              effects=lambda p: {"page_cap": p["size"]}, operations=_PAGED),
-    FaultKind("repeated_page", "the page before the requested one", "incomplete", True, {"back": 1},
-              effects=lambda p: {"page_back": p["back"]}, operations=_PAGED),
-    FaultKind("shifted_pages", "records have moved between pages", "incomplete", True, {"by": 1},
-              effects=lambda p: {"page_shift": p["by"]}, operations=_PAGED),
+              lambda p: _after(Response({}))),
+    FaultKind("capped_pages", "pages hold fewer records than requested", "incomplete", True,
+              lambda p: Plan(page_cap=p["size"]), {"size": 2}, _PAGED),
+    FaultKind("repeated_page", "the page before the requested one", "incomplete", True,
+              lambda p: Plan(page_back=p["back"]), {"back": 1}, _PAGED),
+    FaultKind("shifted_pages", "records have moved between pages", "incomplete", True,
+              lambda p: Plan(page_shift=p["by"]), {"by": 1}, _PAGED),
     FaultKind("empty_page", "a page with none, or the first few (keep), of its records; total: its totalRecords",
-              "incomplete", True, {"total": None, "keep": 0}, rewrite=_empty_page, operations=(*_PAGED, _STATS[0])),
-    FaultKind("wrong_total", "totalRecords is wrong; by null: it is null", "incomplete", True, {"by": 1},
-              rewrite=_wrong_total, operations=(*_PAGED, _STATS[0])),
-    FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True, {"missing": 1},
-              rewrite=_drop_records, operations=_STATS),
-    FaultKind("extra_fields", "fields that the specification does not list", "odd", True, rewrite=_extra_fields),
-    FaultKind("code_as_text", "the code as a string", "odd", True, rewrite=_code_as_text),
+              "incomplete", True, lambda p: Plan(rewrite=lambda response: _empty_page(response, p["keep"], p["total"])),
+              {"total": None, "keep": 0}, (*_PAGED, _STATS[0])),
+    FaultKind("wrong_total", "totalRecords is wrong; by null: it is null", "incomplete", True,
+              lambda p: Plan(rewrite=lambda response: _wrong_total(response, p["by"])), {"by": 1},
+              (*_PAGED, _STATS[0])),
+    FaultKind("short_stats", "fewer records than totalRecords says", "incomplete", True,
+              lambda p: Plan(rewrite=lambda response: _drop_records(response, p["missing"])), {"missing": 1}, _STATS),
+    FaultKind("extra_fields", "fields that the specification does not list", "odd", True,
+              lambda p: Plan(rewrite=_extra_fields)),
+    FaultKind("code_as_text", "the code as a string", "odd", True, lambda p: Plan(rewrite=_code_as_text)),
 )
 # fmt: on
 
@@ -278,17 +264,18 @@ class Faults:
 
     def plan(self, operation: str, body: Any) -> Plan:
         """Select the fault for a request, count it down and return its effects."""
-        plan = Plan()
+        plan = None
         for fault in self.added:
             if not self._may_apply(fault, operation) or not _has(body, fault.where):
                 continue
             if fault.skip:
                 fault.skip -= 1
-            elif plan.fault is None:
+            elif plan is None:
                 fault.struck += 1
                 fault.count = None if fault.count is None else fault.count - 1
-                FAULT_KINDS[fault.kind].apply(plan, fault.params)
-        return plan
+                plan = FAULT_KINDS[fault.kind].plan(fault.params)
+                plan.fault = fault.kind
+        return plan or Plan()
 
     @staticmethod
     def _may_apply(fault: Fault, operation: str) -> bool:

@@ -58,7 +58,6 @@ class Journal:
         self.responses: dict[int, bytes] = {}
 
     def open(self, operation: str, method: str, headers: dict[str, str], virtual_ms: int, connection: int) -> Entry:
-        """Add a request."""
         self._sequence += 1
         entry = Entry(self._sequence, operation, method, int(time.time() * 1000), virtual_ms, connection, headers)
         self.entries.append(entry)
@@ -68,7 +67,6 @@ class Journal:
         return entry
 
     def note_body(self, entry: Entry, body: Any, size: int) -> None:
-        """Record the body of a request."""
         entry.body_bytes = size
         entry.body = _summary(body) if size > self._body_limit else body
 

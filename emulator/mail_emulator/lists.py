@@ -15,7 +15,6 @@ DYNAMIC, STATIC = 0, 1
 
 
 def find(context: Context, name: str, team: str | None = None) -> Row | None:
-    """Return the list of this name; None when there is none."""
     return context.store.row(
         "SELECT * FROM lists WHERE team = ? AND name = ?", [team or context.settings.team_name, name]
     )

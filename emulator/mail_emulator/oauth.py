@@ -82,10 +82,10 @@ def token(context: Context, query: Mapping[str, str]) -> dict[str, object]:
     context.store.run("UPDATE codes SET used = 1 WHERE code = ?", [query["code"]])
     current = _current(context)
     if current is None or not _outlives(current, context.now + RENEWAL_MS):
-        current = _issue(context)
+        current = issue(context)
     elif settings.oauth_repeated_flow == "replace":
         context.store.run("UPDATE tokens SET revoked = 1")
-        current = _issue(context)
+        current = issue(context)
     expires_in = -1 if current["expires"] is None else (current["expires"] - context.now) // 1000
     return {"accessToken": current["token"], "expiresIn": expires_in}
 
@@ -95,7 +95,8 @@ def _current(context: Context) -> Row | None:
     return context.store.row("SELECT * FROM tokens WHERE revoked = 0 ORDER BY rowid DESC LIMIT 1")
 
 
-def _issue(context: Context) -> Row:
+def issue(context: Context) -> Row:
+    """Issue a token."""
     seconds = context.settings.oauth_token_seconds
     issued = {
         "token": secrets.token_urlsafe(48),
@@ -104,12 +105,6 @@ def _issue(context: Context) -> Row:
     }
     context.store.insert("tokens", **issued)
     return issued
-
-
-def issue_token(context: Context) -> str:
-    """Issue a token without the flow, for tests."""
-    token: str = _issue(context)["token"]
-    return token
 
 
 def _outlives(row: Row, moment: int) -> bool:

@@ -22,6 +22,8 @@ ATTACHMENT = Field(
     "attachment",
     check.record(Field("fileName", check.text, required=True), Field("fileData", check.text, required=True)),
 )
+#: The days of statistics.
+WINDOW = (Field("startDate", check.date, required=True), Field("endDate", check.date, required=True))
 
 
 def attachment_bytes(attachment: Body | None) -> int | None:
@@ -30,17 +32,12 @@ def attachment_bytes(attachment: Body | None) -> int | None:
 
 
 def texts(*names: str, required: bool = False) -> tuple[Field, ...]:
-    """Return fields that hold text."""
     return tuple(Field(name, check.text, required) for name in names)
 
 
 def paging(default_size: int) -> tuple[Field, Field]:
     """Return the fields of a list that is read page by page."""
     return Field("pageSize", check.integer(1), default=default_size), Field("pageIndex", check.integer(1), default=1)
-
-
-def window() -> tuple[Field, Field]:
-    return Field("startDate", check.date, required=True), Field("endDate", check.date, required=True)
 
 
 #: The largest number that SQLite takes.

@@ -6,13 +6,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from mail_emulator import campaign_life, contacts, lists, senders, templates
-from mail_emulator.campaign_life import DONE, FAILED, SENDING
+from mail_emulator.campaign_life import DONE, FAILED, SENDING, expected_reactions
 from mail_emulator.campaigns import STATES
 from mail_emulator.clock import to_ms
-from mail_emulator.recipient_behavior import expected_reactions
 from mail_emulator.responses import encode_json
 from mail_emulator.rpc import Group, control
 from mail_emulator.transactional import COUNTERS
@@ -23,10 +21,6 @@ _EMPTY_REQUEST = dict.fromkeys(
 )  # fmt: skip
 _FOREVER = 2**62
 _SENDER = "news@example.com"
-
-
-def _milliseconds(moment: datetime | str) -> int:
-    return to_ms(datetime.fromisoformat(moment) if isinstance(moment, str) else moment)
 
 
 class Seeding(Group):
@@ -43,17 +37,10 @@ class Seeding(Group):
         :param verified: whether its DNS checks pass.
         :param service: whether the domain is the service's own.
         """
-        context = self.service.context()
-        status = int(verified)
-        self._set_dns(sender_email, dict.fromkeys(senders.CHECKS, status), None)
+        self.set_dns(sender_email, mx=verified, spf=verified, dkim=verified, dmarc=verified)
+        statuses = dict.fromkeys(senders.CHECKS, int(verified))
         for sender_type in types:
-            context.store.insert(
-                "senders",
-                entry=sender_email,
-                type=sender_type,
-                service=int(service),
-                **dict.fromkeys(senders.CHECKS, status),
-            )
+            self.service.store.insert("senders", entry=sender_email, type=sender_type, service=int(service), **statuses)
 
     @control
     def set_dns(
@@ -75,13 +62,10 @@ class Seeding(Group):
         :param dmarc: whether DMARC passes.
         :param selector: the only selector with which DKIM passes. Default: any.
         """
-        checks = {"mx": mx, "spf": spf, "dkim": dkim, "dmarc": dmarc}
-        self._set_dns(domain, {name: int(good) for name, good in checks.items()}, selector)
-
-    def _set_dns(self, domain: str, checks: Mapping[str, int], selector: str | None) -> None:
-        entry = senders.domain_of(domain)
-        self.service.store.run("DELETE FROM dns WHERE entry = ?", [entry])
-        self.service.store.insert("dns", entry=entry, selector=selector, **checks)
+        self.service.store.run(
+            "INSERT OR REPLACE INTO dns VALUES (?, ?, ?, ?, ?, ?)",
+            [senders.domain_of(domain), int(mx), int(spf), int(dkim), int(dmarc), selector],
+        )
 
     @control
     def add_list(
@@ -261,10 +245,10 @@ class Seeding(Group):
         :param type: ``MailList`` or ``ABTest``.
         :param team: its team. Default: the account's.
         """
-        at = self.service.clock.now_ms() if send_date is None else _milliseconds(send_date)
-        columns = {"state": state, "sender": sender_mail, "subject": subject, "type": type}
+        moment = datetime.fromisoformat(send_date) if isinstance(send_date, str) else send_date
+        at = self.service.clock.now_ms() if moment is None else to_ms(moment)
         with self.service.store.transaction():
-            self._add_campaign(mail_name, at, sent, **columns, **({"team": team} if team else {}))
+            self._add_campaign(mail_name, at, sent, state, sender_mail, subject, type, team)
 
     @control
     def add_campaigns(self, count: int, *, prefix: str = "campaign", first_day: date | str, per_day: int = 1) -> None:
@@ -284,26 +268,36 @@ class Seeding(Group):
                 sent = 100 + (number * 7919) % 9900
                 self._add_campaign(f"{prefix}-{number:06d}", to_ms(moment), sent)
 
-    def _add_campaign(self, name: str, at: int, sent: int, **columns: str) -> None:
-        """Add a task; columns that are not given are those of a campaign that is done."""
-        settings, store = self.service.settings, self.service.store
-        values: dict[str, Any] = {"team": settings.team_name, "type": "MailList", "state": DONE}
-        values |= {"sender": _SENDER, "subject": "News", **columns}
-        if values["state"] in (DONE, FAILED):
-            values["ended_at"] = at + int(settings.sending_seconds * 1000)
-        campaign_id = store.insert(
+    def _add_campaign(
+        self,
+        name: str,
+        at: int,
+        sent: int,
+        state: str = DONE,
+        sender: str = _SENDER,
+        subject: str = "News",
+        type: str = "MailList",
+        team: str | None = None,
+    ) -> None:
+        settings = self.service.settings
+        self.service.store.insert(
             "campaigns",
             guid=str(uuid.uuid4()),
+            team=team or settings.team_name,
             name=name,
+            type=type,
+            state=state,
             created=at,
             send_at=at,
-            started_at=self.service.clock.now_ms() if values["state"] == SENDING else at,
+            started_at=self.service.clock.now_ms() if state == SENDING else at,
+            ended_at=at + int(settings.sending_seconds * 1000) if state in (DONE, FAILED) else None,
             plan_seconds=settings.sending_seconds,
+            sender=sender,
+            subject=subject,
             request=encode_json({**_EMPTY_REQUEST, "arranged": True}).decode(),
             events_to=_FOREVER,
-            **values,
+            **asdict(expected_reactions(sent, settings, name)),
         )
-        store.update("campaigns", campaign_id, **asdict(expected_reactions(sent, settings, name)))
 
     @control
     def set_transactional_day(self, day: date | str, **counts: int) -> None:

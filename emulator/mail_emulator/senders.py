@@ -16,7 +16,6 @@ CHECKS = ("mx", "spf", "dkim", "dmarc")
 
 
 def domain_of(entry: str) -> str:
-    """Return the domain of a sender entry."""
     return entry.rpartition("@")[2].lower()
 
 
@@ -74,7 +73,11 @@ def _add(context: Context, body: Body) -> None:
 def _verify(context: Context, body: Body) -> dict[str, Any]:
     entry = body["fromDomain"]
     # An entry may be an address, while DNS has its domain; the request may name either.
-    sender_ids = [row["id"] for row in context.store.rows("SELECT * FROM senders") if _names(entry, row["entry"])]
+    sender_ids = [
+        row["id"]
+        for row in context.store.rows("SELECT id, entry FROM senders")
+        if entry.lower() in (row["entry"].lower(), domain_of(row["entry"]))
+    ]
     if not sender_ids:
         context.not_found(f"sender {entry}")
     looked_up = _dns(context, entry)
@@ -89,10 +92,6 @@ def _verify(context: Context, body: Body) -> dict[str, Any]:
         "valid": all(statuses.values()),
         **{f"good{check.upper()}": bool(status) for check, status in statuses.items()},
     }
-
-
-def _names(domain: str, entry: str) -> bool:
-    return domain.lower() in (entry.lower(), domain_of(entry))
 
 
 def _delete(context: Context, body: Body) -> None:

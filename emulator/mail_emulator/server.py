@@ -196,7 +196,7 @@ class _Connection:
             raise _ConnectionDropped(reset=plan.reset)
         content = await self._content()
         if content is None:
-            await self._answer(Response({"code": 413, "message": "the body is too large"}, 413), entry, Plan())
+            await self._send(Response({"code": 413, "message": "the body is too large"}, 413), entry=entry)
             raise _ConnectionDropped(reset=False)
         request.content = content
         request.body = service.parse(request)
@@ -217,16 +217,14 @@ class _Connection:
             raise _ConnectionDropped(reset=plan.reset)
         if plan.delay_after:
             await asyncio.sleep(plan.delay_after)
-        await self._answer(response, entry, plan)
-
-    async def _answer(self, response: Response, entry: Entry, plan: Plan) -> None:
-        entry.http_status, entry.code = response.status, response.code
-        message = response.payload.get("message")
-        entry.message = message if isinstance(message, str) else None
         await self._send(response, plan, entry)
 
     async def _send(self, response: Response, plan: Plan | None = None, entry: Entry | None = None) -> None:
         body, plan = response.body, plan or Plan()
+        if entry is not None:
+            message = response.payload.get("message")
+            entry.http_status, entry.code = response.status, response.code
+            entry.message = message if isinstance(message, str) else None
         headers = [("Content-Type", response.content_type), ("Content-Length", str(len(body))), *response.headers]
         if self._service.settings.date_header:
             headers.append(("Date", format_datetime(self._service.clock.now(), usegmt=True)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-SCHEMA = """
+_SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS contacts (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, email TEXT, phone TEXT, name TEXT,
@@ -68,9 +69,30 @@ CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, issued INTEGER, expir
 
 #: The specification calls a task's id a long, so none fits 32 bits.
 FIRST_CAMPAIGN_ID = 7_000_000_001
+_NUMBER_CAMPAIGNS = f"""
+INSERT INTO sqlite_sequence SELECT 'campaigns', {FIRST_CAMPAIGN_ID - 1}
+WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'campaigns');
+"""
+# State must survive a crash of the process, not of the host; a million contacts should fit in the cache.
+_PRAGMAS = "PRAGMA cache_size=-262144; PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
 
 Row = dict[str, Any]
 Values = Sequence[Any] | Mapping[str, Any]
+
+
+def _connect(file: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection.row_factory = _as_dict
+    connection.executescript(_PRAGMAS)
+    return connection
+
+
+@cache
+def _empty_database() -> sqlite3.Connection:
+    """Return a database in memory to copy, which takes a thirtieth of the time of creating it."""
+    connection = _connect(":memory:")
+    connection.executescript(_SCHEMA + _NUMBER_CAMPAIGNS)
+    return connection
 
 
 class Store:
@@ -78,32 +100,22 @@ class Store:
 
     def __init__(self, file: Path | None = None) -> None:
         try:
-            self.connection = sqlite3.connect(
-                file or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512
-            )
-            self.connection.row_factory = _as_dict
-            # State must survive a crash of the process, not of the host; a million contacts should fit in the cache.
-            self.connection.executescript(
-                "PRAGMA page_size=32768; PRAGMA cache_size=-262144; PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"
-            )
-            self.connection.executescript(SCHEMA)
-            self._number_campaigns()
+            self.connection = _connect(file or ":memory:")
+            if file is None:
+                _empty_database().backup(self.connection)
+            else:
+                self.connection.executescript(_SCHEMA + _NUMBER_CAMPAIGNS)
         except sqlite3.Error as error:
             raise OSError(f"the state file {file} cannot be used: {error}") from error
         self.members = Members(self)
         #: How often the state was deleted.
         self.generation = 0
 
-    def _number_campaigns(self) -> None:
-        if self.value("SELECT 1 FROM sqlite_sequence WHERE name = 'campaigns'") is None:
-            self.run("INSERT INTO sqlite_sequence VALUES ('campaigns', ?)", [FIRST_CAMPAIGN_ID - 1])
-
     def clear(self) -> None:
-        """Delete all state."""
         with self.transaction():
             for table in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'"):
                 self.run(f"DELETE FROM {table['name']}")
-            self._number_campaigns()
+            self.run(_NUMBER_CAMPAIGNS)
         self.members.clear_cache()
         self.generation += 1
 
@@ -133,11 +145,9 @@ class Store:
         return self.connection.execute(sql, values).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Values]) -> None:
-        """Execute a statement repeatedly."""
         self.connection.executemany(sql, rows)
 
     def rows(self, sql: str, values: Values = ()) -> list[Row]:
-        """Return the rows of a query."""
         return self.connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Values = ()) -> Row | None:
@@ -151,13 +161,11 @@ class Store:
         return None if row is None else next(iter(row.values()))
 
     def insert(self, table: str, **values: Any) -> int:
-        """Insert a row; return its id."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         cursor = self.connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
         return cursor.lastrowid or 0
 
     def update(self, table: str, row_id: int, **values: Any) -> None:
-        """Change columns of a row."""
         changes = ", ".join(f"{name} = ?" for name in values)
         self.run(f"UPDATE {table} SET {changes} WHERE id = ?", [*values.values(), row_id])
 
@@ -209,17 +217,14 @@ class Members:
         )
 
     def remove_contact(self, contact_id: int) -> None:
-        """Remove a contact from all lists."""
         self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id IN (SELECT id FROM lists) AND contact_id = ?", [contact_id])
 
     def remove_list(self, list_id: int) -> None:
-        """Remove all contacts from a list."""
         self.clear_cache()
         self._store.run("DELETE FROM members WHERE list_id = ?", [list_id])
 
     def total(self, list_id: int) -> int:
-        """Return the number of contacts in a list."""
         if list_id not in self._totals:
             self._totals[list_id] = self._store.value("SELECT count(*) FROM members WHERE list_id = ?", [list_id])
         return self._totals[list_id]

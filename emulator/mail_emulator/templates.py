@@ -16,7 +16,6 @@ MAX_NAME_LENGTH = 250
 
 
 def find(context: Context, name: str) -> Row | None:
-    """Return the template of this name; None when there is none."""
     return context.store.row("SELECT * FROM templates WHERE name = ?", [name])
 
 

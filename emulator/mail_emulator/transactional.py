@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mail_emulator import check, senders, templates
-from mail_emulator.campaign_life import apply_reactions
+from mail_emulator.campaign_life import REOPENED_AFTER, apply_reactions, random_values, time_of_share
 from mail_emulator.campaigns import period
 from mail_emulator.check import Body, Field
 from mail_emulator.clock import DAY_MS, from_ms, parse_iso
 from mail_emulator.markup import fill, tracks_clicks
-from mail_emulator.operations import ATTACHMENT, SANDBOX, Context, Operation, attachment_bytes, texts, window
-from mail_emulator.recipient_behavior import REOPENED_AFTER, random_values, time_of_share
+from mail_emulator.operations import ATTACHMENT, SANDBOX, WINDOW, Context, Operation, attachment_bytes, texts
 from mail_emulator.responses import ServiceError, decode_json
 from mail_emulator.settings import EmulatorSettings
+from mail_emulator.store import Row
 
-
-@dataclass(frozen=True)
-class Recipient:
-    """An address that receives a message."""
-
-    #: "to", "cc" or "bcc".
-    role: str
-    email: str
-    name: str | None
+#: The column of ``deliveries`` with the time of a reaction.
+REACTION_TIMES = {
+    "Opened": "opened_at",
+    "Clicked": "clicked_at",
+    "Unsubscribed": "unsubscribed_at",
+    "SpamReport": "spam_at",
+}
 
 
 @dataclass(frozen=True)
@@ -36,21 +34,8 @@ class Message:
     content: str
     #: Name of the template that the content came from.
     template: str | None
-    recipients: list[Recipient]
-
-
-@dataclass
-class Outcome:
-    """The outcome for one recipient; times in milliseconds, None for what never happens."""
-
-    dropped: str | None = None
-    bounce: str | None = None
-    opened_at: int | None = None
-    clicked_at: int | None = None
-    unsubscribed_at: int | None = None
-    spam_at: int | None = None
-    #: (EventCode, time) of every visible event.
-    events: list[tuple[str, int]] = field(default_factory=list)
+    #: Columns of ``deliveries``: role ("to", "cc" or "bcc"), email and name.
+    recipients: list[Row]
 
 
 def send(context: Context, body: Body, messages: list[Message], send_at: int, size: int | None) -> None:
@@ -82,11 +67,17 @@ def send(context: Context, body: Body, messages: list[Message], send_at: int, si
         tracks = (_is_one(body["trackOpen"]), _is_one(body["trackClick"]) and tracks_clicks(message.content))
         for recipient in message.recipients:
             place += 1
-            suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", [recipient.email.lower()])
-            random = random_values(context.settings, "delivery", message_id, place, recipient.email)
-            outcome = _outcome(random, suppressed, send_at, tracks, context.settings)
+            suppressed = store.value("SELECT reason FROM suppressions WHERE key = ?", [recipient["email"].lower()])
+            random = random_values(context.settings, "delivery", message_id, place, recipient["email"])
+            outcome, events = _outcome(random, suppressed, send_at, tracks, context.settings)
             msg_id = _msg_id(context.settings, body["uniqueMsgID"], message_id, place, recipients)
-            _insert_delivery(context, message_id, recipient, msg_id, send_at, outcome)
+            delivery_id = store.insert(
+                "deliveries", message_id=message_id, msg_id=msg_id, send_at=send_at, **recipient, **outcome
+            )
+            store.run_many(
+                "INSERT INTO events (code, at, delivery_id) VALUES (?, ?, ?)",
+                [(code, at, delivery_id) for code, at in events],
+            )
 
 
 def _is_one(value: object) -> bool:
@@ -103,46 +94,32 @@ def _msg_id(settings: EmulatorSettings, unique_msg_id: str | None, message_id: i
 
 def _outcome(
     random: list[float], suppressed: str | None, send_at: int, tracks: tuple[bool, bool], settings: EmulatorSettings
-) -> Outcome:
+) -> tuple[dict[str, Any], list[tuple[str, int]]]:
+    """Return the outcome for one recipient: columns of ``deliveries``, and (EventCode, time) of every visible event."""
     if suppressed is not None:
-        return Outcome(dropped=suppressed, events=[("Dropped", send_at)])
+        return {"dropped": suppressed}, [("Dropped", send_at)]
     if random[0] < settings.hard_bounce_rate + settings.soft_bounce_rate:
         bounce = "hard" if random[0] < settings.hard_bounce_rate else "soft"
-        return Outcome(bounce=bounce, events=[("Bounced", send_at)])
-    outcome = Outcome(events=[("Delivered", send_at)])
+        return {"bounce": bounce}, [("Bounced", send_at)]
+    delivered = ("Delivered", send_at)
     if random[1] >= settings.open_rate:
-        return outcome
+        return {}, [delivered]
     # Clicks, unsubscriptions and complaints follow an open; untracked reactions have no event.
     reads_at = send_at + time_of_share(random[2], settings)
     tracks_opens, tracks_links = tracks
+    reactions: dict[str, int] = {}
     if tracks_opens:
-        outcome.opened_at = reads_at
-        outcome.events.append(("Opened", reads_at))
-        if settings.repeated_open_every and random[3] * settings.repeated_open_every < 1:
-            outcome.events.append(("Opened", reads_at + REOPENED_AFTER))
+        reactions["Opened"] = reads_at
     if tracks_links and random[4] * settings.open_rate < settings.click_rate:
-        outcome.clicked_at = reads_at + 30_000
-        outcome.events.append(("Clicked", outcome.clicked_at))
+        reactions["Clicked"] = reads_at + 30_000
     if random[5] * settings.open_rate < settings.unsubscribe_rate:
-        outcome.unsubscribed_at = reads_at + 60_000
-        outcome.events.append(("Unsubscribed", outcome.unsubscribed_at))
+        reactions["Unsubscribed"] = reads_at + 60_000
     if random[6] * settings.open_rate < settings.spam_rate:
-        outcome.spam_at = reads_at + 90_000
-        outcome.events.append(("SpamReport", outcome.spam_at))
-    return outcome
-
-
-def _insert_delivery(
-    context: Context, message_id: int, recipient: Recipient, msg_id: str, send_at: int, outcome: Outcome
-) -> None:
-    columns = asdict(outcome)
-    events = columns.pop("events")
-    delivery_id = context.store.insert(
-        "deliveries", message_id=message_id, msg_id=msg_id, send_at=send_at, **asdict(recipient), **columns
-    )
-    context.store.run_many(
-        "INSERT INTO events (code, at, delivery_id) VALUES (?, ?, ?)", [(code, at, delivery_id) for code, at in events]
-    )
+        reactions["SpamReport"] = reads_at + 90_000
+    events = [delivered, *reactions.items()]
+    if tracks_opens and settings.repeated_open_every and random[3] * settings.repeated_open_every < 1:
+        events.append(("Opened", reads_at + REOPENED_AFTER))
+    return {REACTION_TIMES[code]: at for code, at in reactions.items()}, events
 
 
 def _sends_customised(context: Context, body: Body) -> None:
@@ -193,7 +170,7 @@ def _message(context: Context, own: Body, shared: Body, people: Body, *, missing
         raise ServiceError(400, "missing parameter: subject")
     params = {**(shared.get("params") or {}), **(own.get("params") or {})}
     recipients = [
-        Recipient(role, person["email"], person.get("name"))
+        {"role": role, "email": person["email"], "name": person.get("name")}
         for role in ("to", "cc", "bcc")
         for person in people.get(role) or ()
     ]
@@ -292,5 +269,5 @@ def _stats_get(context: Context, body: Body) -> dict[str, Any]:
 
 OPERATIONS = (
     Operation("/v5/transactional/mail/sends_customised", _form, _sends_customised),
-    Operation("/v5/transactional/mail/stats/get", window(), _stats_get),
+    Operation("/v5/transactional/mail/stats/get", WINDOW, _stats_get),
 )

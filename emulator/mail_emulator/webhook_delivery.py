@@ -7,8 +7,8 @@ import ssl
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import h11
@@ -50,12 +50,6 @@ class WebhookSender:
     def wake(self) -> None:
         self._wake.set()
 
-    def status(self) -> dict[str, Any]:
-        return {"looks": self.looks, "unfinished": self.unfinished}
-
-    def attempts(self) -> list[dict[str, Any]]:
-        return [asdict(push) for push in self.pushes]
-
     async def run(self) -> None:
         try:
             while True:
@@ -74,9 +68,9 @@ class WebhookSender:
                 worker.cancel()
 
     async def _queue_due_events(self) -> None:
-        max_events = min(self._service.settings.webhook_max_events, 1000)
-        ready: dict[str, list[Event]] = {}
         service = self._service
+        max_events = min(service.settings.webhook_max_events, 1000)
+        ready: dict[str, list[Event]] = {}
         with service.lock:
             if not configuration(service.store)["transEnable"]:
                 return

@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mail_emulator import check
-from mail_emulator.campaign_life import DONE, REACTIONS, first_rank, reacting
+from mail_emulator.campaign_life import (
+    DONE,
+    REACTIONS,
+    REOPENED_AFTER,
+    end_ms,
+    first_rank,
+    outcome_ranks,
+    random_values,
+    reacting,
+    time_of_reaction,
+)
 from mail_emulator.check import Body, Field
 from mail_emulator.clock import iso
 from mail_emulator.operations import Context, Operation
-from mail_emulator.recipient_behavior import REOPENED_AFTER, end_ms, random_values, time_of_reaction
 from mail_emulator.responses import decode_json, encode_json
 from mail_emulator.settings import EmulatorSettings
 from mail_emulator.store import Row, Store
@@ -160,21 +169,13 @@ class DueEvents:
             assert campaign is not None
             assert recipient is not None
             return self._campaign_event(campaign, recipient, row["code"], row["at"])
-        return _event(
-            settings, row["code"], settings.transactional_event_type, row["email"], row["msg_id"], row["sender"],
-            row["send_at"], row["at"],
-        )  # fmt: skip
+        return _event(settings, settings.transactional_event_type, row["code"], row["at"], row)
 
     def _campaign_events(self, row: Row) -> Iterator[list[tuple[str, Event]]]:
         settings = self._context.settings
         since, ended = row["events_to"], row["ended_at"]
         if since < ended:
-            bounced = row["hard"] + row["soft"]
-            for code, begin, end in (
-                ("Dropped", -row["dropped"], 0),
-                ("Bounced", 0, bounced),
-                ("Delivered", bounced, row["sent"]),
-            ):
+            for code, (begin, end) in outcome_ranks(row).items():
                 yield from self._ranked(row, code, begin, end, lambda rank: ended)
         for code, column in REACTIONS:
             yield from self._reactions(row, code, column, since)
@@ -215,41 +216,30 @@ class DueEvents:
 
     def _campaign_event(self, row: Row, recipient: Row, code: str, at: int) -> Event:
         settings = self._context.settings
-        msg_id = f"{row['guid']}-{recipient['rank']}"
+        copy = {**row, "email": recipient["email"], "msg_id": f"{row['guid']}-{recipient['rank']}"}
         return {
-            **_event(
-                settings, code, settings.campaign_event_type, recipient["email"], msg_id, row["sender"],
-                row["send_at"], at,
-            ),
+            **_event(settings, settings.campaign_event_type, code, at, copy),
             "Guid": row["guid"],
             "MailName": row["name"],
             "SentMailListName": recipient["list_name"],
-        }  # fmt: skip
+        }
 
 
-def _event(
-    settings: EmulatorSettings,
-    code: str,
-    event_type: str,
-    email: str,
-    msg_id: str,
-    sender: str,
-    submitted: int,
-    at: int,
-) -> Event:
+def _event(settings: EmulatorSettings, event_type: str, code: str, at: int, mail: Row) -> Event:
+    """Return an event of a mail, of which ``email``, ``msg_id``, ``sender`` and ``send_at`` are needed."""
     event = {
         "EventCode": code,
-        "Email": email,
+        "Email": mail["email"],
         "EventType": event_type,
         "TriggeredDateTimeV2": iso(at),
-        "UniqueMsgID": msg_id,
+        "UniqueMsgID": mail["msg_id"],
     }
     if code == "Delivered" or not settings.sparse_events:
-        event |= {"SenderEmail": sender, "SubmitDateTimeV2": iso(submitted)}
+        event |= {"SenderEmail": mail["sender"], "SubmitDateTimeV2": iso(mail["send_at"])}
     if code == "Delivered":
-        event["ReceiveServer"] = f"mx.{email.rpartition('@')[2]}"
+        event["ReceiveServer"] = f"mx.{mail['email'].rpartition('@')[2]}"
     if code in ("Opened", "Clicked"):
-        chance = random_values(settings, "reader", email)
+        chance = random_values(settings, "reader", mail["email"])
         event["IP"] = f"192.0.2.{int(chance[0] * 254) + 1}"
         event["Platform"], event["BrowserType"] = _READERS[int(chance[1] * len(_READERS))]
     return event

@@ -21,7 +21,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, Creation, adopt, differences, is_older, is_unsent
+from airflow_provider_mail.api.flows.campaign_checks import COMPARED, Creation, adopt, differences, is_older, is_unsent
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator

@@ -22,7 +22,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailServerError,
 )
-from airflow_provider_mail.api.flows.adopt_campaign import Creation
+from airflow_provider_mail.api.flows.campaign_checks import Creation
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator

@@ -21,13 +21,12 @@ from airflow_provider_mail.api.errors import (
     MailServerError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.configure_webhook import configure_webhook
+from airflow_provider_mail.api.flows.cancel_campaign import StopResult, stop_campaigns
 from airflow_provider_mail.api.flows.create_once import create, delete
-from airflow_provider_mail.api.flows.stop_campaigns import StopResult, stop_campaigns
 from airflow_provider_mail.api.lists import AddList, DeleteList
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
-from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook
+from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook, configure_webhook
 from mail_emulator import Emulator
 from tests.api.driving import QUICK, Driver
 from tests.support.changes import at_request, by_others

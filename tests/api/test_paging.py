@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.campaigns import existing_campaigns
-from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+from airflow_provider_mail.api.client import concurrent_pages
 from mail_emulator import Emulator
 from tests.api.driving import QUICK, Driver, Rehearsal
 from tests.api.parts import Changes, Concurrent, Flow, PagedRequest, Pager, next_page, pagination

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
-from airflow_provider_mail.api.flows.adopt_campaign import TOLERANCE, lateness
+from airflow_provider_mail.api.flows.campaign_checks import TOLERANCE, lateness
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.preflight import PreflightRules, Report, preflight
 from mail_emulator import Emulator

@@ -82,6 +82,7 @@ def test_codes_and_rules_that_settings_change(api: Api) -> None:
     api.rejected(400, SENDS, mailName="m", senderMail="who@example.org", sendListNames=["Readers"])
     api.emulator.add_subscription("Offers")
     assert [api.campaign("m", subscriptName="Offers")["code"] for _ in range(2)] == [200, 500]
+    assert api.campaign("m", sandboxMode=True)["code"] == 500
     api.emulator.change_settings(duplicate_mail_name_code=400)
     assert api.campaign("m")["code"] == 400
     api.emulator.change_settings(enforce_unique_mail_name=False)

@@ -123,8 +123,7 @@ def test_neither_a_restart_nor_a_reset_forwards_again(server: Server, tmp_path: 
 
 
 def test_addresses_of_smtp_servers() -> None:
-    assert forward.parse_address("localhost:1025") == ("localhost", 1025)
     assert forward.parse_address("[::1]:25") == ("::1", 25)
-    for wrong in ("localhost", ":25", "localhost:", "localhost:x", "localhost:0", "localhost:99999", ""):
+    for wrong in ("localhost", ":25", "localhost:x", "localhost:0", "localhost:99999", ""):
         with pytest.raises(ValueError, match="HOST:PORT"):
             forward.parse_address(wrong)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._polling.inbox_reader import InboxReader  # noqa: F401
+from airflow_provider_mail._polling.inbox import InboxReader  # noqa: F401
 from airflow_provider_mail.hooks.mail import MailHook
 from mail_emulator import Emulator
 

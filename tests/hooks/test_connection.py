@@ -30,7 +30,7 @@ from airflow_provider_mail._config import InboxName
 from airflow_provider_mail.api import ImportPlan, find_list
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError, chain_of
-from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps
+from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.get_provider_info import get_provider_info
 from airflow_provider_mail.hooks.connection import FIELDS, UI_FIELD_BEHAVIOUR, client_config, fields_of

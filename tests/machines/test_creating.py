@@ -33,7 +33,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.adopt_campaign import Creation
+from airflow_provider_mail.api.flows.campaign_checks import Creation
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from mail_emulator import Emulator
 from mail_emulator.faults import FAULT_KINDS

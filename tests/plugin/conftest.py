@@ -14,8 +14,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from airflow_provider_mail._config import OPTIONS
-from airflow_provider_mail.plugin import campaigns, lists, reader, views
-from airflow_provider_mail.plugin.settings import PAGE_PREFIX
+from airflow_provider_mail.plugin import PAGE_PREFIX, campaigns, lists, reader, views
 from tests.plugin.data import fill
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     HOOKS,

@@ -10,7 +10,6 @@ from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
 from airflow_provider_mail.warehouse.tables.events import (
     DEAD_LETTERS,
     EVENT_DIFFERENCES,
@@ -19,7 +18,7 @@ from airflow_provider_mail.warehouse.tables.events import (
     difference_row,
 )
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS, IMPORTS, REJECTS, reject_row
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS, campaign_row
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,

@@ -52,7 +52,7 @@ def test_the_service_side_works_without_airflow() -> None:
 def test_waiting_for_a_campaign_imports_no_database() -> None:
     """The triggerer reads an inbox of received events only where there is one."""
     loaded = measure(("airflow_provider_mail._polling.pollers",), after="airflow.sdk", env=os.environ)
-    assert "airflow_provider_mail._polling.task_status" in loaded.modules
+    assert "airflow_provider_mail._polling.shared_poller" in loaded.modules
     assert within(loaded, "airflow_provider_mail.warehouse", "airflow_provider_mail.webhook.inbox") == set()
 
 

@@ -19,7 +19,7 @@ from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api._core import addresses
 from airflow_provider_mail.notifications import _message
 from airflow_provider_mail.notifications._context import NotificationContext
-from airflow_provider_mail.notifications._delivery import summarize
+from airflow_provider_mail.notifications._message import summarize
 from tests.support.env import ROOT
 
 PACKAGE = ROOT / "airflow_provider_mail"

@@ -14,11 +14,10 @@ import duckdb
 import pytest
 import time_machine
 
-from airflow_provider_mail._dlt_watermarks import DaysToRead, span  # noqa: F401 - private: imported here alone
+from airflow_provider_mail._dlt_resources import DaysToRead, span  # noqa: F401 - private: imported here alone
 from airflow_provider_mail.api import ClientConfig, MailClient
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from mail_emulator import Emulator
 from tests.tasks.loading import executed, load_task

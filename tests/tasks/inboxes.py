@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._polling import inbox_reader
+from airflow_provider_mail._polling import inbox as inbox_polling
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.tasks.conftest import SqlDatabase
 
@@ -59,7 +59,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, query: str = "waiting") -> Iterator
     over = Event()
     with monkeypatch.context() as patch:
         patch.setattr(Inbox, query, lambda *_, **__: over.wait())
-        patch.setattr(inbox_reader, "QUERY_SECONDS", 0.0)
+        patch.setattr(inbox_polling, "QUERY_SECONDS", 0.0)
         try:
             yield
         finally:

@@ -275,16 +275,16 @@ def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
     known = names | dict.fromkeys(("TaskArguments", "SensorArguments"), Any)
     types = get_type_hints(constructor(kind), localns=known)
     assert declared(kind).keys() == types.keys() - {"kwargs", "return"}
-    for name, argument in declared(kind).items():
+    for name, rule in declared(kind).items():
         variants = [types[name]] if get_origin(types[name]) is Literal else get_args(types[name]) or [types[name]]
-        assert argument.optional == (NoneType in variants), name
+        assert rule.optional == (NoneType in variants), name
         given = [variant for variant in variants if variant is not NoneType]
         if choices := get_args(given[0]) if get_origin(given[0]) is Literal else ():
-            assert set(argument.rule.choices) == set(choices), name
+            assert set(rule.choices) == set(choices), name
             continue
         right, wrong = TYPES[types[name] if types[name] in TYPES else reduce(or_, given)]
-        assert argument.rule.check(name, 0.95 if name == "confidence" else right) is None, name
-        assert argument.problem(wrong), name
+        assert rule.check(name, 0.95 if name == "confidence" else right) is None, name
+        assert rule.problem(wrong), name
 
 
 def test_each_rule_is_that_of_an_argument() -> None:
@@ -308,7 +308,7 @@ def test_a_template_without_a_value_or_with_a_whole_result(kind: Kind, native: b
     arguments, fields = declared(kind), set(kind.template_fields)
     assert fields - {"start_from_trigger", "start_trigger_args"} <= arguments.keys()
     for name in fields & arguments.keys():
-        rule = arguments[name].rule
+        rule = arguments[name]
         may_be_blank = name in SEEN_ARGUMENTS and "allow_blank" in arguments
         if not may_be_blank and (rule.text or not native):
             fails(f"{name}: its template rendered to None", kind, name, "{{ value }}{{ '' }}", None, native=native)
@@ -466,7 +466,7 @@ def test_each_field_of_the_request_is_an_argument(operator: str, request_type: t
         assert is_required == (fields[name].is_required() and (request_type, name) not in WITH_A_DEFAULT), name
         written = next(base.__annotations__[name] for base in request_type.__mro__ if name in base.__annotations__)
         for limit in LIMITS.intersection(re.findall(r"\w+", written)):
-            assert rules[name].rule.limit == limit, name
+            assert rules[name].limit == limit, name
 
 
 @every_request

@@ -13,9 +13,14 @@ from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.lists import ContactList
 from airflow_provider_mail.api.senders import Sender
 from airflow_provider_mail.api.templates import Template
-from airflow_provider_mail.warehouse.tables.columns import resource_row
-from airflow_provider_mail.warehouse.tables.contacts import contact_row
-from airflow_provider_mail.warehouse.tables.resources import LISTS, TEMPLATES, campaign_row, sender_row
+from airflow_provider_mail.warehouse.tables.resources import (
+    LISTS,
+    TEMPLATES,
+    campaign_row,
+    contact_row,
+    resource_row,
+    sender_row,
+)
 from mail_emulator import Emulator, responses
 from tests.tasks.conftest import Run, SqlDatabase
 from tests.tasks.loading import LOADS, executed, load_task

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.flows.batches import cut
+from airflow_provider_mail.api.transactional import cut
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from mail_emulator import Emulator
 from tests.support.task_parts import MEMORY_BYTES, ChunkSpool, RowMessages

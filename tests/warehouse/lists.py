@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.warehouse.load import Coverage, LoadResult
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, CONTACTS_HISTORY, contact_row, contacts_history
+from airflow_provider_mail.warehouse.tables.resources import CONTACTS, CONTACTS_HISTORY, contact_row, contacts_history
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import NOON
 

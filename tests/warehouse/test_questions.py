@@ -19,9 +19,15 @@ from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
 from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.request import Coverage
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, contacts_history, list_part
 from airflow_provider_mail.warehouse.tables.events import EVENTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.tables.resources import (
+    CAMPAIGNS,
+    CONTACTS,
+    campaign_row,
+    contact_row,
+    contacts_history,
+    list_part,
+)
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
     CAMPAIGN_STATS,

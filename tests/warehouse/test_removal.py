@@ -26,7 +26,7 @@ from airflow_provider_mail.warehouse.load import (
 )
 from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, LIST_READINGS, contact_row
+from airflow_provider_mail.warehouse.tables.resources import CONTACTS, LIST_READINGS, contact_row
 from tests.warehouse.conftest import ALL, Warehouse, in_each_dialect
 from tests.warehouse.lists import at, read, recorded, stays
 from tests.warehouse.tables import LATER, MARKED, NOON, THINGS, thing

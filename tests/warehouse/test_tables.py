@@ -33,14 +33,16 @@ from airflow_provider_mail.warehouse.table import (
     TableName,
     text,
 )
-from airflow_provider_mail.warehouse.tables.contacts import CONTACTS, contact_row, list_part
 from airflow_provider_mail.warehouse.tables.events import EVENTS, EventCounts
 from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 from airflow_provider_mail.warehouse.tables.resources import (
     CAMPAIGNS,
+    CONTACTS,
     SENDERS,
     UNKNOWN_TYPE,
     campaign_row,
+    contact_row,
+    list_part,
     sender_row,
 )
 from airflow_provider_mail.warehouse.tables.stats import (

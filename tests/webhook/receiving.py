@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 
 from airflow_provider_mail.webhook.app import Receiver
-from airflow_provider_mail.webhook.cached import Cached
 from airflow_provider_mail.webhook.commits import GroupCommit
-from airflow_provider_mail.webhook.health import Health
+from airflow_provider_mail.webhook.health import Cached, Health
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens, new_token
 from tests.support.receiver import HEADERS

@@ -1,8 +1,8 @@
 """Decode the records of a response in one step, without building a model of each.
 
 The compact form of a record is derived from its model: its fields and ``other_fields`` without its methods, in a
-fraction of the time and memory. It accepts only values that have the declared type already. A response with other
-values is left to the model, which reads more forms and reports what is wrong.
+fraction of the time and memory; or only those fields that a caller needs. It accepts only values that have the declared
+type already. A response with other values is left to the model, which reads more forms and reports what is wrong.
 """
 
 from __future__ import annotations
@@ -30,34 +30,42 @@ _OTHER_FIELDS = " other fields of this record "
 _decode_fields = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
 
 
-def compact_records(request: Request) -> Request:
+def compact_records(request: Request, fields: tuple[str, ...] | None = None) -> Request:
     """Return the same request, whose response has compact records if all of them have the documented form.
 
     :param request: a request whose response has a list of records.
+    :param fields: the only fields that the records are to have. Default: all, and ``other_fields``.
     """
-    compact: Request = _compact_class(type(request)).model_construct(request.model_fields_set, **dict(request))
+    compact_class = _compact_class(type(request), fields)
+    compact: Request = compact_class.model_construct(request.model_fields_set, **dict(request))
     return compact
 
 
 @cache
-def _compact_class(request_class: Any) -> Any:
-    decode_response = _ResponseDecoder(request_class.response)
-
+def _compact_class(request_class: Any, fields: tuple[str, ...] | None) -> Any:
     class Compact(request_class):  # type: ignore[misc]
         def decode(self, body: bytes | bytearray) -> Any:
-            return decode_response(body)
+            return compact_decoder(request_class.response, fields)(body)
 
     return Compact
 
 
-class _ResponseDecoder:
-    """Decodes the body of a response; returns ``None`` for what is left to the model."""
+@cache
+def compact_decoder(response: Any, fields: tuple[str, ...] | None = None) -> Callable[[bytes | bytearray], Any]:
+    """Return a function that decodes the body of a response; it returns ``None`` for what is left to the model.
 
-    def __init__(self, response: type[MailResponse]) -> None:
+    :param response: the class of the response.
+    :param fields: see :func:`compact_records`.
+    """
+    return _ResponseDecoder(response, fields)
+
+
+class _ResponseDecoder:
+    def __init__(self, response: type[MailResponse], fields: tuple[str, ...] | None) -> None:
         self._response = response
         models = {name: _record_model(field.annotation) for name, field in response.model_fields.items()}
         ((self._records, model),) = ((name, model) for name, model in models.items() if model)
-        self._record = _RecordDecoder(model)
+        self._record = _RecordDecoder(model, fields)
         self._names = models.keys() - {"code", "message"}
         self._decode, self._decode_open = self._decoder(self._record.documented), self._decoder(msgspec.Raw)
 
@@ -71,7 +79,7 @@ class _ResponseDecoder:
         # The model reads a field by either name. Values under the other one do not fit this type.
         others = [(f"_{name}", None, msgspec.field(name=name, default=None)) for name in _python_names(self._response)]
         struct = msgspec.defstruct("CompactResponse", [("code", int), *fields, *others], kw_only=True)
-        return msgspec.json.Decoder(struct).decode
+        return msgspec.json.Decoder(struct, dec_hook=_validate).decode
 
     def __call__(self, body: bytes | bytearray) -> MailResponse | None:
         try:
@@ -101,17 +109,20 @@ class _CompactRecord(msgspec.Struct, gc=False):
 
 
 class _RecordDecoder:
-    def __init__(self, model: type[OpenResource]) -> None:
+    def __init__(self, model: type[OpenResource], only: tuple[str, ...] | None) -> None:
         name, declared = f"Compact{model.__name__}", {"model_fields": model.model_fields}
+        fields = [field for field in _fields(model) if only is None or field[0] in only]
         compact_record = msgspec.defstruct(
-            name, _fields(model), bases=(_CompactRecord,), namespace=declared, kw_only=True, gc=False
+            name, fields, bases=(_CompactRecord,), namespace=declared, kw_only=True, gc=False
         )
-        # Without unknown fields: decoded in one step, with the response.
-        self.documented = msgspec.defstruct(name, (), bases=(compact_record,), gc=False, forbid_unknown_fields=True)
-        self._decode = msgspec.json.Decoder(compact_record).decode
+        # Without unknown fields, or where these do not matter: decoded in one step, with the response.
+        self.documented = msgspec.defstruct(
+            name, (), bases=(compact_record,), gc=False, forbid_unknown_fields=only is None
+        )
+        self._decode = msgspec.json.Decoder(compact_record, dec_hook=_validate).decode
         self._known = {field.encode_name for field in msgspec.structs.fields(compact_record)}
         self._python_names = _python_names(model)
-        self._times = {name: parse for name, field in model.model_fields.items() if (parse := _parser(field))}
+        self._times = {field[0]: parse for field in fields if (parse := _parser(model.model_fields[field[0]]))}
 
     def decode_open(self, text: msgspec.Raw) -> Any:
         """Decode a record that may have undocumented fields.
@@ -133,6 +144,10 @@ class _RecordDecoder:
         for name, parse in self._times.items():
             for record in records:
                 setattr(record, name, parse(getattr(record, name)))
+
+
+def _validate(model: Any, value: Any) -> Any:
+    return model.model_validate(value)
 
 
 def _fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, Any]]:

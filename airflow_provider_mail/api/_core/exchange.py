@@ -35,7 +35,6 @@ from airflow_provider_mail.api.errors import (
     MailRateLimitError,
     MailRejectedError,
     MailSandboxError,
-    MailServiceError,
 )
 
 log = logging.getLogger(__name__)
@@ -56,9 +55,8 @@ class Call:
     :param effect: determines whether it may use a connection that has served other requests.
     """
 
-    operation: str
-    method: str
     path: str
+    method: str
     headers: Mapping[str, str] = field(repr=False)
     content: bytes | None = field(repr=False)
     params: Mapping[str, str] | None = field(repr=False)
@@ -180,10 +178,11 @@ class Exchange:
             yield Pause(pause)
             throttled += yield from self._wait_for_slot()
         if response_lost and request.effect is not Effect.READ and not error.may_have_taken_effect:
-            if (yield from self._took_effect(request, error)):
-                return request.read({"code": 200, "message": None})
-            if not _can_look_up(request, error):
+            # An earlier attempt may have caused the rejection of a deletion; a lookup determines it.
+            if not (request.effect is Effect.DELETE and isinstance(error, MailRejectedError)):
                 raise _after_lost_response(error)
+            if (yield from self._took_effect(request)):
+                return request.read({"code": 200, "message": None})
         if request.effect is Effect.SEND:
             yield from self._verify_auth_error(request, error)
             if error.may_have_taken_effect:
@@ -243,10 +242,9 @@ class Exchange:
 
     def _slow_down(self, error: MailError, pause: float) -> Generator[PauseAll, Any, bool]:
         """Pause the whole client, and all that share its rate, when the service is overloaded; return whether it is."""
-        retry_after = error.retry_after if isinstance(error, MailServiceError) else None
-        overloaded = retry_after is not None or isinstance(error, MailRateLimitError)
+        overloaded = error.retry_after is not None or isinstance(error, MailRateLimitError)
         if overloaded:
-            seconds = pause if retry_after is None else retry_after
+            seconds = pause if error.retry_after is None else error.retry_after
             self.throttle.pause(seconds)
             if self.config.rate_limit_url is not None:
                 yield PauseAll(seconds)
@@ -275,14 +273,11 @@ class Exchange:
         if request.authenticated:
             headers |= self.config.credentials()
         if request.method == "GET":
-            return Call(request.path, "GET", request.path, headers, None, request.query(), request.effect)
+            return Call(request.path, "GET", headers, None, request.query(), request.effect)
         headers["Content-Type"] = "application/json"
-        return Call(request.path, "POST", request.path, headers, request.payload(), None, request.effect)
+        return Call(request.path, "POST", headers, request.payload(), None, request.effect)
 
-    def _took_effect(self, request: MailRequest[Any], error: MailError) -> Flow[bool]:
-        """Return whether an earlier attempt, whose response was lost, carried out a deletion that is now rejected."""
-        if not _can_look_up(request, error):
-            return False
+    def _took_effect(self, request: MailRequest[Any]) -> Flow[bool]:
         try:
             return (yield from request.took_effect(self.service_clock))
         except MailError as lookup_error:
@@ -301,11 +296,6 @@ def _has_sandbox_mode(request: MailRequest[Any]) -> bool:
         return msgspec.json.decode(request.payload(), type=_SandboxBody).sandboxMode
     except msgspec.DecodeError:
         return False
-
-
-def _can_look_up(request: MailRequest[Any], error: MailError) -> bool:
-    """Whether an earlier attempt may have caused the rejection, which a lookup can determine."""
-    return isinstance(error, MailRejectedError) and request.effect is Effect.DELETE
 
 
 def _after_lost_response(error: MailError) -> MailError:

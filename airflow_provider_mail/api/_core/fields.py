@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, JsonValue, PlainSerializer, StringConstraints
 
 from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem
-from airflow_provider_mail.api._core.blank import is_blank
+from airflow_provider_mail.api._core.content import is_blank
 
 PHONE_PATTERN = (
     r"^ *(?:\+ ?)?(?:\([+0-9 ]+\)|[0-9])[0-9 ()./\u00a0\u2010-\u2015\u202f-]*(?:(?i:ext|x|#)[. ]*[0-9]+)? *$"

@@ -126,6 +126,8 @@ class MailRequest(RequestModel, Generic[R_co]):
     effect: ClassVar[Effect]
     response: ClassVar[type[MailResponse]] = MailResponse
     authenticated: ClassVar[bool] = True
+    lookup_is_authoritative: ClassVar[bool] = False
+    """Of a deletion: whether a lookup that does not find the resource proves that it does not exist."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -166,10 +168,21 @@ class MailRequest(RequestModel, Generic[R_co]):
         values = (getattr(self, name, None) for name in SENDER_FIELDS)
         return [address for address in values if isinstance(address, str)]
 
+    def find(self) -> Flow[Any]:
+        """Look up the resource of exactly the name that the request creates or deletes; ``None`` if there is none."""
+        raise NotImplementedError
+
+    def differences(self, existing: Any) -> list[str]:
+        """Return the fields of a creation in which an existing resource differs."""
+        return []
+
+    def exists(self) -> Flow[bool]:
+        """Return whether the lookup finds the resource that the request deletes."""
+        return (yield from self.find()) is not None
+
     def took_effect(self, clock: ServiceClock) -> Flow[bool]:
         """Return whether an earlier attempt, whose response was lost, carried out a deletion that is now rejected."""
-        exists: bool = yield from self.exists()  # type: ignore[attr-defined]
-        return not exists
+        return not (yield from self.exists())
 
     def query(self) -> dict[str, str]:
         """Return the fields as query parameters, for the operations that use ``GET``."""

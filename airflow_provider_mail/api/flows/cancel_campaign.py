@@ -1,15 +1,19 @@
-"""Cancel a campaign, or determine whether it can be cancelled (specification, "Campaign send tasks")."""
+"""Cancel a campaign, or all scheduled ones whose names begin with a text (specification, "Campaign send tasks")."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailResponse, Pause
 from airflow_provider_mail.api.campaigns import (
     Campaign,
     CancelCampaign,
+    GetCampaigns,
     MailStatus,
     find_campaign,
     not_known,
@@ -17,7 +21,7 @@ from airflow_provider_mail.api.campaigns import (
 )
 from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
-__all__ = ["cancel_campaign"]
+__all__ = ["StopResult", "cancel_campaign", "stop_campaigns"]
 
 log = logging.getLogger(__name__)
 
@@ -118,3 +122,159 @@ def _describe(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None
         return None, "; it is scheduled" if sent else "; there is no campaign of that name"
     scheduled = " and is still scheduled" if sent and campaign.send_time_is_ahead(clock.latest()) else ""
     return campaign, f"; it shows mailStatus {campaign.mail_status}{scheduled}"
+
+
+MAX_ROUNDS = 5
+"""Maximum number of rounds: in each, campaigns may be created that the listing before does not have."""
+
+MAX_AT_ONCE = 100
+"""Maximum number of concurrent cancellations; the client sends at most ``max_in_flight`` of them at a time."""
+
+Response: TypeAlias = MailResponse | MailError
+
+FINAL = (MailStatus.COMPLETE, MailStatus.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class StopResult:
+    """The result of stopping campaigns.
+
+    :param stopped: the names of the campaigns that were scheduled and are not sent.
+    :param not_stopped: the names of those that were scheduled and may be sent, each with the reason.
+    :param sending: the names of those that are being sent, which the service does not cancel.
+    :param sent: the number of those that were sent.
+    """
+
+    stopped: Sequence[str]
+    not_stopped: Mapping[str, str]
+    sending: Sequence[str]
+    sent: int
+
+
+def stop_campaigns(
+    prefix: str = "", *, clock: ServiceClock | None = None, settle_seconds: float = 0.0
+) -> Flow[StopResult]:
+    """Cancel every scheduled campaign whose name begins with ``prefix``, concurrently, and verify each.
+
+    Errors of single cancellations are a part of the result.
+
+    :param prefix: the beginning of the names. Default: all campaigns.
+    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
+    :param settle_seconds: the time in which campaigns may still be created; those are cancelled after it. Default:
+        none are.
+    :raises MailError: the campaigns could not be listed.
+    """
+    clock = clock or ServiceClock()
+    responses: dict[str, Response] = {}
+    before: dict[str, int] = {}
+    campaigns = yield from _cancel_scheduled(prefix, clock, responses, before)
+    if settle_seconds:
+        yield Pause(settle_seconds)
+        campaigns = yield from _cancel_scheduled(prefix, clock, responses, before)
+    return (yield from _verify(responses, before, campaigns, clock))
+
+
+def _cancel_scheduled(
+    prefix: str, clock: ServiceClock, responses: dict[str, Response], before: dict[str, int]
+) -> Flow[dict[str, Campaign]]:
+    """Cancel the scheduled campaigns, also those that appear meanwhile; return all as they are listed afterwards.
+
+    :param responses: gets the response to each cancellation, by name.
+    :param before: gets the ``mailStatus`` of each campaign before it was cancelled.
+    """
+    campaigns = yield from _campaigns(prefix)
+    for _ in range(MAX_ROUNDS):
+        scheduled = [name for name in _scheduled(campaigns, clock) if name not in responses]
+        if not scheduled:
+            break
+        before |= {name: campaigns[name].mail_status for name in scheduled}
+        responses |= yield from _cancel(scheduled)
+        campaigns = yield from _campaigns(prefix)
+    return campaigns
+
+
+def _campaigns(prefix: str) -> Flow[dict[str, Campaign]]:
+    """Read the campaigns whose names begin with a text; the service's own filter finds it anywhere in the name."""
+    pager: Pager[Campaign] = Pager(GetCampaigns(mail_name=prefix or None, page_size=100))
+    campaigns = {}
+    while pager.next_request is not None:
+        page: Sequence[Campaign] = yield from next_page(pager)
+        campaigns.update({item.mail_name: item for item in page if item.mail_name.startswith(prefix)})
+    return campaigns
+
+
+def _scheduled(campaigns: Mapping[str, Campaign], clock: ServiceClock) -> list[str]:
+    """Return the names of the campaigns that may be scheduled: the specification does not show their status."""
+    now = clock.latest()
+    return [name for name, item in campaigns.items() if item.mail_status not in FINAL and item.send_time_is_ahead(now)]
+
+
+def _cancel(names: Sequence[str], *, sandbox_mode: bool | None = None) -> Flow[dict[str, Response]]:
+    """Cancel campaigns concurrently; return the response to each, or its error."""
+    responses: dict[str, Response] = {}
+    for first in range(0, len(names), MAX_AT_ONCE):
+        part = names[first : first + MAX_AT_ONCE]
+        results = yield Concurrent([CancelCampaign(mail_name=name, sandbox_mode=sandbox_mode) for name in part])
+        responses.update(zip(part, results, strict=True))
+    return responses
+
+
+def _verify(
+    responses: Mapping[str, Response],
+    before: Mapping[str, int],
+    campaigns: Mapping[str, Campaign],
+    clock: ServiceClock,
+) -> Flow[StopResult]:
+    """Determine what became of the campaigns, from a listing after the cancellations.
+
+    :param responses: to the cancellations, by name.
+    :param before: the ``mailStatus`` of each campaign before it was cancelled.
+    """
+    accepted = [name for name, response in responses.items() if not isinstance(response, MailError)]
+    # Confirmed is what now has another status, unless that is the one of a campaign that is being sent.
+    confirmed = {
+        name
+        for name in accepted
+        if name in campaigns and campaigns[name].mail_status not in (before[name], MailStatus.SENDING)
+    }
+    # A cancelled campaign may look like a scheduled one; then only the service knows whether it would cancel it.
+    listed = [name for name in _scheduled(campaigns, clock) if name not in confirmed]
+    answers = yield from _cancel(listed, sandbox_mode=True)
+    stopped = []
+    not_stopped = {}
+    for name, response in responses.items():
+        is_ahead = name in confirmed and campaigns[name].send_time_is_ahead(clock.latest())
+        reason = "" if is_ahead else _reason(response, campaigns.get(name), answers.get(name))
+        if reason:
+            not_stopped[name] = reason
+        elif not isinstance(response, MailError):
+            stopped.append(name)
+    new = {name: "it was created meanwhile" for name in listed if name not in responses}
+    sending = [
+        name
+        for name, item in campaigns.items()
+        if item.mail_status == MailStatus.SENDING and name not in {*listed, *responses}
+    ]
+    sent = sum(item.mail_status == MailStatus.COMPLETE for item in campaigns.values())
+    return StopResult(stopped, not_stopped | new, sending, sent)
+
+
+def _reason(response: Response, campaign: Campaign | None, answer: Response | None) -> str:
+    """Return why a campaign may be sent; empty if it is not.
+
+    :param response: to its cancellation.
+    :param campaign: as it is listed afterwards; ``None`` if it is not.
+    :param answer: to a cancellation in sandbox mode, if it is listed with a send time that is ahead.
+    """
+    rejection = f": {response}" if isinstance(response, MailError) else ""
+    if campaign is None or campaign.mail_status == MailStatus.FAILED:
+        return f"it is not listed{rejection}" if rejection and not isinstance(response, MailRejectedError) else ""
+    if answer is None:
+        return f"its send time has passed, it shows mailStatus {campaign.mail_status}{rejection}"
+    if not isinstance(answer, MailError):
+        return f"it is still scheduled{rejection}"
+    if not isinstance(answer, MailRejectedError):
+        return f"it is not known whether it is scheduled: {answer}"
+    # Rejected twice: a draft was only saved, or cancelled before.
+    known = not rejection or campaign.mail_status == MailStatus.DRAFT
+    return "" if known else f"it shows mailStatus {campaign.mail_status}{rejection}"

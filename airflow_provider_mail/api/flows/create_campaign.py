@@ -30,16 +30,17 @@ from airflow_provider_mail.api.errors import (
     MailPendingCampaignError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.adopt_campaign import (
+from airflow_provider_mail.api.flows.campaign_checks import (
     COMPARED,
+    CampaignCaps,
     Creation,
     adopt,
+    check_caps,
     check_send_date,
     confirm_sending,
     is_older,
     is_unsent,
 )
-from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, check_caps
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_once import PATIENCE, CreationState, create_once, find_repeatedly, pauses
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, Pause
@@ -224,32 +224,11 @@ def pauses(patience: float, *, brief: bool = False) -> list[float]:
     return [unit * share for share in (_BACKOFF[:_BRIEF_STEPS] if brief else _BACKOFF)]
 
 
-class Creatable(Protocol):
-    path: ClassVar[str]
-
-    def find(self) -> Flow[Any]:
-        """Get the resource of exactly this name, or ``None``."""
-
-    def differences(self, existing: Any) -> list[str]:
-        """Return the fields of the request in which an existing resource differs."""
-
-
-class Deletable(Protocol):
-    path: ClassVar[str]
-    lookup_is_authoritative: ClassVar[bool]
-    """Whether a lookup that does not find the resource proves that it does not exist."""
-
-    def exists(self) -> Flow[bool]:
-        """Return whether the lookup finds the resource."""
-
-
 def create(
-    request: Creatable,
+    request: MailRequest[Any],
     *,
-    replace: Deletable | None = None,
+    replace: MailRequest[Any] | None = None,
     advice: str = "choose another name, or delete it",
-    tries: int = 3,
-    patience: float = PATIENCE,
 ) -> Flow[bool]:
     """Create a resource, unless an equal one exists; return whether it was created.
 
@@ -257,8 +236,6 @@ def create(
     :param replace: deletes an existing resource that differs; briefly, no resource has that name. Default: an existing
         resource that differs is an error.
     :param advice: what to do about an existing resource that differs, for the error.
-    :param tries: maximum number of attempts.
-    :param patience: seconds of lookups after a failed attempt, since a new resource may appear late.
     :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
     """
     existing = yield from request.find()
@@ -268,13 +245,7 @@ def create(
     created = False
     if existing is None:
         state = CreationState()
-        result: CreateResult[Any, Any] = yield from create_once(
-            request,  # type: ignore[arg-type]
-            request.find,
-            state=state,
-            tries=tries,
-            patience=patience,
-        )
+        result = yield from create_once(request, request.find, state=state, tries=3, patience=PATIENCE)
         if result.response is not None:
             return True
         existing, created = result.existing, state.attempted_at is not None
@@ -288,7 +259,7 @@ def create(
     return created
 
 
-def delete(request: Deletable, *, missing_ok: bool = True) -> Flow[bool]:
+def delete(request: MailRequest[Any], *, missing_ok: bool = True) -> Flow[bool]:
     """Delete a resource; return whether it existed.
 
     :param request: such as ``DeleteList``.
@@ -302,7 +273,7 @@ def delete(request: Deletable, *, missing_ok: bool = True) -> Flow[bool]:
     if not exists and request.lookup_is_authoritative:
         return False
     try:
-        yield request  # type: ignore[misc]
+        yield request
     except MailRejectedError:
         if (yield from request.exists()):
             raise

@@ -190,18 +190,17 @@ class _Import:
             progress.seconds = time.monotonic() - self.started
             self.on_progress(progress)
         if numbers:
-            body = uploader.body(encoded)
-            future = workers.submit(self._upload, uploader, chunk, body, numbers, earlier)
+            future = workers.submit(self._upload, uploader, chunk, encoded, numbers, earlier)
             self.in_flight[future] = chunk
         else:
             self.origins.pop(chunk, None)
 
     def _upload(
-        self, uploader: ChunkUploader, chunk: int, body: bytes, numbers: Sequence[int], earlier: int
+        self, uploader: ChunkUploader, chunk: int, encoded: bytes, numbers: Sequence[int], earlier: int
     ) -> ChunkResult:
         if self.checkpoint is not None:
             self.checkpoint.prepare(chunk)
-        return uploader.upload(body, numbers, earlier)
+        return uploader.upload(encoded, numbers, earlier)
 
     def _collect(self, workers: Workers[ChunkResult], limit: int) -> None:
         """Process finished chunks; while more than ``limit`` are in flight, wait for one."""

@@ -11,16 +11,21 @@ from html import unescape
 from typing import Literal
 
 from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.blank import is_blank, is_blank_html
 from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.content import is_blank, is_blank_html, tags_of
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api._core.tags import tags_of
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
-from airflow_provider_mail.api.flows.adopt_campaign import COMPARED, differences, is_older, lateness
-from airflow_provider_mail.api.flows.campaign_caps import CampaignCaps, excess
+from airflow_provider_mail.api.flows.campaign_checks import (
+    COMPARED,
+    CampaignCaps,
+    differences,
+    excess,
+    is_older,
+    lateness,
+)
 from airflow_provider_mail.api.lists import find_list
 from airflow_provider_mail.api.senders import GetSenders, GetSendersResponse, checks_of, failed_checks
 from airflow_provider_mail.api.templates import Template, find_template

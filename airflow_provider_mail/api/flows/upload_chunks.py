@@ -6,16 +6,15 @@ imports. So before rows are rejected, a valid new contact is sent in sandbox mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from pydantic import Field
 
 from airflow_provider_mail.api._core.interrupt import Interrupt
-from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, Sandboxed
+from airflow_provider_mail.api._core.requests import MailResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
 from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError, MailValidationError
@@ -110,47 +109,28 @@ class _RejectedRows(NamedTuple):
     rejection: MailRejectedError
 
 
-class _EncodedImport(MailRequest[MailResponse], Sandboxed):
-    path = ImportContacts.path
-    effect = ImportContacts.effect
-
-    body: bytes = Field(repr=False)
-
-    def payload(self) -> bytes:
-        return self.body
-
-    def pii_values(self) -> Iterator[str]:
-        for row in msgspec.json.decode(self.body)["contactData"]:
-            yield from filter(None, row)
-
-
 class ChunkUploader:
     """Uploads chunks from many threads, and bisects those that the service rejects."""
 
     def __init__(self, client: MailClient, plan: ImportPlan, interrupt: Interrupt) -> None:
         self._client = client
-        template = plan.template()
-        if client.config.sandbox:
-            template = template.model_copy(update={"sandbox_mode": True})
-        self._template = template
+        self._template = plan.template()
         self._plan = plan
-        self._accepted_body: bytes | None = None
+        self._accepted: bytes | None = None
         self._interrupt = interrupt
 
-    def body(self, encoded: bytes) -> bytes:
-        return self._template.model_copy(update={"contact_data": msgspec.Raw(encoded)}).payload()
-
-    def upload(self, body: bytes, numbers: Sequence[int], earlier: int) -> ChunkResult:
+    def upload(self, encoded: bytes, numbers: Sequence[int], earlier: int) -> ChunkResult:
         """Upload one chunk.
 
+        :param encoded: its rows as JSON.
         :param earlier: further rows of the chunk, which were accepted in an earlier try.
         """
         result = ChunkResult(len(numbers), earlier)
         finished = False
         try:
-            rejection = self._post(body, len(numbers), result)
+            rejection = self._post(encoded, len(numbers), result)
             if rejection is not None:
-                rows = msgspec.json.decode(body)["contactData"]
+                rows = msgspec.json.decode(encoded)
                 self._bisect(_RejectedRows(rows, numbers, rejection), result)
             finished = not self._interrupt.stopped
         except MailError as error:
@@ -182,7 +162,7 @@ class ChunkUploader:
             # halved again: if individual rows are the cause, others are soon accepted.
             for half in (slice(middle, None), slice(middle)):
                 rows, numbers = part.rows[half], part.numbers[half]
-                rejection = self._post(self.body(msgspec.json.encode(rows)), len(rows), result)
+                rejection = self._post(msgspec.json.encode(rows), len(rows), result)
                 if rejection is not None:
                     pending.append(_RejectedRows(rows, numbers, rejection))
         if rejects and not self._interrupt.stopped:
@@ -190,13 +170,10 @@ class ChunkUploader:
 
     def _report(self, rejects: list[Reject], rejections: list[MailRejectedError], result: ChunkResult) -> None:
         """Report the rejected rows and empty both lists, unless a valid contact is rejected with one of their codes."""
-        accepted_row = None
-        if self._accepted_body is not None:
-            accepted_row = msgspec.json.decode(self._accepted_body)["contactData"][0]
+        accepted_row = None if self._accepted is None else msgspec.json.decode(self._accepted)[0]
         probe = probe_row(self._plan, accepted_row)
         if probe is not None:
-            template = self._template.model_copy(update={"sandbox_mode": True, "contact_data": [probe]})
-            response = self._request(template.payload(), result)
+            response = self._request(result, contact_data=[probe], sandbox_mode=True)
             if isinstance(response, MailRejectedError):
                 # The limit may have been reached between two of the rows.
                 matching = next((rejection for rejection in rejections if rejection.code == response.code), None)
@@ -206,19 +183,19 @@ class ChunkUploader:
         rejects.clear()
         rejections.clear()
 
-    def _post(self, body: bytes, rows: int, result: ChunkResult) -> MailRejectedError | None:
-        response = self._request(body, result)
+    def _post(self, encoded: bytes, rows: int, result: ChunkResult) -> MailRejectedError | None:
+        response = self._request(result, contact_data=msgspec.Raw(encoded))
         if isinstance(response, MailRejectedError):
             return response
         result.accepted += rows
         result.remarks += bool(response.message)
-        self._accepted_body = body
+        self._accepted = encoded
         return None
 
-    def _request(self, body: bytes, result: ChunkResult) -> MailResponse | MailRejectedError:
+    def _request(self, result: ChunkResult, **fields: Any) -> MailResponse | MailRejectedError:
         result.requests += 1
         try:
-            return self._client.send(_EncodedImport(body=body))
+            return self._client.send(self._template.model_copy(update=fields))
         except MailInterruptedError:
             result.requests -= 1
             raise

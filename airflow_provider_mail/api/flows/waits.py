@@ -8,30 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
-from msgspec import Meta
-
+from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.campaigns import (
-    Campaign,
-    CampaignsPage,
-    CampaignStats,
-    GetCampaigns,
-    GetCampaignStats,
-    MailStats,
-    MailStatus,
-    campaigns_page,
-)
+from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Streak, WaitStatus, format_utc
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.senders import Checks
 
-# Narrower than Campaign, which decodes all other values.
-_Millis = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+_STATE_FIELDS = ("mail_name", "mail_status", "send_by_date_time", "guid", "team_name", "mail_stats")
+"""The fields of a campaign that polls need: without the contents, which make up most of a response."""
 
 MAX_SCHEDULED_PAUSE = 300.0
 """Maximum seconds between polls of a scheduled campaign: it may be sent earlier, or clocks may change."""
@@ -49,48 +38,12 @@ MAX_STATS_PAUSE = 3600.0
 """Maximum seconds between polls before the send time or the age is reached: the send time may change."""
 
 
-class CampaignState(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """The fields of :class:`~airflow_provider_mail.api.campaigns.Campaign` that polls need, without the contents,
-    which make up most of a response."""
-
-    mail_name: str
-    mail_status: int
-    send_millis: _Millis | None = msgspec.field(name="sendByDateTime", default=None)
-    guid: str | None = None
-    team_name: str | None = None
-    mail_stats: MailStats | None = None
-
-    @property
-    def send_by_date_time(self) -> datetime | None:
-        return datetime.fromtimestamp(self.send_millis / 1000, UTC) if self.send_millis else None
-
-
-class _Page(msgspec.Struct, rename="camel"):
-    code: int
-    total_records: int | None = None
-    mail_list: list[CampaignState] | None = None
-
-
-def _validate(model: Any, value: Any) -> Any:
-    return model.model_validate(value)
-
-
-_decode_page = msgspec.json.Decoder(_Page, dec_hook=_validate).decode
-
-
-class _GetCampaignStates(GetCampaigns):
-    """The same operation. Records of the documented form are decoded in one step, all others by the model."""
-
-    def decode(self, body: bytes | bytearray) -> CampaignsPage | None:
-        return campaigns_page(_decode_page, body)
-
-
 def get_campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
-    """Return the request for campaigns in some states, a hundred per page, whose records are :class:`CampaignState`."""
-    return _GetCampaignStates(mail_status=statuses, page_size=100)
+    """Return the request for campaigns in some states, a hundred per page, with only the fields that polls need."""
+    return compact_records(GetCampaigns(mail_status=statuses, page_size=100), _STATE_FIELDS)
 
 
-PollResult: TypeAlias = Campaign | CampaignState | MailError | None
+PollResult: TypeAlias = Campaign | MailError | None
 """The result of one poll: the campaign of exactly that name, ``None`` if there is none, or the poll's error."""
 
 
@@ -173,7 +126,7 @@ class CampaignWait:
             )
         return PollDecision(WaitStatus.WAITING, f"{campaign} was not found ({'any more' if self.seen else 'yet'})")
 
-    def _decide_found(self, campaign: Campaign | CampaignState, at: float, seconds_ahead: float) -> PollDecision:
+    def _decide_found(self, campaign: Campaign, at: float, seconds_ahead: float) -> PollDecision:
         description, status = f"campaign {self.mail_name!r}", campaign.mail_status
         if status == MailStatus.SENDING and (seconds_ahead <= 0 or not self.scheduled):
             return PollDecision(WaitStatus.WAITING, f"{description}: sending (mailStatus 1)")

@@ -157,10 +157,6 @@ class Dialect(ABC):
         """Return the name of the table, with its schema if the database shows in which one it finds the table."""
         return self.request.name
 
-    def column(self, name: str) -> str:
-        """Spell a column in a statement."""
-        return self._column(name)
-
     def select_page(self, columns: Iterable[str], by: str) -> str:
         """Return the statement that selects the rows after a value, which is its parameter, ordered by that column."""
         # Without LIMIT, which not every database has: the rest need not be fetched.
@@ -406,12 +402,12 @@ class Dialect(ABC):
 
     def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
         """Fail when rows claim to have been observed in the future: until then no load would replace them."""
-        if self.request.clock is None or not self.table.observed:
-            return
-        self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
+        if self.table.observed:
+            self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
 
     def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
-        assert self.request.clock
+        if self.request.clock is None:
+            return
         latest = self.request.clock.latest()
         condition_sql, values = condition
         mark, latest_values = self._spelled(column, latest)

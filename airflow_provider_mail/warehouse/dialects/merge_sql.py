@@ -13,10 +13,11 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
+from airflow_provider_mail.warehouse.dialects.base import Condition
+from airflow_provider_mail.warehouse.dialects.spool import Spooled
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LOADS, LoadRequest, OneOf, Where, loads_beside, table_name
-from airflow_provider_mail.warehouse.table import Column, NamePart, Table, TableName
+from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME, LoadRequest, OneOf, Where, table_name
+from airflow_provider_mail.warehouse.table import Column, Table, TableName
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -27,10 +28,11 @@ LOCK_NAME = "mail_load_lock"
 BEGUN_NAME = "mail_loads_begun"
 """A table like ``mail_loads``, of warehouses without transactions: the times of loads that have begun to merge."""
 
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r"})
 _PUT, _REMOVE = "'put'", "'remove'"
 
 
-class MergeSql(Dialect):
+class MergeSql(Spooled):
     """The statements of one load.
 
     :param stage: the table with the staged rows, each key once.
@@ -43,6 +45,8 @@ class MergeSql(Dialect):
     """Declares the key, which is not enforced."""
     quote: ClassVar[str] = '"'
     """Quotes a name."""
+    timestamp_literal: ClassVar[str] = "TIMESTAMP '{}+00:00'"
+    """A point in time, of which the text in UTC is filled in."""
     transaction: ClassVar[tuple[str, str, str] | None] = None
     """Statements that begin, commit and roll back a transaction."""
     has_lock: ClassVar[bool] = False
@@ -52,7 +56,7 @@ class MergeSql(Dialect):
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: TableName, *, has_json_text: bool = True) -> None:
         super().__init__(hook, request)
-        self.loads = self._qualified(loads_beside(request.name))
+        self.loads = self._beside(LOADS_NAME)
         self.begun = self.loads if self.transaction else self._beside(BEGUN_NAME)
         self.stage = self._qualified(stage)
         self.lock_table = self._beside(LOCK_NAME)
@@ -61,7 +65,7 @@ class MergeSql(Dialect):
         self._has_json_text = has_json_text
 
     def _beside(self, name: str) -> str:
-        return self._qualified(TableName((*self.request.name.parts[:-1], NamePart(name, False))))
+        return self._qualified(self.request.name.beside(TableName.parse(name)))
 
     # Spelling
 
@@ -95,16 +99,14 @@ class MergeSql(Dialect):
 
     def text(self, text: str) -> str:
         """Return a text as a literal: the backslash escapes in these warehouses."""
-        for character, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
-            text = text.replace(character, escaped)
-        return f"'{text}'"
+        return f"'{text.translate(_ESCAPES)}'"
 
     def timestamp(self, value: datetime.datetime) -> str:
         """Return a point in time as a literal.
 
         :param value: a datetime with a zone.
         """
-        return f"TIMESTAMP '{utc_literal(value)}+00:00'"
+        return self.timestamp_literal.format(f"{value.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S.%f}")
 
     # Tables
 
@@ -185,8 +187,9 @@ class MergeSql(Dialect):
             condition = f"{condition} AND {alias}{self._column(str(self.table.gone))} IS NULL"
         return condition
 
-    def _same_key(self, one: str, other: str) -> str:
-        return " AND ".join(f"{one}{name} = {other}{name}" for name in map(self._column, self.table.key))
+    def _same_key(self, one: str, other: str, table: Table | None = None) -> str:
+        key = (table or self.table).key
+        return " AND ".join(f"{one}{name} = {other}{name}" for name in map(self._column, key))
 
     def _part(self, alias: str) -> str:
         covers = self.request.covers
@@ -293,18 +296,15 @@ class MergeSql(Dialect):
         if loads != self.begun:
             rows = (
                 f"SELECT * FROM ({rows}) AS r WHERE NOT EXISTS (SELECT 1 FROM {self.begun} AS l "
-                f"WHERE {self._same_part('l', 'r')} AND l.observed_at > r.observed_at)"
+                f"WHERE {self._same_key('l.', 'r.', LOADS)} AND l.observed_at > r.observed_at)"
             )
         return [
-            f"MERGE INTO {loads} AS t USING ({rows}) AS s ON {self._same_part('t', 's')} "
+            f"MERGE INTO {loads} AS t USING ({rows}) AS s ON {self._same_key('t.', 's.', LOADS)} "
             "WHEN MATCHED AND s.observed_at > t.observed_at THEN UPDATE SET observed_at = s.observed_at"
             f"{self._assigned_literals(record)} "
             f"WHEN NOT MATCHED THEN INSERT ({self._columns_list(LOADS.stored_names)}) "
             f"VALUES ({', '.join([self._columns_list(LOADS.names, 's.'), *self._load_literals(record)])})"
         ]
-
-    def _same_part(self, one: str, other: str) -> str:
-        return " AND ".join(f"{one}.{name} = {other}.{name}" for name in map(self._column, LOADS.key))
 
     def _merge(self) -> list[str]:
         names = self.table.names
@@ -337,11 +337,3 @@ class MergeSql(Dialect):
         gone = self._column(str(self.table.gone))
         at = self.timestamp(self.request.mark_gone.observed_at)
         return f"UPDATE SET {gone} = {at}{self._assigned_literals(self.request)}"
-
-
-def utc_literal(value: datetime.datetime) -> str:
-    """Format a point in time as ``2026-03-01 12:30:00.000000``, in UTC.
-
-    :param value: a datetime with a zone.
-    """
-    return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

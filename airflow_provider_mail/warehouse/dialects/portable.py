@@ -11,19 +11,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from airflow_provider_mail.warehouse.dialects import database
-from airflow_provider_mail.warehouse.dialects.base import Dialect
-from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool, comparable
+from airflow_provider_mail.warehouse.dialects.spool import Row, RowSpool, Spooled, comparable
 from airflow_provider_mail.warehouse.errors import (
     MYSQL_CONFLICTS,
     WarehouseError,
     connect_error_message,
     mysql_number,
-    redacted_message,
     sqlstate,
 )
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
@@ -57,17 +54,13 @@ _PROBE: Mapping[str, Any] = {
 _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {"timestamp": utc, "json": json_text}
 
 
-class Portable(Dialect):
+class Portable(Spooled):
     """Standard SQL and PEP 249 only."""
 
     parameters = _CONVERTERS
 
     def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
         super().__init__(hook, request)
-        names = self.table.names
-        self._key_indexes = [names.index(name) for name in self.table.key]
-        self._observed_index = names.index(self.table.observed) if self.table.observed else None
-        self._current_batch: Sequence[Row] = ()
         coverage = request.coverage_request()
         self._coverage = Portable(hook, coverage) if coverage else None
 
@@ -107,10 +100,7 @@ class Portable(Dialect):
         tables = [self, self._coverage] if self._coverage else [self]
         with ExitStack() as stack:
             cursor = stack.enter_context(closing(connection.cursor()))
-            spools = [
-                stack.enter_context(closing(RowSpool(dialect._key_indexes, first=dialect.table.insert_only)))
-                for dialect in tables
-            ]
+            spools = [stack.enter_context(closing(table._spool())) for table in tables]
             for table in tables:
                 table._prepare(connection, cursor)
                 table._probe(connection, cursor)
@@ -165,11 +155,16 @@ class Portable(Dialect):
 
     def _delete_older(self, cursor: Any, batch: Sequence[Row]) -> set[Row]:
         """Delete the rows with these keys; return the keys of those that stay, since they were observed later."""
-        self._delete(cursor, batch)
+        row_condition, indexes = self._same_key(), list(self._key_indexes)
+        if self._observed_index is not None:
+            row_condition, indexes = f"{row_condition} AND {self._not_newer()}", [*indexes, self._observed_index]
+        condition = " OR ".join([f"({row_condition})"] * len(batch))
+        values = [row[index] for row in batch for index in indexes]
+        cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
         if self._observed_index is None:
             return set()
         newer_one = f"({self._same_key()} AND NOT {self._not_newer()})"
-        newer = self._keys_found(cursor, batch, newer_one, [*self._key_indexes, self._observed_index])
+        newer = self._keys_found(cursor, batch, newer_one, indexes)
         if newer:
             keys = " OR ".join([f"({self._same_key()})"] * len(batch))
             values = [row[index] for row in batch for index in self._key_indexes]
@@ -214,16 +209,7 @@ class Portable(Dialect):
         """The time of observation of this load, as the driver takes it; ``None`` without rows."""
         if self.request.covers:
             return utc(self.request.covers.observed_at)
-        index = self._observed_index
-        return None if index is None else min((row[index] for row in spool.rows()), default=None)
-
-    def _delete(self, cursor: Any, batch: Sequence[Row]) -> None:
-        row_condition, indexes = self._same_key(), list(self._key_indexes)
-        if self._observed_index is not None:
-            row_condition, indexes = f"{row_condition} AND {self._not_newer()}", [*indexes, self._observed_index]
-        condition = " OR ".join([f"({row_condition})"] * len(batch))
-        values = [row[index] for row in batch for index in indexes]
-        cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
+        return self._earliest(spool)
 
     def _keys_found(self, cursor: Any, batch: Sequence[Row], row_condition: str, indexes: Sequence[int]) -> set[Row]:
         """The keys of the rows of the table that fulfil a condition for one of these rows."""
@@ -323,10 +309,6 @@ class Portable(Dialect):
         if failure:
             raise self.error(f"the database cannot roll back ({failure}): a load needs a transaction")
 
-    def safe_message(self, error: BaseException) -> str:
-        names = (*self.table.names, str(self.request.name))
-        return redacted_message(error, chain.from_iterable(self._current_batch), names)
-
     def _prepare(self, connection: Any, cursor: Any) -> None:
         """Create the table or add columns, in a transaction of its own: many databases commit at DDL anyway."""
         existing = self._columns(connection, cursor)
@@ -343,12 +325,10 @@ class Portable(Dialect):
             except Exception as error:
                 self._roll_back(connection)
                 failure = connect_error_message(error)  # no row has been read yet
-            if failure and not self._is_complete(connection, cursor):
+            existing = self._columns(connection, cursor) if failure else None
+            # Another load may have created or extended the table meanwhile.
+            if failure and (existing is None or self._missing(existing)):
                 raise self.error(f"{failure}. Create it in the dialect of your database, then load again:\n{statement}")
-
-    def _is_complete(self, connection: Any, cursor: Any) -> bool:
-        existing = self._columns(connection, cursor)
-        return existing is not None and not self._missing(existing)
 
     def existing_columns(self, connection: Any) -> Collection[str]:
         with self._cursor(connection) as cursor:
@@ -357,11 +337,9 @@ class Portable(Dialect):
     def _columns(self, connection: Any, cursor: Any) -> list[str] | None:
         """The names of the columns; ``None`` when the table does not exist."""
         try:
-            cursor.execute(f"SELECT * FROM {self.target} WHERE 1 = 0")
+            names = self._column_names(cursor, self.target)
         except Exception:  # drivers have no common error for a missing table
             self._roll_back(connection)
             return None
-        names = [str(column[0]).lower() for column in cursor.description]
-        cursor.fetchall()
         self._roll_back(connection)  # the query must not hold locks while the rows arrive
         return names

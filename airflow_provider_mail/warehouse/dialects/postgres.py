@@ -42,6 +42,10 @@ _BLOCK_LINES = 100
 _SAVEPOINT = "airflow_provider_mail_staged"
 _FILLING = "airflow_provider_mail_filling"
 _UNIQUE_VIOLATION = "23505"
+_COLUMNS = (
+    "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+    "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+)
 
 
 def _texts(values: Sequence[str]) -> Sequence[str]:
@@ -115,11 +119,8 @@ class PostgresInbox(InboxSql):
         yield cursor.fetchone()[0]
 
     def columns(self, cursor: Any, name: TableName) -> set[str]:
-        cursor.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            [qualified(name)],
-        )
-        return {column for (column,) in cursor.fetchall()}
+        cursor.execute(_COLUMNS, [qualified(name)])
+        return {column for column, _ in cursor.fetchall()}
 
     def index(self, name: str, table: TableName) -> str:
         return f"{name} ON {qualified(table)}"  # in the schema of the table
@@ -210,11 +211,7 @@ class Postgres(Staged):
         return TableName.exact(*cursor.fetchone(), name)
 
     def _columns(self, cursor: Any) -> dict[str, str]:
-        cursor.execute(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
-            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            [self.target],
-        )
+        cursor.execute(_COLUMNS, [self.target])
         return dict(cursor.fetchall())
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
@@ -413,7 +410,7 @@ class Postgres(Staged):
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
         number = self._stage_numbers
-        for columns in self.request.source.columns(self._encoder):
+        for _, columns in self.request.source.rows_and_columns(self._encoder):
             yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
 
     @property

@@ -1,4 +1,4 @@
-"""The rows of a load in a temporary file, for databases without a temporary table that every driver can fill."""
+"""Databases without a temporary table that every driver can fill: the rows of a load are kept in a temporary file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import datetime
 import pickle
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_mail.warehouse.dialects.base import Dialect
+from airflow_provider_mail.warehouse.errors import redacted_message
+from airflow_provider_mail.warehouse.request import LoadRequest
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 Row = tuple[Any, ...]
 
@@ -52,3 +60,32 @@ def comparable(value: Any) -> Any:
     if isinstance(value, datetime.date):
         return value.isoformat()
     return int(value) if isinstance(value, bool) or type(value).__name__ == "Decimal" else value
+
+
+class Spooled(Dialect):
+    """A database that is loaded from such a file."""
+
+    def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
+        super().__init__(hook, request)
+        names = self.table.names
+        self._key_indexes = [names.index(name) for name in self.table.key]
+        self._observed_index = names.index(self.table.observed) if self.table.observed else None
+        self._current_batch: Sequence[Row] = ()
+
+    def _spool(self) -> RowSpool:
+        return RowSpool(self._key_indexes, first=self.table.insert_only)
+
+    def _earliest(self, spool: RowSpool) -> Any:
+        """The first time of observation in the rows, as the driver takes it; ``None`` without one."""
+        index = self._observed_index
+        return None if index is None else min((row[index] for row in spool.rows()), default=None)
+
+    def _column_names(self, cursor: Any, name: str) -> list[str]:
+        cursor.execute(f"SELECT * FROM {name} WHERE 1 = 0")
+        names = [str(column[0]).lower() for column in cursor.description]
+        cursor.fetchall()
+        return names
+
+    def safe_message(self, error: BaseException) -> str:
+        names = (*self.table.names, str(self.request.name))
+        return redacted_message(error, chain.from_iterable(self._current_batch), names)

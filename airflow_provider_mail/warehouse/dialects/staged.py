@@ -18,8 +18,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
-from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, StagedSql
+from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, HistoryMerge, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Source
@@ -57,18 +56,7 @@ class Staged(StagedSql):
         if history := self.request.history:
             tables = ((history.intervals, history.name), (history.readings, history.readings_name))
             intervals, readings = (
-                self._other(
-                    cursor,
-                    LoadRequest(
-                        table,
-                        name.beside(other_name),
-                        Source(()),
-                        lock_timeout=self.request.lock_timeout,
-                        clock=self.request.clock,
-                        task_run=self.request.task_run,
-                    ),
-                )
-                for table, other_name in tables
+                self._other(cursor, self.request.beside(table, other_name, Source(()))) for table, other_name in tables
             )
             self.history = HistoryMerge(self, history, intervals, readings)
             self._beside += [intervals, readings]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
-from airflow_provider_mail.warehouse.request import LoadRequest, Where
+from airflow_provider_mail.warehouse.request import READ_AT, VALID_FROM, VALID_TO, History, LoadRequest, Where
 from airflow_provider_mail.warehouse.table import Column
 
 if TYPE_CHECKING:
@@ -169,3 +169,117 @@ class StagedSql(Dialect):
 
     def _is_staged(self) -> str:
         return f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self._same_key()})"
+
+
+class HistoryMerge:
+    """Merges the staged rows of one reading into the history of the part of the table that they belong to.
+
+    What happens between two readings is unknown, so intervals begin and end at readings only. A reading changes two
+    kinds of rows. Of those that it has and the previous reading lacks, the interval begins earlier, or a new one is
+    inserted. Of those that it lacks and the previous reading has, the interval ends earlier, or is split.
+    """
+
+    def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:
+        self._stage, self._history, self._intervals, self._readings = stage, history, intervals, readings
+        self._key = [stage._column(name) for name in stage.table.key]
+        self._from, self._to, self._read_at = map(stage._column, (VALID_FROM, VALID_TO, READ_AT))
+        self._mark = stage.hook.placeholder
+        self._written, self._assigned = intervals._load_marks(), intervals._load_assignments()
+        self._load_values = intervals._load_values
+        self._now = intervals._parameter(intervals.table[VALID_FROM], history.observed_at)
+
+    def merge(self, cursor: Any) -> tuple[int, int] | None:
+        """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
+
+        :raises UnconfirmedError: when too many rows have left since the previous reading.
+        """
+        stage, readings = self._stage, self._readings
+        condition, values = readings._condition("history", self._history.where)
+        # After a reading that lies in the future, this one would change the past instead of the present.
+        readings._reject_later(cursor, readings.target, (condition, values), self._read_at, readings.table[READ_AT])
+        source = f"FROM {readings.target} WHERE {condition} AND {self._read_at}"
+        if stage._count(cursor, f"SELECT count(*) {source} = {self._mark}", [*values, self._now]):
+            return None
+        cursor.execute(f"SELECT min({self._read_at}) {source} > {self._mark}", [*values, self._now])
+        (following,) = cursor.fetchone()
+        count = stage._count(cursor, f"SELECT count(*) FROM {stage._staged} AS s")
+        before = self._check_removal(cursor, count)
+        if not stage.request.is_complete:  # an empty reading that is not permitted is not recorded
+            return (0, before) if before else None
+        left = self._end(cursor, following)
+        joined = self._begin(cursor, following)
+        names = readings._columns_list(readings.table.stored_names)
+        row = [*values, self._now, count, *readings._load_values()]
+        cursor.execute(f"INSERT INTO {readings.target} ({names}) VALUES ({', '.join([self._mark] * len(row))})", row)
+        return joined, left
+
+    def corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
+        """Return statements that correct times in the future: what is valid now is valid from ``to`` on."""
+        target, readings = self._intervals.target, self._readings.target
+        yield target, f"DELETE FROM {target}", f"{self._from} > {latest} AND {self._to} IS NOT NULL"
+        for name in (self._from, self._to):
+            yield target, f"UPDATE {target} SET {name} = {to}", f"{name} > {latest}"
+        yield readings, f"DELETE FROM {readings}", f"{self._read_at} > {latest}"
+
+    def _check_removal(self, cursor: Any, after: int) -> int:
+        """Return the number of intervals that are open before this reading; fail if too many of them would end."""
+        condition, values = self._valid_now()
+        counting = f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {condition}"
+        before = self._stage._count(cursor, counting, values)
+        if (rule := self._stage.request.removal) and self._stage.is_confirmed:
+            rule.check(before, after, self._intervals.prefix)
+        return before
+
+    def _valid_now(self) -> Condition:
+        """The intervals that begin before this reading and end after it."""
+        condition, values = self._stage._condition("history", self._history.where, "t.")
+        condition += f" AND t.{self._from} < {self._mark} AND {self._ends_later()}"
+        return condition, [*values, self._now, self._now]
+
+    def _ends_later(self) -> str:
+        """The condition that an interval ends after a time, its parameter."""
+        return f"(t.{self._to} IS NULL OR t.{self._to} > {self._mark})"
+
+    def _end(self, cursor: Any, following: Any) -> int:
+        """End the intervals of rows that this reading does not have, at this reading."""
+        target = self._intervals.target
+        condition, values = self._valid_now()
+        condition += f" AND NOT {self._stage._is_staged()}"
+        if following is not None:  # rows that the following reading has again: the interval is split
+            key = ", ".join(f"t.{name}" for name in self._key)
+            cursor.execute(
+                f"INSERT INTO {target} ({self._names()}) SELECT {key}, {self._mark}, t.{self._to}{self._written} "
+                f"FROM {target} AS t WHERE {condition} AND {self._ends_later()}",
+                [following, *self._load_values(), *values, following],
+            )
+        cursor.execute(
+            f"UPDATE {target} AS t SET {self._to} = {self._mark}{self._assigned} WHERE {condition}",
+            [self._now, *self._load_values(), *values],
+        )
+        return self._intervals._affected(cursor)
+
+    def _begin(self, cursor: Any, following: Any) -> int:
+        """Begin an interval at this reading for rows that it has and the one before it does not have."""
+        target, count, end = self._intervals.target, 0, []
+        if following is not None:  # intervals that began at the following reading begin at this one
+            condition, values = self._stage._condition("history", self._history.where, "t.")
+            cursor.execute(
+                f"UPDATE {target} AS t SET {self._from} = {self._mark}{self._assigned} "
+                f"WHERE {condition} AND t.{self._from} = {self._mark} AND {self._stage._is_staged()}",
+                [self._now, *self._load_values(), *values, following],
+            )
+            count, end = self._intervals._affected(cursor), [following]
+        key = ", ".join(f"s.{name}" for name in self._key)
+        cursor.execute(
+            f"INSERT INTO {target} ({self._names()}) "
+            f"SELECT {key}, {self._mark}, {self._mark if end else 'NULL'}{self._written} "
+            f"FROM {self._stage._staged} AS s WHERE NOT EXISTS (SELECT 1 FROM {target} AS t "
+            f"WHERE {self._stage._same_key()} AND t.{self._from} <= {self._mark} AND {self._ends_later()}) "
+            f"{self._stage._ordered()}",
+            [self._now, *end, *self._load_values(), self._now, self._now],
+        )
+        return count + self._intervals._affected(cursor)
+
+    def _names(self) -> str:
+        load_columns = map(self._intervals._column, self._intervals.table.load_names)
+        return ", ".join([*self._key, self._from, self._to, *load_columns])

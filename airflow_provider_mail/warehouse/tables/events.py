@@ -10,16 +10,17 @@ from typing import Any, Literal, TypeAlias
 from airflow_provider_mail.warehouse.table import (
     BIGINT,
     BOOLEAN,
+    CONNECTION,
     DATE,
     INTEGER,
     JSON,
+    LAST_SEEN,
     TEXT,
     TIMESTAMP,
     Column,
     Table,
     text,
 )
-from airflow_provider_mail.warehouse.tables.columns import CONNECTION, LAST_SEEN
 
 EVENTS = Table(
     comment="Events of mails as the mail service pushed them, each once; personal data",

@@ -1,26 +1,82 @@
-"""The tables of campaigns, lists, templates and senders (specification, "Resources").
+"""The tables of contacts, campaigns, lists, templates and senders (specification, "Contact" and "Resources").
 
-Campaigns are the send tasks, without their content.
+There is one row for each list and contact; it holds personal data. Campaigns are the send tasks, without their content.
 """
 
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
+from airflow_provider_mail.api._core.requests import OpenResource
 from airflow_provider_mail.api.campaigns import Campaign, MailStats
 from airflow_provider_mail.api.senders import Sender
-from airflow_provider_mail.warehouse.table import BIGINT, INTEGER, JSON, TEXT, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import (
+from airflow_provider_mail.warehouse.request import READ_AT, ROWS, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.table import (
+    BIGINT,
     CONNECTION,
     GONE,
+    INTEGER,
+    JSON,
     LAST_SEEN,
+    OBSERVED,
     OTHER_FIELDS,
-    count_columns,
-    other_fields,
-    resource_row,
+    TEXT,
+    TIMESTAMP,
+    Column,
+    Table,
+    TableName,
+    derived_name,
+    text,
 )
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.contacts import Contact
+
+
+def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suffix: str = "") -> tuple[Column, ...]:
+    """A column for each count of a statistics record: a new field of the model is a new column.
+
+    :param besides: its fields that are not counts.
+    :param suffix: appended to the fields' descriptions, which are the comments.
+    """
+    return tuple(
+        Column(name, BIGINT, f"{field.description}{suffix}", nullable=not field.is_required(), least=0)
+        for name, field in record.model_fields.items()
+        if name not in besides
+    )
+
+
+def resource_row(
+    table: Table, record: OpenResource, *, mail_conn_id: str, observed_at: datetime.datetime
+) -> tuple[Any, ...]:
+    """Build a row of a table whose columns are fields of the record, between the connection and the time."""
+    values = (getattr(record, name) for name in table.names[1:-2])
+    return mail_conn_id, *values, other_fields(record, frozenset(table.names)), observed_at
+
+
+def other_fields(record: OpenResource, stored: frozenset[str]) -> dict[str, Any] | None:
+    """Return the fields of a record that have no column, as the service names them; ``None`` if there are none.
+
+    Those are the fields that the model does not declare, and those that it declares and that are not ``stored``.
+
+    :param stored: names of the columns, and of the fields that are deliberately left out.
+    """
+    if not (names := _without_column(type(record), stored)):
+        return record.other_fields
+    declared = record.model_dump(mode="json", by_alias=True, include=set(names), exclude_unset=True)
+    return {**declared, **(record.other_fields or {})} or None
+
+
+@cache
+def _without_column(model: type[OpenResource], stored: frozenset[str]) -> frozenset[str]:
+    return frozenset(model.model_fields) - stored
+
 
 _COUNTS = count_columns(MailStats, suffix="; only when mail_status is 2")
 
@@ -61,7 +117,7 @@ _LEFT_OUT = (
     "repel_emails",
     "mail_stats",  # its counts have columns
 )
-_STORED = frozenset((*CAMPAIGNS.names, *_LEFT_OUT))
+_STORED_OF_CAMPAIGNS = frozenset((*CAMPAIGNS.names, *_LEFT_OUT))
 _LISTS = ("rcpt_list_names", "repel_list_names")  # empty if the service has none
 
 
@@ -71,20 +127,17 @@ def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime
         fields[name] = fields[name] or []
     # Only a campaign that was sent has counts.
     counts = [getattr(campaign.mail_stats, column.name, None) for column in _COUNTS]
+    others = other_fields(campaign, _STORED_OF_CAMPAIGNS)
+    if campaign.mail_stats and (other_counts := campaign.mail_stats.other_fields):
+        others = {**(others or {}), "mailStats": other_counts}
     return (
         mail_conn_id,
         *fields.values(),
         *counts,
-        _other_fields(campaign),
+        others,
         observed_at,
         None,
     )
-
-
-def _other_fields(campaign: Campaign) -> dict[str, Any] | None:
-    fields = other_fields(campaign, _STORED)
-    counts = campaign.mail_stats.other_fields if campaign.mail_stats else None
-    return {**(fields or {}), "mailStats": counts} if counts else fields
 
 
 LISTS = Table(
@@ -154,3 +207,102 @@ def sender_row(record: Sender, *, mail_conn_id: str, observed_at: datetime.datet
     if record.sender_type is None:
         record = record.model_copy(update={"sender_type": UNKNOWN_TYPE})
     return resource_row(SENDERS, record, mail_conn_id=mail_conn_id, observed_at=observed_at)
+
+
+CONTACTS = Table(
+    comment="Contacts of lists, as the mail service has them; personal data",
+    key=("mail_conn_id", "team", "list_name", "id"),
+    columns=(
+        CONNECTION,
+        # Part of the key, so never null; with these lengths MySQL can index all four columns.
+        Column("team", text(150), "Team that the list belongs to; empty when neither task nor connection names one"),
+        Column("list_name", text(250), "Name of the list"),
+        Column("id", text(100), "Contact identifier"),
+        Column("email", TEXT, "Email address", nullable=True),
+        Column("name", TEXT, "Name of the contact; the service uses the email when none was supplied", nullable=True),
+        Column("phone_number", TEXT, "Phone number", nullable=True),
+        Column("email_bounced_flag", TEXT, "System property, as the service writes it", nullable=True),
+        Column("email_bounced_time", TEXT, "System property, as the service writes it", nullable=True),
+        Column("email_open_count", BIGINT, "System property; null where it is no whole number", nullable=True),
+        Column("properties", JSON, "All system and user-defined properties: text keys, text values"),
+        Column("create_date", TIMESTAMP, "When the contact was created", nullable=True),
+        Column("modify_time", TIMESTAMP, "When the contact was last changed", nullable=True),
+        Column("create_user_id", BIGINT, "Id of the creating user", nullable=True),
+        OTHER_FIELDS,
+        OBSERVED,
+    ),
+)
+
+_LIST = CONTACTS.columns[:3]
+_STORED_OF_CONTACTS = frozenset(CONTACTS.names)
+
+CONTACTS_HISTORY = Table(
+    comment="Membership of contacts in lists: from when to when each contact was in a list; without addresses",
+    key=(*CONTACTS.key, VALID_FROM),
+    columns=(
+        *_LIST,
+        CONTACTS["id"],
+        Column(VALID_FROM, TIMESTAMP, "First complete reading of the list that has the contact"),
+        Column(VALID_TO, TIMESTAMP, "First later one that does not; null while the contact is in it", nullable=True),
+    ),
+)
+
+LIST_READINGS = Table(
+    comment="Complete readings of lists that the history of their contacts is made of",
+    key=(*CONTACTS.key[:3], READ_AT),
+    columns=(
+        *_LIST,
+        Column(READ_AT, TIMESTAMP, "When the list was read"),
+        Column(ROWS, BIGINT, "Number of contacts in the list"),
+    ),
+)
+
+
+def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.datetime) -> History:
+    """Declare the history of a list.
+
+    :param where: the values of ``mail_conn_id``, ``team`` and ``list_name``.
+    """
+    readings = TableName.parse(derived_name(name, "_readings"))
+    return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at)
+
+
+def contact_row(
+    contact: Contact, *, mail_conn_id: str, team: str, list_name: str, observed_at: datetime.datetime
+) -> tuple[Any, ...]:
+    """Build a row of `CONTACTS`.
+
+    :param team: the team of the list; empty without one.
+    """
+    properties = contact.properties
+    return (
+        mail_conn_id,
+        team,
+        list_name,
+        contact.id,
+        contact.email,
+        contact.name,
+        contact.phone_number,
+        properties.get("email_bounced_flag"),
+        properties.get("email_bounced_time"),
+        _whole_number(properties.get("email_open_count")),
+        properties,
+        contact.create_date,
+        contact.modify_time,
+        contact.create_user_id,
+        other_fields(contact, _STORED_OF_CONTACTS),
+        observed_at,
+    )
+
+
+def list_part(team: str, list_name: str) -> str:
+    """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty.
+
+    :param team: the team of the list; may be empty.
+    """
+    names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
+    return "/".join(names)
+
+
+def _whole_number(value: str | None) -> int | None:
+    return int(value) if value and value.isdecimal() and len(value) <= 18 else None

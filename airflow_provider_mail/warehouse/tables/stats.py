@@ -14,17 +14,22 @@ from typing import Any
 from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 from airflow_provider_mail.api.campaigns import CampaignStats
 from airflow_provider_mail.api.transactional import TransactionalStats
-from airflow_provider_mail.warehouse.table import DATE, DOUBLE, TIMESTAMP, Column, Table, text
-from airflow_provider_mail.warehouse.tables.columns import (
+from airflow_provider_mail.warehouse.table import (
     CONNECTION,
+    DATE,
+    DOUBLE,
     GONE,
     LAST_SEEN,
     OBSERVED,
     OTHER_FIELDS,
     TEAM,
-    count_columns,
+    TIMESTAMP,
+    Column,
+    Table,
     other_name,
+    text,
 )
+from airflow_provider_mail.warehouse.tables.resources import count_columns
 
 
 def _rate(name: str, counted: str) -> Column:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from mail_emulator.campaign_life import DONE, REACTIONS, apply_reaction
-from mail_emulator.inbox import mail
 from mail_emulator.inbox.mails import (
     CAMPAIGN,
-    REACTION_TIMES,
     STATUSES,
     TRANSACTIONAL,
     Mails,
+    NoSuchMail,
     Place,
     SearchIndex,
+    parse_id,
+    read_mail,
+    summaries,
     words,
 )
 from mail_emulator.markup import to_text
@@ -21,18 +23,19 @@ from mail_emulator.operations import Context
 from mail_emulator.responses import decode_json, encode_json
 from mail_emulator.rpc import Channel, Group, control
 from mail_emulator.store import Row
+from mail_emulator.transactional import REACTION_TIMES
 
 
 def _react(context: Context, mail_id: str, code: str) -> None:
     if code not in REACTION_TIMES:
         raise ValueError(f"a recipient cannot react with {code!r}; reactions are: {', '.join(REACTION_TIMES)}")
-    fields = mail.read(context, mail_id)
+    fields = read_mail(context, mail_id)
     earlier_codes = {event["code"] for event in fields["events"]}
     if "Delivered" not in earlier_codes:
         raise ValueError(f"mail {mail_id} was not delivered: {fields['status']}")
     # A click implies an open.
     codes = ("Opened", code) if code != "Opened" and "Opened" not in earlier_codes else (code,)
-    delivery_id, campaign_id, rank = mail.parse(mail_id)
+    delivery_id, campaign_id, rank = parse_id(mail_id)
     for event_code in codes:
         if campaign_id:
             _campaign_reaction(context, campaign_id, rank, event_code, again=event_code in earlier_codes)
@@ -113,7 +116,7 @@ class InboxControl(Group):
         index.update(index_seconds)
         mails = Mails(context, words(text), kind, status, mail_name)
         places = mails.newest(limit, self._place(after) if after else None)
-        return {"mails": mail.summaries(context, places), "total": mails.count(), "unindexed": index.missing()}
+        return {"mails": summaries(context, places), "total": mails.count(), "unindexed": index.missing()}
 
     @control
     def mail(self, mail_id: str) -> dict[str, Any]:
@@ -127,9 +130,9 @@ class InboxControl(Group):
         :raises ValueError: there is none.
         """
         # Not at the top: an emulator whose inbox is not used does without the package `email`.
-        from mail_emulator.inbox.message import compose
+        from mail_emulator.inbox.forward import compose
 
-        fields = mail.read(self.service.context(), mail_id)
+        fields = read_mail(self.service.context(), mail_id)
         message = compose(fields)
         headers = [(name, str(value)) for name, value in message.items()]
         return {**fields, "text": to_text(fields["content"]), "headers": headers, "source": str(message)}
@@ -192,9 +195,9 @@ class InboxControl(Group):
         return self._search_index
 
     def _place(self, mail_id: str) -> Place:
-        delivery_id, campaign_id, rank = mail.parse(mail_id)
+        delivery_id, campaign_id, rank = parse_id(mail_id)
         table = "campaigns" if campaign_id else "deliveries"
         at = self.service.store.value(f"SELECT send_at FROM {table} WHERE id = ?", [campaign_id or delivery_id])
         if at is None:
-            raise mail.NoSuchMail(f"there is no mail {mail_id!r}")
+            raise NoSuchMail(f"there is no mail {mail_id!r}")
         return Place(at, campaign_id, -rank if campaign_id else delivery_id)

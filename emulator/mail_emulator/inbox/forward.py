@@ -1,4 +1,4 @@
-"""Forward delivered mail to an SMTP server, such as one that catches mail for developers."""
+"""A mail as an internet message (RFC 5322), and its forwarding to an SMTP server, such as one that catches mail."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import heapq
 import logging
 import smtplib
 import threading
-from collections.abc import Iterator
+from collections import deque
+from datetime import datetime
+from email import policy
+from email.errors import HeaderParseError
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
 from mail_emulator.campaign_life import DONE
-from mail_emulator.inbox import mail
-from mail_emulator.inbox.message import compose
+from mail_emulator.inbox.mails import read_mail
+from mail_emulator.markup import to_text
 
 if TYPE_CHECKING:
     from mail_emulator.service import Service
@@ -21,6 +27,51 @@ log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
 _CHUNK = 100
+
+
+def compose(mail: dict[str, Any]) -> EmailMessage:
+    """Return the message of a mail, with its text and HTML.
+
+    The emulator keeps only the name and the size of an attachment, which become a header.
+    """
+    message = EmailMessage(policy=policy.SMTP)
+    people: dict[str, list[str]] = {"to": [], "cc": []}
+    for recipient in mail["recipients"]:
+        if recipient["role"] in people:
+            people[recipient["role"]].append(_address(recipient["email"], recipient["name"]))
+    headers = {
+        "From": _address(mail["from_email"], mail["from_name"]),
+        "To": ", ".join(people["to"]),
+        "Cc": ", ".join(people["cc"]),
+        "Reply-To": _one_line(mail["reply_to"]),
+        "Subject": _one_line(mail["subject"]),
+        "Date": format_datetime(datetime.fromisoformat(mail["at"])),
+        "Message-ID": f"<{mail['id']}@emulator.invalid>",
+        "X-Campaign": _one_line(mail["mail_name"] or mail["campaign"]),
+        "X-Category": _one_line(mail["category"]),
+        "X-Unique-Msg-ID": _one_line(mail["unique_msg_id"]),
+        "X-Attachment": mail["attachment_bytes"]
+        and f"{_one_line(mail['attachment_name'])} ({mail['attachment_bytes']} bytes, not kept by the emulator)",
+    }
+    for name, value in headers.items():
+        if value:
+            message[name] = value
+    message.set_content(to_text(mail["content"]))
+    message.add_alternative(mail["content"], subtype="html")
+    return message
+
+
+def _address(email: str, name: str | None) -> str:
+    email, name = _one_line(email), _one_line(name)
+    try:
+        return str(Address(name, addr_spec=email))
+    except (ValueError, IndexError, HeaderParseError):
+        return email
+
+
+def _one_line(text: str | None) -> str:
+    """Replace what would end the header."""
+    return "".join(character if character.isprintable() else " " for character in text or "")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -46,6 +97,8 @@ class Forwarder:
         self._smtp: smtplib.SMTP | None = None
         #: (send time, id) of scheduled deliveries.
         self._scheduled: list[tuple[int, int]] = []
+        #: Id, and the next recipient's rank, of campaigns that are being forwarded.
+        self._campaigns: deque[tuple[int, int]] = deque()
         with service.lock:
             store = service.store
             self._generation = store.generation
@@ -60,72 +113,55 @@ class Forwarder:
         self._stopping.set()
         self._thread.join()
 
-    def _notice_reset(self) -> None:
-        """Start over if the state was deleted: everything that exists now was added later."""
-        if self._generation != self._service.store.generation:
-            self._generation = self._service.store.generation
-            self._scheduled.clear()
-            self._delivery_id = 0
-            self._campaign_ids.clear()
-
     def _run(self) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):
             try:
-                for due in self._due():
-                    self._forward(due)
-                    if self._stopping.is_set():
-                        break
+                while not self._stopping.is_set() and (mails := self._due()):
+                    for mail in mails:
+                        self._forward(mail)
             except Exception:
                 self._service.record_crash("forwarding mail")
         if self._smtp is not None:
             self._smtp.close()
 
-    def _due(self) -> Iterator[dict[str, Any]]:
-        """Yield the mail that was delivered since the last call."""
-        yield from self._due_transactional()
+    def _due(self) -> list[dict[str, Any]]:
+        """Return the next mails that were delivered; none when all were returned."""
+        store = self._service.store
         with self._service.lock:
-            self._notice_reset()
-            rows = self._service.store.rows("SELECT id, hard + soft AS first FROM campaigns WHERE state = ?", [DONE])
-        for row in rows:
-            if row["id"] not in self._campaign_ids:
-                self._campaign_ids.add(row["id"])
-                yield from self._campaign(row["id"], row["first"])
-
-    def _due_transactional(self) -> Iterator[dict[str, Any]]:
-        service = self._service
-        while True:
-            with service.lock:
-                self._notice_reset()
-                rows = service.store.rows(
-                    "SELECT id, send_at, dropped IS NULL AND bounce IS NULL AS delivered FROM deliveries WHERE id > ? "
-                    f"ORDER BY id LIMIT {_CHUNK}",
-                    [self._delivery_id],
-                )
-                for row in rows:
-                    self._delivery_id = row["id"]
-                    if row["delivered"]:
-                        heapq.heappush(self._scheduled, (row["send_at"], row["id"]))
-                now = service.clock.now_ms()
-                due = []
-                while self._scheduled and self._scheduled[0][0] <= now:
-                    due.append(mail.read(service.context(), f"t{heapq.heappop(self._scheduled)[1]}"))
-            yield from due
-            if not rows:
-                return
-
-    def _campaign(self, campaign_id: int, rank: int) -> Iterator[dict[str, Any]]:
-        service = self._service
-        while True:
-            with service.lock:
-                rows = service.store.rows(
+            context = self._service.context()
+            self._notice_new()
+            mail_ids: list[str] = []
+            while len(mail_ids) < _CHUNK and self._scheduled and self._scheduled[0][0] <= context.now:
+                mail_ids.append(f"t{heapq.heappop(self._scheduled)[1]}")
+            while not mail_ids and self._campaigns:
+                campaign_id, rank = self._campaigns.popleft()
+                recipients = store.rows(
                     f"SELECT rank FROM recipients WHERE campaign_id = ? AND rank >= ? ORDER BY rank LIMIT {_CHUNK}",
                     [campaign_id, rank],
                 )
-                due = [mail.read(service.context(), f"c{campaign_id}.{row['rank']}") for row in rows]
-            yield from due
-            if not rows:
-                return
-            rank = rows[-1]["rank"] + 1
+                if recipients:
+                    mail_ids = [f"c{campaign_id}.{recipient['rank']}" for recipient in recipients]
+                    self._campaigns.appendleft((campaign_id, recipients[-1]["rank"] + 1))
+            return [read_mail(context, mail_id) for mail_id in mail_ids]
+
+    def _notice_new(self) -> None:
+        store = self._service.store
+        if self._generation != store.generation:
+            # The state was deleted: everything that exists now was added later.
+            self._generation = store.generation
+            self._delivery_id = 0
+            for known in (self._scheduled, self._campaigns, self._campaign_ids):
+                known.clear()
+        for row in store.rows(
+            "SELECT id, send_at FROM deliveries WHERE id > ? AND dropped IS NULL AND bounce IS NULL ORDER BY id",
+            [self._delivery_id],
+        ):
+            self._delivery_id = row["id"]
+            heapq.heappush(self._scheduled, (row["send_at"], row["id"]))
+        for row in store.rows("SELECT id, hard + soft AS first FROM campaigns WHERE state = ?", [DONE]):
+            if row["id"] not in self._campaign_ids:
+                self._campaign_ids.add(row["id"])
+                self._campaigns.append((row["id"], row["first"]))
 
     def _forward(self, fields: dict[str, Any]) -> None:
         message = compose(fields)

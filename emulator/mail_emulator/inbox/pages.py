@@ -15,8 +15,7 @@ import msgspec
 
 from mail_emulator.clock import from_ms
 from mail_emulator.faults import FAULT_KINDS
-from mail_emulator.inbox import mail
-from mail_emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL
+from mail_emulator.inbox.mails import CAMPAIGN, STATUSES, TRANSACTIONAL, NoSuchMail
 from mail_emulator.responses import Response, decode_json, encode_json
 from mail_emulator.service import OPERATIONS
 
@@ -142,7 +141,7 @@ class Pages:
             raise NotFound(f"page {path}")
         except NotFound as error:
             return self._page("error.html", request, 404, title="Not found", what=f"There is no {error}.")
-        except mail.NoSuchMail as error:
+        except NoSuchMail as error:
             return self._page("error.html", request, 404, title="Not found", what=str(error))
         except KeyError as error:
             return self._page("error.html", request, 400, title="Not possible", what=f"The form has no field {error}.")

@@ -11,16 +11,6 @@ from tests.support.airflow import RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.processes import wait_until
 
-DAGS = ["callback", "backend", "triggerer"]
-DAGS += ["decision"] if AIRFLOW_VERSION >= (3, 1) else []
-DAGS += ["late_async", "late_sync"] if AIRFLOW_VERSION >= (3, 2) else []
-
-
-@pytest.fixture(scope="module")
-def runs(airflow: RunningAirflow, emulator: Emulator) -> dict[str, str]:
-    """A run of each DAG, by its id; all at once."""
-    return {dag_id: airflow.start_run(dag_id) for dag_id in DAGS}
-
 
 def only_message(emulator: Emulator, recipient: str) -> dict[str, Any]:
     """The one message to somebody."""
@@ -31,8 +21,8 @@ def only_message(emulator: Emulator, recipient: str) -> dict[str, Any]:
 
 
 @pytest.mark.ci
-def test_a_task_and_its_run_fail(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
-    run_id = runs["callback"]
+def test_a_task_and_its_run_fail(airflow: RunningAirflow, emulator: Emulator) -> None:
+    run_id = airflow.start_run("callback")
     assert airflow.wait_for_run("callback", run_id) == "failed"
     message = only_message(emulator, "task")
     assert message["subject"] == "Failed: callback.fail"
@@ -44,17 +34,18 @@ def test_a_task_and_its_run_fail(airflow: RunningAirflow, runs: dict[str, str], 
     assert f'href="{airflow.base_url}/dags/callback/runs/' in message["content"]
 
 
-def test_a_task_fails_in_the_triggerer(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
+def test_a_task_fails_in_the_triggerer(airflow: RunningAirflow, emulator: Emulator) -> None:
     """Then the dag-processor calls the notifier, and knows less."""
-    assert airflow.wait_for_run("triggerer", runs["triggerer"]) == "failed"
+    run_id = airflow.start_run("triggerer")
+    assert airflow.wait_for_run("triggerer", run_id) == "failed"
     message = only_message(emulator, "triggerer")
     assert (message["subject"], message["sender_name"]) == ("Failed: triggerer.wait", "Airflow")
-    assert runs["triggerer"] in message["content"]
+    assert run_id in message["content"]
 
 
 @pytest.mark.skipif(AIRFLOW_VERSION == (3, 2), reason="Airflow 3.2 mails with SMTP, whatever the setting")
-def test_email_backend(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
-    assert airflow.wait_for_run("backend", runs["backend"]) == "failed"
+def test_email_backend(airflow: RunningAirflow, emulator: Emulator) -> None:
+    assert airflow.wait_for_run("backend", airflow.start_run("backend")) == "failed"
     message = only_message(emulator, "backend")
     assert message["subject"].startswith("Airflow alert: ")
     assert "fail" in message["subject"]
@@ -63,19 +54,21 @@ def test_email_backend(airflow: RunningAirflow, runs: dict[str, str], emulator: 
 
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 2), reason="deadlines came with Airflow 3.2")
 @pytest.mark.parametrize("name", ["late_async", "late_sync"])
-def test_a_missed_deadline(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator, name: str) -> None:
+def test_a_missed_deadline(airflow: RunningAirflow, emulator: Emulator, name: str) -> None:
+    run_id = airflow.start_run(name)
     message = only_message(emulator, name)
     assert message["subject"] == f"Late: {name}"
     assert "Deadline missed" in message["content"]
-    assert runs[name] in message["content"]
+    assert run_id in message["content"]
     airflow.set_variable(f"end_{name}", "now")
-    assert airflow.wait_for_run(name, runs[name]) == "success"
+    assert airflow.wait_for_run(name, run_id) == "success"
 
 
 @pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="people are asked from Airflow 3.1 on")
-def test_a_decision(airflow: RunningAirflow, runs: dict[str, str], emulator: Emulator) -> None:
+def test_a_decision(airflow: RunningAirflow, emulator: Emulator) -> None:
+    run_id = airflow.start_run("decision")
     message = only_message(emulator, "decision")
     assert message["subject"] == "Decision needed: Send it?"
     assert f"{airflow.base_url}/dags/decision/runs/" in message["content"]
     assert "/tasks/approve/required_actions" in message["content"]
-    assert airflow.task("decision", runs["decision"], "approve")["state"] not in ("failed", "success")
+    assert airflow.task("decision", run_id, "approve")["state"] not in ("failed", "success")

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_mail import api
 from airflow_provider_mail.api._core.interrupt import Interrupt
 from airflow_provider_mail.api._core.pagination import Changes, Pager
-from airflow_provider_mail.api.flows.concurrent_pages import concurrent_pages
+from airflow_provider_mail.api.client import concurrent_pages
 from mail_emulator import Emulator
 from tests.api.driving import ONCE, Driver
 from tests.api.wire import Wire

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from airflow_provider_mail.notifications._context import NotificationContext, Reason
-from airflow_provider_mail.notifications._html import render_html, render_subject
+from airflow_provider_mail.notifications._context import NotificationContext, Reason, render_html, render_subject
 from tests.support import env
 from tests.support.browser import TIMEOUT_MS, browser, chromium  # noqa: F401 - fixtures
 

@@ -1,8 +1,10 @@
-"""Detection of text and HTML that shows nothing."""
+"""The texts of a mail: whether they show anything, and their tags."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,7 +15,6 @@ _SHOWN = frozenset(
 
 _HIDDEN = frozenset({"head", "script", "style", "template", "title"})
 """Elements whose text is not shown."""
-
 
 NOTHING = frozenset({"None", "null", "nan", "NaN", "NaT", "<NA>", "undefined"})
 """The texts to which templates render a missing value. Exactly these: ``Null`` is a person's name."""
@@ -72,3 +73,25 @@ class _Parser(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self._within and not is_blank(data):
             raise _SomethingShown
+
+
+_TAG = re.compile(r"\{\{([^{}]++)\}\}")
+"""A personalization tag, written ``{{tag}}`` (specification, "Email template", "Transactional email")."""
+
+
+def tags_of(*texts: str | None) -> list[str]:
+    """Return the names of the tags in the texts, each once, in order of appearance.
+
+    :param texts: subjects and contents; ``None`` is skipped.
+    """
+    names = (name.strip() for text in texts for name in _TAG.findall(text or ""))
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def tag_names(value: Any) -> frozenset[str]:
+    """Return the names of tags in an argument or a connection's field: a list of names, or comma-separated text.
+
+    :param value: the value; ``None`` for no tags.
+    """
+    names: Iterable[Any] = value.split(",") if isinstance(value, str) else value or ()
+    return frozenset(name for item in names if (name := str(item).strip().strip("{}").strip()))

@@ -1,0 +1,215 @@
+"""Base classes of the operators: of all, of those of a campaign, and of those that create or delete by name."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
+from airflow_provider_mail._task.rendering import unwrap
+from airflow_provider_mail._task.rules import list_names
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_mail.api._core.interrupt import Interrupt
+    from airflow_provider_mail.api._core.requests import Flow, MailRequest
+    from airflow_provider_mail.api.campaigns import CreateCampaign
+
+
+class BaseMailOperator(MailTaskMixin, BaseOperator):
+    """An operator of this package."""
+
+    ui_color = "#e6f1f2"
+
+
+class BaseInterruptibleOperator(BaseMailOperator):
+    """Operator whose concurrent requests end within seconds when the task is killed."""
+
+    _interrupt: Interrupt | None = None
+    _killed = False
+
+    def new_interrupt(self) -> Interrupt:
+        """Return what ends the requests of one import, or of one reading, when the task is killed."""
+        from airflow_provider_mail.api._core.interrupt import Interrupt
+
+        self._interrupt = Interrupt()
+        if self._killed:
+            self._interrupt.stop()
+        return self._interrupt
+
+    def on_kill(self) -> None:
+        self._killed = True
+        if self._interrupt is not None:
+            self._interrupt.stop()
+
+
+class BaseCampaignOperator(BaseMailOperator):
+    """Has the arguments of a campaign (specification, ``/v5/campaign/mail/sends``), named as in ``CreateCampaign``."""
+
+    template_fields_renderers = {"content": "html"}  # noqa: RUF012 - Airflow's own attribute
+    required_texts = ("subject", "content")
+    elsewhere: ClassVar = {
+        "template_name": (
+            "write content='newsletter.html', a file in the DAG's folder: the service creates campaigns from content "
+            "only. Stored templates are for MailSendBatchOperator"
+        )
+    }
+
+    mail_name: str | None
+    only_save: bool
+    audience: Any = None
+    ignore_differences: Collection[str]
+    adopt_older: bool
+    allow_past_send_date: bool
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        super().check_arguments(arguments, mapped=mapped)
+        lists, only_save = arguments.get("send_list_names", ...), arguments.get("only_save", ...)
+        audience = arguments.get("audience")
+        # A mapped task may pass either of them to each of its instances.
+        if (
+            only_save is False
+            and audience is None
+            and (lists is None or (isinstance(lists, str | list | tuple) and not lists))
+        ):
+            problem = "send_list_names: required unless only_save is true; name at least one list, or give an audience"
+            raise argument_error(problem, mapped=mapped)
+
+    def request(self, context: Context) -> CreateCampaign:
+        """Build the request that creates the campaign.
+
+        :raises MailValidationError: naming each field that is wrong.
+        :raises AirflowFailException: when ``ignore_differences`` names a field that does not exist.
+        """
+        from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
+        from airflow_provider_mail.api.campaigns import CreateCampaign
+
+        if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
+            raise AirflowFailException(f"ignore_differences: there is no field {', '.join(unknown)}")
+        lists = ("send_list_names", "repel_list_names")
+        fields: dict[str, Any] = {name: list_names(name, unwrap(self, getattr(self, name), context)) for name in lists}
+        if (audience := unwrap(self, self.audience, context)) is not None:
+            for name, names in audience_lists(audience).items():
+                fields[name] = [*names, *(fields[name] or ())] or None
+        if self.mail_name is None:
+            fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES)
+        return self.build_request(CreateCampaign, context, **fields)
+
+    def is_audience_in_sandbox(self, context: Context) -> bool:
+        """Return whether an import of the audience ran in sandbox mode, which makes no list."""
+        audience = unwrap(self, self.audience, context)
+        results = [audience] if isinstance(audience, Mapping) else audience or ()
+        return any(result.get("sandbox") for result in results)
+
+    def not_older_than(self, context: Context) -> datetime | None:
+        """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any."""
+        # The default name contains the run's id.
+        return None if self.adopt_older or self.mail_name is None else run_began(context)
+
+
+def run_began(context: Context) -> datetime:
+    """Return the latest time before which no try of the DAG run can have sent anything.
+
+    ``start_date`` is when the scheduler started the run, also for backfill and catch-up runs, whose ``run_after`` lies
+    far in the past. Retries and deferral do not change it, but clearing does. A cleared run has sent nothing before
+    ``run_after``; for a backfill, the time since then would include the campaigns of other runs.
+    """
+    dag_run = context["dag_run"]
+    started = dag_run.start_date or dag_run.run_after
+    if dag_run.clear_number and dag_run.run_type != "backfill":
+        started = min(started, dag_run.run_after)
+    return started
+
+
+def audience_lists(value: Any) -> dict[str, list[str]]:
+    """Return the lists of an audience, for the fields of a campaign.
+
+    :param value: the result of an import, or the results of a mapped one.
+    :raises MailValidationError: when it is not, or the import was a dry run.
+    """
+    from airflow_provider_mail.api.errors import MailValidationError
+
+    results = [value] if isinstance(value, Mapping) else list(value)
+    lists: dict[str, list[str]] = {"send_list_names": [], "repel_list_names": []}
+    for result in results:
+        if result.get("dry_run"):
+            raise MailValidationError("audience: the import was a dry run, which makes no list")
+        for argument, names in lists.items():
+            names += [name for name in list_names(argument, result.get(argument)) or [] if name not in names]
+    if not lists["send_list_names"]:
+        raise MailValidationError(
+            "audience: the import has no list; give it a list_name. It is the result of a task that imports contacts, "
+            "such as audience=task.output"
+        )
+    return lists
+
+
+class BaseNamedOperator(BaseMailOperator):
+    """Create or remove a resource. Returns the arguments that identify it, whether that was done, and ``sandbox``."""
+
+    thing: ClassVar[str]
+    """The kind of resource, for the log."""
+
+    identified_by: ClassVar[tuple[str, ...]]
+    """The arguments that the result and the log show; empty if the name is a person's address."""
+
+    done: ClassVar[str]
+    """The participle for the log, such as ``deleted``; also the key of the result that shows whether it was done."""
+
+    @abstractmethod
+    def change(self, context: Context) -> Flow[bool]:
+        """Create or remove the resource; return whether there was something to do."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with self.mail_errors():
+            changed = self.hook.run(self.change(context))
+            sandbox = self.sandbox_mode or self.hook.config.sandbox
+        identity = {name: str(getattr(self, name)) for name in self.identified_by}
+        name_text = " ".join([self.thing, *map(repr, identity.values())])
+        if not changed:
+            reason = f"{name_text} exists" if self.done == "created" else f"there is no {name_text} to be {self.done}"
+            self.log.info("Nothing to do: %s.", reason)
+        elif sandbox:
+            self.log.info("Sandbox: %s would be %s; nothing was changed.", name_text, self.done)
+        else:
+            self.log.info("%s was %s.", name_text.capitalize(), self.done)
+        return {**identity, self.done: changed and not sandbox, "sandbox": sandbox}
+
+
+class BaseCreateOperator(BaseNamedOperator):
+    """Create the resource, unless an equal one exists; a different one of that name is an error."""
+
+    done = "created"
+
+    @abstractmethod
+    def creation(self, context: Context) -> MailRequest[Any]:
+        """Build the request that creates the resource."""
+
+    def change(self, context: Context) -> Flow[bool]:
+        from airflow_provider_mail.api.flows.create_once import create
+
+        return create(self.creation(context))
+
+
+class BaseDeleteOperator(BaseNamedOperator):
+    """Delete the resource permanently, if it exists."""
+
+    done = "deleted"
+    ignore_if_missing: bool
+
+    @abstractmethod
+    def deletion(self, context: Context) -> MailRequest[Any]:
+        """Build the request that deletes the resource."""
+
+    def change(self, context: Context) -> Flow[bool]:
+        from airflow_provider_mail.api.flows.create_once import delete
+
+        return delete(self.deletion(context), missing_ok=self.ignore_if_missing)

@@ -1,0 +1,451 @@
+"""Base classes of the transfers from the service: they read lists completely, and load tables."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
+
+from airflow_provider_mail._task.checks import check_keep_days
+from airflow_provider_mail._task.mixin import MailTaskMixin
+from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.lineage import MailLineage, SqlTable
+from airflow_provider_mail.operators._base import BaseInterruptibleOperator, BaseMailOperator
+from airflow_provider_mail.version_compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
+
+    from airflow_provider_mail._task.rejects import UnstorableRecords
+    from airflow_provider_mail._task.statistics import Observation
+    from airflow_provider_mail.api._core.requests import PagedRequest
+    from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
+    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.table import Table
+
+MAX_REMOVED_FRACTION = 0.5
+"""The largest fraction of the rows that one load removes by default."""
+
+READINGS = 3
+"""The maximum number of times that one try of a task reads a list that changes while it is read."""
+
+OnChange: TypeAlias = Literal["retry", "fail", "accept"]
+"""What to do when a list changes while it is read."""
+
+OnUnstorable: TypeAlias = Literal["fail", "reject"]
+"""What to do with a record that the target cannot store."""
+
+T = TypeVar("T")
+Rows: TypeAlias = Iterator[tuple[Any, ...]]
+
+
+class RemovesRows(MailTaskMixin):
+    """Mixin for transfers that delete rows, mark them as gone or end them in a history."""
+
+    allow_empty: bool
+    max_removed_fraction: float
+
+    def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
+        """Return the rule that limits which rows a load may remove.
+
+        :param read_again: see :class:`~airflow_provider_mail.warehouse.request.RemovalRule`.
+        """
+        from airflow_provider_mail.warehouse.request import RemovalRule
+
+        return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
+
+
+class BaseTransferOperator(MailLineage, BaseMailOperator):
+    """Transfer records of the service; those that the target cannot store fail the task or are rejected."""
+
+    on_unstorable: OnUnstorable
+    rejects_path: str | None
+    rejects_table: str | None = None
+    keep_days: float | None = None
+    lock_timeout = 600.0
+
+    @property
+    @abstractmethod
+    def resource(self) -> str:
+        """The resource that is read, for lineage, such as ``campaigns/stats``."""
+
+    @abstractmethod
+    def declared_table(self) -> Table:
+        """Return the declared table whose columns the target has."""
+
+    @property
+    def database(self) -> DbApiHook | None:
+        """The hook of the database that is loaded; ``None`` for a transfer to files."""
+        return self.sql_hook if isinstance(self, SqlTask) else None
+
+    @cached_property
+    def unstorable(self) -> UnstorableRecords:
+        """Handles records that cannot be stored."""
+        from airflow_provider_mail._task.rejects import UnstorableRecords
+
+        return UnstorableRecords(
+            self.database,
+            self.on_unstorable == "reject",
+            self.rejects_table,
+            self.rejects_path,
+            self.keep_days,
+            lock_timeout=self.lock_timeout,
+        )
+
+    def keep_rejects(self, context: Context) -> dict[str, int]:
+        """Store the rejects, and report them to metrics; return the number of rejects for XCom."""
+        from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
+
+        rejected = self.unstorable.keep(context, self.log)
+        emit({RECORDS_REJECTED: rejected.get("rejected", 0)}, task_tags(self))
+        return rejected
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A list that is read.
+
+    :param observation: the time of the reading.
+    :param rows: the rows; an empty list is read twice.
+    :param again: reads the list a second time, unless it was already read twice; yields the rows that ``rows`` lacks.
+    """
+
+    observation: Observation
+    rows: Rows
+    again: Callable[[], Rows]
+
+
+class Conditions(TypedDict, total=False):
+    """What a list is complete for, and its history: arguments of :func:`airflow_provider_mail.warehouse.load.load`."""
+
+    replace_where: Mapping[str, Any]
+    covers: Coverage
+    mark_gone: MarkGone
+    history: History
+
+
+class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
+    """Read a whole list, page by page in constant memory, completely even if the list changes meanwhile.
+
+    A sign that the list changed while it was read (a different total, repeated records) is never ignored.
+    """
+
+    page_size: int
+    max_in_flight: int
+    on_change: OnChange
+
+    readings = 0
+    """The number of times that the list was read."""
+
+    @abstractmethod
+    def request(self) -> PagedRequest[Any]:
+        """Build the request for the first page."""
+
+    @abstractmethod
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        """Build the rows of a page.
+
+        :param observed_at: the time of the reading.
+        """
+
+    @abstractmethod
+    def conditions(self, observed_at: datetime) -> Conditions:
+        """Return what the list is complete for; called before the rows of each reading are built.
+
+        :param observed_at: the time of the reading.
+        """
+
+    def check_empty(self) -> None:
+        """Verify that a list that was empty in two readings exists."""
+
+    @contextmanager
+    def reading(self, context: Context, database: DbApiHook | None = None) -> Iterator[Reading]:
+        """Begin to read the list.
+
+        :param database: whose clock is used if the service has none.
+        """
+        from airflow_provider_mail._task.progress import ProgressLog
+        from airflow_provider_mail._task.statistics import Observation
+        from airflow_provider_mail.api._core.pagination import Changes, Pager
+        from airflow_provider_mail.api.client import concurrent_pages
+
+        changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
+        client = self.hook.get_conn()
+        observation = Observation(client, database)
+        progress = ProgressLog(self.log, context, "records")
+        pager: Pager[Any] = Pager(self.request(), changes)
+
+        def pages() -> Generator[list[Any], None, None]:
+            self.readings += 1
+            return concurrent_pages(client, pager, self.max_in_flight, self.new_interrupt(), on_total=progress.expect)
+
+        def again() -> Rows:
+            if pager.reading == 1:
+                pager.read_again()
+                with closing(pages()) as second_reading:
+                    for page in second_reading:
+                        yield from self.rows(page, observation.at)
+
+        def rows() -> Rows:
+            count = 0
+            for page in chain([first_page] if first_page else [], pages_left):
+                yield from self.rows(page, observation.at)
+                count += len(page)
+                progress.update(count)
+            if not count:
+                for row in again():
+                    count += 1
+                    yield row
+            if not count:
+                self.check_empty()
+
+        with closing(pages()) as pages_left, closing(progress):
+            first_page = next(pages_left, None)
+            yield Reading(observation, rows(), again)
+
+    def read_completely(self, context: Context, work: Callable[[Reading], T]) -> T:
+        """Call a function with a reading of the list, and again if the list changes meanwhile, up to three times."""
+        from airflow_provider_mail.api.errors import MailIncompleteError
+
+        self.readings = 0
+        with self.mail_errors():
+            for attempt in range(1, READINGS + 1):
+                try:
+                    with self.reading(context, self.database) as reading:
+                        return work(reading)
+                except MailIncompleteError as error:
+                    if self.on_change == "fail" or attempt == READINGS:
+                        error.add_note("Set on_change to decide how to handle a list that changes while it is read")
+                        raise
+                    self.log.warning("%s; reading the list again (%s of %s)", error, attempt + 1, READINGS)
+        raise AssertionError("unreachable")
+
+
+class BaseContactReader(BaseListReader):
+    list_name: str
+    team_name: str | None
+    allow_empty: bool
+
+    @property
+    def resource(self) -> str:
+        return f"lists/{self.list_name}"
+
+    def declared_table(self) -> Table:
+        from airflow_provider_mail.warehouse.tables.resources import CONTACTS
+
+        return CONTACTS
+
+    def request(self) -> PagedRequest[Any]:
+        from airflow_provider_mail.api._core.compact import compact_records
+        from airflow_provider_mail.api.contacts import GetListContacts
+
+        team_name = self.team_name or None
+        return compact_records(GetListContacts(list_name=self.list_name, page_size=self.page_size, team_name=team_name))
+
+    @cached_property
+    def list_key(self) -> dict[str, str]:
+        """The values that all rows of this list share."""
+        team = self.team_name or self.hook.team_name or ""
+        return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        from airflow_provider_mail.warehouse.tables.resources import contact_row
+
+        return [contact_row(contact, **self.list_key, observed_at=observed_at) for contact in records]
+
+    def conditions(self, observed_at: datetime) -> Conditions:
+        # The whole list, unless some of its rows may be missing.
+        if self.on_change == "accept":
+            return {}
+        from airflow_provider_mail.warehouse.request import Coverage
+        from airflow_provider_mail.warehouse.tables.resources import list_part
+
+        part = list_part(self.list_key["team"], self.list_name)
+        covers = Coverage.one(part, self.list_key, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
+        return {"replace_where": self.list_key, "covers": covers}
+
+    def check_empty(self) -> None:
+        """Verify that the list exists: a service may return no contacts for a wrong name."""
+        from airflow_provider_mail.api.lists import find_list
+
+        if self.team_name:
+            if not self.allow_empty:
+                raise AirflowFailException(
+                    f"list_name, team_name: list {self.list_name!r} of team {self.team_name!r} returned no contacts, "
+                    "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
+                )
+        elif self.hook.run(find_list(self.list_name)) is None:
+            raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
+
+
+class BaseCampaignReader(BaseListReader):
+    mail_name: str | None
+    subject: str | None
+    sender_mail: str | None
+    type: str | None
+    mail_status: Sequence[int] | None
+    all_team: bool
+    _teams: set[str | None]
+
+    def declared_table(self) -> Table:
+        from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
+
+        return CAMPAIGNS
+
+    def request(self) -> PagedRequest[Any]:
+        from airflow_provider_mail.api.campaigns import GetCampaigns
+
+        return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())
+
+    def _filters(self) -> dict[str, Any]:
+        return {
+            "mail_name": self.mail_name or None,
+            "subject": self.subject or None,
+            "sender_mail": self.sender_mail or None,
+            "type": self.type or None,
+            "mail_status": list(self.mail_status) if self.mail_status else None,
+        }
+
+    def conditions(self, observed_at: datetime) -> Conditions:
+        # The campaigns of all teams, or of the teams of the returned campaigns: only these show the account's own team.
+        # If no campaign is returned, all campaigns of the account are gone, which needs `allow_empty`.
+        self._teams = set()
+        if self.on_change == "accept" or any(self._filters().values()):
+            return {}
+        from airflow_provider_mail.warehouse.request import MarkGone
+
+        account = {"mail_conn_id": self.mail_conn_id}
+
+        def windows() -> list[Mapping[str, Any]]:
+            if self.all_team or not self._teams:
+                return [account]
+            return [{**account, "team_name": team} for team in self._teams]
+
+        return {"mark_gone": MarkGone(observed_at, windows)}
+
+    def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
+        from airflow_provider_mail.warehouse.tables.resources import campaign_row
+
+        conn_id = self.mail_conn_id
+        self._teams.update(campaign.team_name for campaign in records)
+        return [campaign_row(campaign, mail_conn_id=conn_id, observed_at=observed_at) for campaign in records]
+
+
+class BaseMailToSqlOperator(SqlTask, BaseTransferOperator):
+    """Load records of the service into a table.
+
+    A load is one transaction and can be repeated; a load that fails leaves the table unchanged. The table is created if
+    it does not exist, gets columns that later versions add, and no column or table is ever dropped.
+    """
+
+    table: str
+
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
+        check_keep_days(self)
+
+    def finish(self, context: Context, loaded: LoadResult) -> dict[str, int]:
+        """Report the load to lineage, and store the rejects; return the number of rejects for XCom."""
+        self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=loaded.rows)
+        return self.keep_rejects(context)
+
+    def table_names(self) -> dict[str, str]:
+        """Return the names of the loaded tables, by argument.
+
+        :raises WarehouseError: for an invalid name.
+        """
+        return {"table": self.table}
+
+    def counts(self, loaded: LoadResult) -> dict[str, int]:
+        if loaded.outdated:
+            self.log.warning(
+                "%s of %s records were not stored: %s has newer ones, from a load that asked the service later",
+                loaded.outdated,
+                loaded.rows,
+                self.table,
+            )
+        names = ("inserted", "changed", "unchanged", "outdated", "gone", "joined", "left")
+        return {name: count for name in names if (count := getattr(loaded, name)) is not None}
+
+    def checked_table_names(self) -> dict[str, str]:
+        from airflow_provider_mail.warehouse.errors import WarehouseError
+
+        if self.on_unstorable == "fail" and (self.rejects_table or self.rejects_path):
+            raise AirflowFailException("rejects_table, rejects_path: they need on_unstorable='reject'")
+        check_tables(self.sql_hook, {"table": self.table, "rejects_table": self.rejects_table or None})
+        try:
+            return self.table_names()
+        except WarehouseError as error:
+            raise AirflowFailException(str(error)) from None
+
+
+class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
+    """Load a whole list."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        tables = self.checked_table_names()
+        loaded = self.read_completely(context, self._load)
+        counts = self.counts(loaded)
+        self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
+        return {**tables, "records": loaded.rows, "readings": self.readings, **counts, **self.finish(context, loaded)}
+
+    def _load(self, reading: Reading) -> LoadResult:
+        return self.unstorable.load(
+            self.declared_table(),
+            self.table,
+            reading.rows,
+            **self.conditions(reading.observation.at),
+            now=reading.observation.now(),
+            removal=self.removal_rule(reading.again),
+        )
+
+
+class BaseStatsToSqlOperator(BaseMailToSqlOperator):
+    """Load the statistics of a window of whole days in UTC."""
+
+    start_day: str | None
+    end_day: str | None
+    lookback_days: int
+
+    @abstractmethod
+    def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
+        """Read and load the statistics; return the result, and further values for XCom.
+
+        :param end_day: the last day of the window, included.
+        """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_mail.api.errors import MailRejectedError
+
+        tables = self.checked_table_names()
+        start_day, end_day = self.window(context)
+        with self.mail_errors():
+            try:
+                loaded, further_values = self.transfer(start_day, end_day)
+            except MailRejectedError as error:
+                # The specification has no limit for the window, and no other reason for a rejection.
+                days = (end_day - start_day).days + 1
+                error.args = (f"{error}; start_day {start_day}, end_day {end_day}: {days} days may be too many",)
+                raise
+        counts = self.counts(loaded)
+        self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
+        return {
+            **tables,
+            "start_day": start_day.isoformat(),
+            "end_day": end_day.isoformat(),
+            "records": loaded.rows,
+            **counts,
+            **further_values,
+            **self.finish(context, loaded),
+        }
+
+    def window(self, context: Context) -> tuple[date, date]:
+        from airflow_provider_mail._task.statistics import window
+
+        return window(context, self.start_day, self.end_day, self.lookback_days)
