@@ -41,17 +41,16 @@ class Group(NamedTuple):
 GROUPS = {
     "exchange": Group(
         ("api/_core/exchange.py", "api/_core/responses.py"),
-        ("api/test_exchange.py", "api/test_judgement.py", "api/test_hostile_answers.py"),
+        ("api/test_exchange.py", "api/test_judgement.py"),
         (
             "api/test_sandbox.py",
             "api/test_ending.py",
-            "api/test_retry_rule.py",
             "api/test_connections.py",
             "api/test_secrets.py",
-            "api/test_compact_stats.py",
+            "api/test_stats.py",
         ),
     ),
-    "retry": Group(("api/config.py",), ("api/test_retry_rule.py",), ("api/test_exchange.py", "hooks/test_c*.py")),
+    "retry": Group(("api/config.py",), ("api/test_exchange.py",), ("hooks/test_c*.py",)),
     "creation": Group(
         ("api/flows/create_*.py", "api/flows/campaign_checks.py"),
         ("api/test_creation.py", "api/test_kept_campaigns.py", "api/test_named.py"),
@@ -64,7 +63,7 @@ GROUPS = {
     "paging": Group(
         ("api/_core/pagination.py", "api/client.py"),
         ("api/test_paging.py",),
-        ("api/test_compact_stats.py", "api/test_stats.py", "faults/test_any_faults.py"),
+        ("api/test_stats.py", "faults/test_any_faults.py"),
     ),
     "import": Group(
         ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
@@ -73,7 +72,7 @@ GROUPS = {
     ),
     "statistics": Group(
         ("api/_core/compact.py", "api/flows/statistics.py"),
-        ("api/test_stats.py", "api/test_compact_stats.py"),
+        ("api/test_stats.py",),
         ("api/test_waiting.py", "faults/test_any_faults.py"),
     ),
     "waiting": Group(

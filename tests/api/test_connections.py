@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import socket
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,9 @@ from airflow_provider_mail import api
 from mail_emulator import Emulator, EmulatorSettings
 from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
 from tests.api.parts import Effect, MailRequest, transport_error
-from tests.api.wire import Gate, Wire, closed_port, http, read_request
+from tests.api.wire import Wire, closed_port, http
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
-from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.sampling import pairwise
 
@@ -184,15 +180,6 @@ def test_no_repetition_takes_the_response_of_the_request_before(
     assert [request.split(b" ")[1].decode() for request in wire.requests] == [request_.path] * 2
 
 
-def test_a_connection_that_the_service_has_closed_is_not_used(wire: Wire, connect: Callable[..., Driver]) -> None:
-    wire.answer = GOOD
-    client = connect(wire.base_url, retry=ONCE)
-    for _ in range(3):
-        client.send(UPSERTS[0])
-        wire.join()
-    assert len(wire.requests) == 3
-
-
 IMPORT = next(one.request for one in EXAMPLES.values() if isinstance(one.request, api.ImportContacts))
 
 
@@ -239,36 +226,6 @@ def test_a_service_that_reads_slowly_is_given_up(clock: Clock, wire: Wire, conne
     assert sum(read) < 25_000_000
 
 
-def test_the_time_of_one_request_does_not_count_for_the_next(clock: Clock, wire: Wire, connect: Any) -> None:
-    """On one connection, six responses together take longer than one may."""
-
-    def slowly(connection: socket.socket) -> None:
-        for _ in range(6):
-            clock.sleep(50)
-            connection.sendall(GOOD)
-            read_request(connection)
-
-    wire.answer = slowly
-    client = connect(wire.base_url, retry=ONCE)
-    assert [client.send(READ).code for _ in range(6)] == [200] * 6
-    assert len(wire.requests) == 1, "it is the same connection"
-
-
-@pytest.mark.parametrize("connect", ["sync"], indirect=True)
-def test_waiting_for_a_connection_is_not_the_time_of_a_request(clock: Clock, wire: Wire, connect: Any) -> None:
-    """Eight requests over one connection: the last waits longer for its turn than a request may take."""
-
-    def slowly(connection: socket.socket) -> None:
-        clock.sleep(50)
-        connection.sendall(http())
-
-    wire.answer = slowly
-    client = connect(wire.base_url, retry=ONCE, max_in_flight=1)
-    with ThreadPoolExecutor(8) as pool:
-        assert len(list(pool.map(client.send, [READ] * 8))) == 8
-    assert client.client._http.timeout.pool is None, "httpx measures it by a clock that this one does not move"
-
-
 # Certificates and proxies.
 
 
@@ -300,73 +257,3 @@ def test_an_invalid_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, co
         connect("https://service.example")
     assert raised.value.__context__ is None
     assert "s3cret-pass" not in str(raised.value)
-
-
-# Concurrency, threads and tasks, and how clients end.
-
-
-def config(base_url: str, **settings: object) -> api.ClientConfig:
-    return api.ClientConfig(base_url=base_url, api_key="emulator-api-key", **settings)
-
-
-def send_all(kind: str, config: api.ClientConfig) -> None:
-    """All at once over one client, which is closed afterwards."""
-
-    async def tasks() -> api.AsyncMailClient:
-        async with api.AsyncMailClient(config) as client:
-            await asyncio.gather(*map(client.send, UPSERTS))
-        with pytest.raises(RuntimeError, match="closed"):
-            await client.send(api.GetLists())
-        return client
-
-    if kind == "async":
-        asyncio.run(tasks())
-        return
-    with api.MailClient(config) as client, ThreadPoolExecutor(30) as pool:
-        list(pool.map(client.send, UPSERTS))
-    with pytest.raises(RuntimeError, match="closed"):
-        client.send(api.GetLists())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_request_arrives_once_and_not_too_many_at_once(kind: str, emulator: Emulator) -> None:
-    with Gate(4) as gate:
-        send_all(kind, config(gate.base_url, max_in_flight=4))
-    assert (gate.most, len(gate.bodies)) == (4, 60)
-    send_all(kind, config(emulator.base_url))
-    expected = {request.email: request.name for request in UPSERTS}
-    assert {contact["email"]: contact["name"] for contact in emulator.contacts()} == expected
-    connections = len({entry["connection"] for entry in emulator.journal.entries()})
-    assert connections == 60 if kind == "async" else connections <= 16, "threads share what has only upserted"
-
-
-def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
-    async def cancel_and_continue() -> None:
-        async with api.AsyncMailClient(config(emulator.base_url, max_in_flight=1)) as client:
-            task, loop = asyncio.create_task(client.send(api.GetLists())), asyncio.get_running_loop()
-            cancel = at_request(emulator, "lists/get", 1, lambda: loop.call_soon_threadsafe(task.cancel))
-            with cancel, pytest.raises(asyncio.CancelledError):
-                await task
-            await client.send(api.GetLists())
-
-    asyncio.run(cancel_and_continue())
-
-
-@pytest.mark.parametrize("connect", ["sync"], indirect=True)
-def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], emulator: Emulator) -> None:
-    """Not even until the garbage collector runs: the body of an import has 350 kB."""
-    client = connect(emulator.base_url)
-    client.send(READ)
-
-    def kept() -> int:
-        return sum(type(known) in (httpx.Request, httpx.Response) for known in gc.get_objects())
-
-    gc.collect()
-    gc.disable()
-    try:
-        before = kept()  # of other tests
-        for request in (READ, UPSERTS[0]):
-            client.send(request)
-        assert kept() <= before
-    finally:
-        gc.enable()

@@ -6,9 +6,7 @@ What holds over several tries, whatever ends them, is shown by `tests/machines/t
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -18,9 +16,7 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import UpdateMode
 from airflow_provider_mail.api.errors import (
     MailAnswerLostError,
-    MailAuthError,
     MailRejectedError,
-    MailServerError,
     MailValidationError,
 )
 from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
@@ -29,8 +25,6 @@ from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, R
 from airflow_provider_mail.warehouse.rows import batched
 from mail_emulator import Emulator
 from tests.api.wire import Gate
-from tests.support.changes import at_request
-from tests.support.task_parts import Workers
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -87,37 +81,10 @@ def job(emulator: Emulator) -> Import:
     return Import(emulator.base_url)
 
 
-@pytest.fixture
-def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Future[Any]]:
-    """The futures of all chunks that were given to the threads; one is done when its response was evaluated."""
-    futures: list[Future[Any]] = []
-    submit = Workers.submit
-
-    def recorded(self: Workers[Any], *arguments: Any) -> Future[Any]:
-        futures.append(submit(self, *arguments))
-        return futures[-1]
-
-    monkeypatch.setattr(Workers, "submit", recorded)
-    return futures
-
-
 def bodies(emulator: Emulator, *, sandbox: bool = False) -> list[Any]:
     """The requests, or those in sandbox mode, which ask whether the account is at a limit."""
     found = [dict(entry["body"]) for entry in emulator.journal.entries(IMPORTS)]
     return [body for body in found if bool(body.get("sandboxMode")) is sandbox]
-
-
-def test_every_contact_arrives_once_as_it_was(job: Import, emulator: Emulator) -> None:
-    done = job.run(people(95), list_name="all")
-    assert job.counts == (95, 95, 0)
-    assert sorted(len(body["contactData"]) for body in bodies(emulator)) == [5, *[10] * 9]
-    assert sorted(row for body in bodies(emulator) for row in body["contactData"]) == sorted(map(list, people(95)))
-    assert emulator.contact_count("all") == 95
-    assert job.heard == sorted(job.heard)
-    assert job.heard[-1] == (95, 0, done.requests) == (95, 0, 10)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-import")]
-    emulator.journal.clear()
-    assert Import(emulator.base_url).run([("nobody", None, None)] * 30).requests == emulator.journal.count() == 0
 
 
 def test_every_request_has_what_the_plan_says(job: Import, emulator: Emulator) -> None:
@@ -254,36 +221,6 @@ def test_messages_beside_success_are_counted_and_logged(
 # --- how an import ends early, and how much is in flight ---
 
 
-def test_rejected_credentials_end_the_import_at_once(emulator: Emulator, submitted: list[Future[Any]]) -> None:
-    job, taken = Import(emulator.base_url, api_key="wrong"), 0
-
-    def source() -> Iterator[list[Row]]:
-        nonlocal taken
-        for rows in chunked(100):
-            # However slow the source is, the rejection is noticed before the next chunk but one.
-            wait(submitted)
-            taken += 1
-            yield rows
-
-    with pytest.raises(MailAuthError):
-        job.run(source())
-    assert emulator.journal.count() <= taken <= 2
-    assert (job.rejects, job.progress.accepted) == ([], 0)
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"), [("close_before", MailAnswerLostError), ("http_error_before", MailServerError)]
-)
-def test_a_lasting_fault_ends_the_import_with_true_counts(
-    job: Import, emulator: Emulator, fault: str, error: type[Exception]
-) -> None:
-    emulator.faults.add(fault, IMPORTS, skip=20, count=None)
-    with pytest.raises(error):
-        job.run(people(1000))
-    assert job.progress.accepted == emulator.contact_count() == 200
-    assert job.progress.read <= 200 + 11 * 10, "four in flight, six waiting, and the one that was just read"
-
-
 @pytest.mark.parametrize(("of_plan", "of_connection"), [(3, 16), (16, 3)])
 def test_requests_in_flight_have_a_limit(of_plan: int, of_connection: int) -> None:
     pending: list[int] = []
@@ -298,43 +235,6 @@ def test_requests_in_flight_have_a_limit(of_plan: int, of_connection: int) -> No
         job.run(source(), max_in_flight=of_plan)
     assert (gate.most, job.counts) == (3, (600, 600, 0))
     assert max(pending) <= 3 + 2, "the reader waits, however fast the source is"
-
-
-def test_chunks_that_wait_are_not_sent_after_an_error(
-    job: Import, emulator: Emulator, submitted: list[Future[Any]]
-) -> None:
-    started, cancelled = threading.Event(), threading.Event()
-
-    def source() -> Iterator[list[Row]]:
-        yield from chunked(3)
-        submitted[-1].add_done_callback(lambda _: cancelled.set())
-        started.wait(60)
-        raise RuntimeError("the database went away")
-
-    def hold() -> None:
-        started.set()
-        cancelled.wait(60)
-
-    with at_request(emulator, IMPORTS, 1, hold), pytest.raises(RuntimeError, match="went away"):
-        job.run(source(), max_in_flight=1)
-    assert (emulator.journal.count(), job.counts) == (1, (30, 10, 0))
-
-
-def test_rows_are_not_kept_once_they_are_encoded(job: Import) -> None:
-    class Batch(list[Row]):
-        """A list that can be referred to weakly."""
-
-    made: list[weakref.ref[Batch]] = []
-
-    def source() -> Iterator[list[Row]]:
-        for rows in chunked(30):
-            assert sum(batch() is not None for batch in made) <= 1
-            batch = Batch(rows)
-            made.append(weakref.ref(batch))
-            yield batch
-            del batch
-
-    assert job.run(source()).accepted == 300
 
 
 # --- what an earlier try had accepted ---

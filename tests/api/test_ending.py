@@ -89,15 +89,6 @@ def test_a_reading_ends(how: str, emulator: Emulator, client: api.MailClient, en
     assert_ended("mail-pages")
 
 
-def test_an_interrupt_ends_only_its_own_requests(emulator: Emulator, client: api.MailClient) -> None:
-    interrupt = Interrupt()
-    interrupt.abort()
-    with pytest.raises(api.MailInterruptedError):
-        interrupt.run(client.send, api.GetLists())
-    assert emulator.journal.count() == 0
-    assert client.send(api.GetLists()).code == 200
-
-
 @pytest.mark.parametrize("work", ["send", "run"])
 def test_aborting_ends_a_request_without_a_response(work: str, emulator: Emulator, client: api.MailClient) -> None:
     """The service has the request and does not respond before the client has given it up."""

@@ -27,7 +27,6 @@ from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator
 from tests.api.driving import Driver, Rehearsal
-from tests.support.changes import at_request
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -129,12 +128,6 @@ def test_not_cancelled(kept_as: Any, is_now: bool, code: int | None, words: str,
         case.ask_for(send_date=None)
     assert re.search(f"It could not be cancelled: .*{words}", case.kept("cancel"))
     assert not case.held["cancelled"]
-
-
-def test_its_send_time_comes_while_it_is_cancelled(case: Case) -> None:
-    case.service.settings.scheduled_status = -1
-    with at_request(case.service, "campaign/mail/cancel", 1, lambda: case.service.clock.advance(3601), before=True):
-        assert "It is being sent: running again" in case.kept("cancel")
 
 
 @pytest.mark.parametrize("is_now", [True, False])

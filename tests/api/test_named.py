@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,24 +10,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import DeleteContact
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailConflictError,
-    MailError,
     MailMissingError,
     MailRejectedError,
+    MailServerError,
     MailValidationError,
 )
+from airflow_provider_mail.api.flows.cancel_campaign import StopResult, stop_campaigns
 from airflow_provider_mail.api.flows.create_once import create, delete
 from airflow_provider_mail.api.lists import AddList, DeleteList
 from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook, configure_webhook
 from mail_emulator import Emulator
-from mail_emulator.faults import FAULT_KINDS
-from tests.api.driving import Driver
+from tests.api.driving import QUICK, Driver
 from tests.support.changes import at_request, by_others
+from tests.support.clock import Clock
 from tests.support.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -69,16 +71,20 @@ KINDS = {
     ),
 }
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-FAULTS = [kind for kind in FAULT_KINDS.values() if not kind.operations and kind.outcome != "slow"]
 
 
 @pytest.mark.both_clients
 @kinds
 def test_created_and_deleted_once(kind: Kind, emulator: Emulator, client: Driver) -> None:
     kind.longer(emulator)
+    emulator.faults.add("code_before", kind.add.path, code=401, http_status=401)
+    with pytest.raises(MailAuthError):
+        client.run(create(kind.add))
+    assert emulator.journal.count(kind.add.path) == 1, "a rejected key is not tried again"
+    emulator.faults.add("close_after", kind.add.path)
     assert client.run(create(kind.add)) is True
     assert client.run(create(kind.add)) is False
-    assert emulator.journal.count(kind.add.path) == kind.held(emulator) == 1
+    assert (emulator.journal.count(kind.add.path), kind.held(emulator)) == (2, 1)
     emulator.faults.add("code_before", kind.remove.path, code=403)
     with pytest.raises(MailRejectedError):
         client.run(delete(kind.remove))
@@ -97,34 +103,6 @@ def test_a_contact_that_is_not_found_is_deleted_all_the_same(emulator: Emulator,
     client.run(delete(DeleteContact(email="ada@example.com")))
     assert emulator.contact("ada@example.com") is None
     assert client.run(delete(DeleteContact(email="ada@example.com"))) is False
-
-
-@kinds
-def test_any_fault_of_the_creation_and_of_the_deletion(kind: Kind, emulator: Emulator, client: Driver) -> None:
-    for fault in FAULTS:
-        emulator.journal.clear()
-        emulator.faults.add(fault.name, kind.add.path)
-        try:
-            assert client.run(create(kind.add)) is True
-        except MailError:
-            # Whether it was created or not, the next try finds out.
-            emulator.faults.clear()
-            client.run(create(kind.add))
-        if fault.outcome == "lost" and fault.processed:
-            assert emulator.journal.count(kind.add.path) == 1
-        assert kind.held(emulator) == 1, fault
-        emulator.faults.add(fault.name, kind.remove.path)
-        with contextlib.suppress(MailError):
-            client.run(delete(kind.remove))
-            assert kind.held(emulator) == 0, fault
-        emulator.faults.clear()
-        client.run(delete(kind.remove))
-        assert kind.held(emulator) == 0, fault
-    emulator.faults.add("code_before", kind.add.path, code=401, message="no", http_status=401)
-    emulator.journal.clear()
-    with pytest.raises(MailAuthError):
-        client.run(create(kind.add))
-    assert emulator.journal.count(kind.add.path) == 1, "a rejected key is not tried again"
 
 
 @kinds
@@ -177,19 +155,6 @@ def configure(client: Driver, **fields: Any) -> list[str]:
     return client.run(configure_webhook(SaveWebhook(**fields)))
 
 
-def test_only_what_differs_is_sent(emulator: Emulator, client: Driver) -> None:
-    wanted: dict[str, Any] = {"trans_event": {"opened": True}, "trans_callback_url": A, "trans_enable": True}
-    assert configure(client, **wanted) == ["trans_event.opened", "trans_callback_url", "trans_enable"]
-    assert configure(client, **wanted) == []
-    assert configure(client, **wanted | {"trans_callback_url": B}) == ["trans_callback_url"]
-    assert configure(client, trans_enable=False) == ["trans_enable"], "false is a value, absent is none"
-    assert [entry["body"] for entry in emulator.journal.entries(SAVE)] == [
-        {"transEvent": {"opened": True}, "transCallbackUrl": A, "transEnable": True},
-        {"transCallbackUrl": B},
-        {"transEnable": False},
-    ]
-
-
 SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
 
 
@@ -221,3 +186,78 @@ def test_mistakes_and_what_was_not_saved_are_named(emulator: Emulator, client: D
     with pytest.raises(MailConflictError, match="these fields read back differently: trans_callback_url") as raised:
         configure(client, trans_callback_url=B)
     assert B not in str(raised.value)
+
+
+# All scheduled campaigns are cancelled, each is verified, and what may be sent nevertheless is named.
+
+CANCEL, GET = "campaign/mail/cancel", "campaign/mail/get"
+SOON = "2999-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def service(emulator: Emulator) -> Emulator:
+    emulator.add_campaign("news sent", send_date="2026-03-01T08:00:00Z")
+    emulator.add_campaign("news sending", state="sending")
+    emulator.add_campaign("news draft", state="draft")
+    for name in ("news a", "news b", "other news"):
+        emulator.add_campaign(name, state="scheduled", send_date=SOON)
+    return emulator
+
+
+def stop(emulator: Emulator, prefix: str = "", **options: Any) -> StopResult:
+    config = ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key, retry=QUICK)
+    with MailClient(config) as client:
+        return client.run(stop_campaigns(prefix, clock=client.service_clock, **options))
+
+
+def states(emulator: Emulator) -> dict[str, Any]:
+    return {campaign["mailName"]: campaign["state"] for campaign in emulator.campaigns()}
+
+
+@pytest.mark.parametrize("scheduled_status", [1, -1])
+@pytest.mark.parametrize("after", ["draft", "removed", "failed", "cancelled"])
+def test_only_the_scheduled_ones_with_that_prefix(service: Emulator, scheduled_status: int, after: str) -> None:
+    service.change_settings(scheduled_status=scheduled_status, state_after_cancel=after)
+    result = stop(service, "news")
+    assert sorted(result.stopped) == ["news a", "news b"]
+    assert (dict(result.not_stopped), list(result.sending), result.sent) == ({}, ["news sending"], 1)
+    assert states(service)["other news"] == "scheduled"
+    assert "scheduled" not in {states(service).get(name) for name in ("news a", "news b")}
+    bodies = [entry["body"] for entry in service.journal.entries(CANCEL)]
+    in_earnest = [body["mailName"] for body in bodies if not body.get("sandboxMode")]
+    assert sorted(in_earnest) == ["news a", "news b"]
+    assert stop(service, "news").stopped == []
+
+
+def test_also_those_that_are_created_meanwhile(service: Emulator, clock: Clock) -> None:
+    """While others are cancelled, of which a response is lost; and before all tasks know."""
+
+    def create(name: str) -> None:
+        service.add_campaign(f"news {name}", state="scheduled", send_date=SOON)
+
+    for number in range(250):
+        create(str(number))
+    service.faults.add("close_after", CANCEL)
+    with at_request(service, CANCEL, 2, lambda: create("late")):
+        assert len(stop(service).stopped) == 254
+    create("again")
+    clock.after(7, lambda: create("later"))
+    assert sorted(stop(service, settle_seconds=8).stopped) == ["news again", "news later"]
+    assert "scheduled" not in states(service).values()
+
+
+def test_what_cannot_be_cancelled_is_named(service: Emulator) -> None:
+    service.faults.add("code_before", CANCEL, code=403)
+    result = stop(service, "news a")
+    assert list(result.stopped) == []
+    assert "it is still scheduled" in result.not_stopped["news a"]
+    service.faults.add("http_error_before", GET, status=500, count=None)
+    with pytest.raises(MailServerError):
+        stop(service)
+
+
+def test_one_that_goes_out_meanwhile_is_named(service: Emulator) -> None:
+    with at_request(service, GET, 1, lambda: service.clock.advance(999 * 366 * 86_400)):
+        result = stop(service, "news a")
+    assert list(result.stopped) == []
+    assert "its send time has passed" in result.not_stopped["news a"]

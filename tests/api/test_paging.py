@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from airflow_provider_mail.api.campaigns import existing_campaigns
 from airflow_provider_mail.api.client import concurrent_pages
 from mail_emulator import Emulator
 from tests.api.driving import QUICK, Driver, Rehearsal
-from tests.api.parts import Changes, Concurrent, Flow, PagedRequest, Pager, next_page, next_pages, pagination
+from tests.api.parts import Changes, Concurrent, Flow, PagedRequest, Pager, next_page, pagination
 from tests.api.wire import Gate
 from tests.support.sampling import examples
 
@@ -160,17 +159,6 @@ def test_a_list_without_end_is_an_error(total: Callable[[int], int | None], monk
         read(endless, api.GetLists(page_size=1000))
 
 
-@given(st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=40), st.none() | st.integers(-3, 12))
-def test_any_pages_end_in_a_list_or_an_error(pages: list[list[str]], total: int | None) -> None:
-    try:
-        result = read(in_turn(pages, total))
-    except api.MailIncompleteError as error:
-        assert error.expected is None or error.got < error.expected  # noqa: PT017
-    else:
-        assert total is not None
-        assert 0 <= total <= len(result) == len(set(result))
-
-
 @pytest.mark.parametrize(
     ("error", "index", "size"),
     [
@@ -254,8 +242,6 @@ def test_the_signs_of_a_change_are_named(count: int, changes: Moves, total: int 
         read_at_once(Listing(names(count), moves=changes, says=lambda n: total or n), at_once=1)
 
 
-# Additions allowed. More than a page of 10 put in twice in a row looks like the end of the list; fewer do not.
-GROWTH = moves(st.just(True), 4, 20)
 MODES = st.sampled_from([Changes.REFUSE, Changes.ACCEPT, Changes.ALLOW_GROWTH])
 
 
@@ -278,23 +264,6 @@ def test_a_list_that_changes_is_whole_or_an_error(
         assert len(result) >= min(totals)
     else:
         assert set(names(count)) - listing.removed <= set(result)
-
-
-@settings(max_examples=examples(30))
-@given(st.integers(1, 60), AT_ONCE, GROWTH, st.integers(0, 1_000_000).map(Random))
-def test_a_list_that_grows_is_read_whole(count: int, at_once: int, changes: Moves, chance: Random) -> None:
-    """Through threads, and in whatever order its pages arrive."""
-    for shuffled in (False, True):
-        listing = Listing(names(count), moves=list(changes))
-        if shuffled:
-            rehearsal = Rehearsal(listing, shuffle=chance.shuffle)
-            pager, result = Pager[Any](api.GetLists(), Changes.ALLOW_GROWTH), list[str]()
-            while pager.next_request is not None:
-                result += [record.list_name for record in rehearsal.run(next_pages(pager, at_once))]
-        else:
-            result = read_at_once(listing, Changes.ALLOW_GROWTH, at_once)
-        assert len(result) == len(set(result))
-        assert set(names(count)) <= set(result) <= set(listing.names)
 
 
 def test_growth_excuses_no_missing_record() -> None:
@@ -325,18 +294,6 @@ def test_reading_begins_with_the_first_page_and_its_total() -> None:
 # Over real connections.
 
 
-@pytest.fixture
-def everybody(emulator: Emulator) -> Emulator:
-    emulator.add_list("everybody", count=95)
-    return emulator
-
-
-@pytest.fixture
-def pages_client(everybody: Emulator) -> Iterator[api.MailClient]:
-    with api.MailClient(config(everybody.base_url, max_in_flight=4)) as client:
-        yield client
-
-
 def contacts(client: api.MailClient, at_once: int = 4) -> list[str | None]:
     request = api.GetListContacts(list_name="everybody", page_size=10)
     pages = concurrent_pages(client, Pager(request, Changes.REFUSE), at_once)
@@ -354,31 +311,6 @@ def test_no_more_pages_at_once_than_the_connection_allows() -> None:
     ):
         assert contacts(client, at_once=50) == [str(number) for number in range(395)]
     assert gate.most == 4
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        ({"kind": "code_before", "code": 400}, api.MailRejectedError),
-        ({"kind": "code_before", "code": 401}, api.MailAuthError),
-        ({"kind": "http_error_before"}, api.MailServerError),
-    ],
-)
-def test_a_page_that_fails_ends_the_list(
-    pages_client: api.MailClient, everybody: Emulator, fault: Any, error: Any
-) -> None:
-    everybody.faults.add(operation="contacts/list/get", count=None, where={"pageIndex": 5}, **fault)
-    with pytest.raises(error):
-        contacts(pages_client)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-pages")]
-
-
-def test_closing_early_sends_only_what_is_in_flight(pages_client: api.MailClient, everybody: Emulator) -> None:
-    request = api.GetListContacts(list_name="everybody", page_size=1)
-    with closing(concurrent_pages(pages_client, Pager(request, Changes.REFUSE), 4)) as pages:
-        next(pages)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-pages")]
-    assert everybody.journal.count("contacts/list/get") <= 1 + 8 + 1
 
 
 # A record of an exact name.
@@ -475,24 +407,6 @@ def test_errors_are_results_of_single_requests(emulator: Emulator, client: Drive
     found, failed, every = client.run(flow())
     assert [one.list_name for one in found.records] == [one.list_name for one in every.records] == ["news"]
     assert isinstance(failed, api.MailAuthError)
-
-
-def test_the_exact_name_among_those_that_contain_it(emulator: Emulator, client: Driver) -> None:
-    """With lost pages on the way, and whichever way the service compares and sorts."""
-    existing = ("News", "news", "100%_news", "néws", "新闻")
-    for number in range(150):
-        emulator.add_campaign(f"news {number}", sent=1)
-    for name in (*existing, "news-2", "old news"):
-        emulator.add_list(name)
-        emulator.add_campaign(name, sent=1)
-        emulator.add_template(name, subject=name, content="c")
-    finders = ((api.find_list, "list_name"), (api.find_template, "template_name"), (api.find_campaign, "mail_name"))
-    for ignores_case, newest_first in ((True, False), (False, True)):
-        emulator.settings.contains_ignores_case, emulator.settings.newest_first = ignores_case, newest_first
-        emulator.faults.add("close_after", "campaign/mail/get", skip=2, count=2)
-        for find, attribute in finders:
-            assert [getattr(client.run(find(name)), attribute) for name in existing] == list(existing)
-            assert [client.run(find(name)) for name in ("new", "NEWS", "ews", "%")] == [None] * 4
 
 
 @pytest.mark.parametrize(("wanted", "requests"), [(3, 6), (25, 2)])

@@ -235,13 +235,6 @@ def test_nothing_is_sent_too_late(late: timedelta, service: Emulator, client: Dr
     assert service.campaign_recipients("news 2") == PEOPLE
 
 
-def test_a_task_that_starts_a_little_late_sends(service: Emulator, client: Driver) -> None:
-    """Also if its first attempt is lost, after which it is too late."""
-    service.faults.add("close_before", "campaign/mail/sends")
-    create(client, dated(datetime.now(UTC) - TOLERANCE + timedelta(seconds=10)))
-    assert service.campaign_recipients("news 2") == PEOPLE
-
-
 @pytest.mark.parametrize("days", [-2, 2])
 def test_the_service_s_time_counts(days: int, service: Emulator, client: Driver) -> None:
     service.clock.advance(days * 86_400)
@@ -252,20 +245,6 @@ def test_the_service_s_time_counts(days: int, service: Emulator, client: Driver)
     else:
         create(client, request)
     assert [held["state"] for held in service.campaigns("news 2")] == ["scheduled"] * (days < 0)
-
-
-def test_a_late_try_adopts_what_an_earlier_one_scheduled(service: Emulator, client: Driver) -> None:
-    request = dated(datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
-    service.faults.add("close_after", "campaign/mail/sends")
-    create(client, request)
-    service.clock.advance(86_400)
-    assert create(client, request).adopted
-    assert service.journal.count("campaign/mail/sends") == 1
-    assert service.campaign_recipients("news 2") == PEOPLE
-    # A preflight of it says that it exists, and nothing of the time.
-    findings = client.run(preflight(request, clock=client.client.service_clock)).findings
-    levels = [(finding.check, finding.level) for finding in findings if finding.check in ("name", "send_date")]
-    assert levels == [("name", "warning")]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.contacts import UpsertContact
-from airflow_provider_mail.api.errors import MailRejectedError, MailSandboxError
+from airflow_provider_mail.api.errors import MailSandboxError
 from mail_emulator import Emulator
 from tests.api.driving import Driver, Time, exchange
 from tests.api.parts import Effect
@@ -90,8 +89,3 @@ def test_a_request_without_a_body_is_marked_in_its_query(query: dict[str, Any]) 
     else:
         with pytest.raises(MailSandboxError, match="nothing was sent"):
             next(steps)
-
-
-def test_what_is_wrong_is_reported(client: Driver) -> None:
-    with pytest.raises(MailRejectedError, match="unknown list"):
-        client.send(CreateCampaign(mail_name="n", sender_mail="news@example.com", send_list_names=["unknown list"]))

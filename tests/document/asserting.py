@@ -71,23 +71,14 @@ def assert_rejected(operation: Operation, steps: Steps, *values: Any) -> str:
     return message
 
 
-ANY = st.characters(exclude_categories=["Cs"])
-"""Every character that has a form in UTF-8."""
 IN_A_LINE = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])
-"""Those that do not end a line or control a device, for what becomes part of a header."""
-anything, lines = (st.text(characters, min_size=1, max_size=60) for characters in (ANY, IN_A_LINE))
+"""Characters that do not end a line or control a device, for what becomes part of a header."""
 
 
 @st.composite
-def text_of_bytes(draw: st.DrawFn, size: int, alphabet: st.SearchStrategy[str] = ANY) -> str:
+def text_of_bytes(draw: st.DrawFn, size: int, alphabet: st.SearchStrategy[str]) -> str:
     """Text of exactly so many bytes in UTF-8, with at least one character of more than one byte."""
     text = draw(alphabet.filter(lambda character: len(character.encode()) > 1))
     for character in draw(st.text(alphabet, max_size=size)):
         text += character if len((text + character).encode()) <= size else ""
     return text + "a" * (size - len(text.encode()))
-
-
-def at_most_bytes(size: int, alphabet: st.SearchStrategy[str] = ANY) -> st.SearchStrategy[str]:
-    """Text of one up to so many bytes, the edge included."""
-    text = st.text(alphabet, min_size=1, max_size=size)
-    return text.filter(lambda text: len(text.encode()) <= size) | text_of_bytes(size, alphabet)

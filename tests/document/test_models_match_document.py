@@ -1,18 +1,23 @@
-"""Each model against the facts: nothing missing, nothing extra, the same names, types and rules."""
+"""Each model of a request, a response and a resource against the facts: the same names, types and rules, none extra."""
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from pydantic import BaseModel, SecretStr
 
-from airflow_provider_mail.api import EventCode, EventToggles, MailStatus, authorize_url
+from airflow_provider_mail import api
 from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, USER_AGENT
 from tests.document import fact_types, models
 from tests.document.asserting import FIELDS, fields, for_each_operation
-from tests.document.fact_rows import EVENTS, MAIL_STATUS
+from tests.document.fact_resources import RESOURCES
+from tests.document.fact_rows import EVENT_CARRIES, EVENTS, LIMITS, MAIL_STATUS
 from tests.document.fact_types import CONDITIONAL, YES, Fact, Operation
 from tests.document.models import REQUESTS, Steps, model_of, sent, wire_names
 
@@ -50,7 +55,7 @@ def test_every_operation_has_one_model_and_every_model_an_operation():
 def test_the_consent_page_is_addressed_as_documented():
     operation = models.operation_of(models.AUTHORIZE)
     back = "https://client.example/back?a=b&c=ü"
-    url = authorize_url("https://api.example", client_id=operation.minimal["client_id"], redirect_uri=back)
+    url = api.authorize_url("https://api.example", client_id=operation.minimal["client_id"], redirect_uri=back)
     parts = urlsplit(url)
     assert (parts.scheme, parts.netloc, parts.path) == ("https", "api.example", operation.path)
     expected = {**operation.minimal, "redirect_uri": back, "scope": "All"}
@@ -66,18 +71,26 @@ def test_what_the_design_says_of_an_operation(operation: Operation):
     assert model.authenticated is (operation.key != "oauth.token")
 
 
+def inner(fact: Fact) -> tuple[Fact, ...]:
+    return RESOURCES[fact.resource] if fact.resource else fact.fields
+
+
+def compare(model: type[BaseModel], facts: tuple[Fact, ...], where: str) -> None:
+    assert set(wire_names(model)) == {fact.wire for fact in facts}, where
+    for fact in filter(inner, facts):
+        nested = models.nested_model(models.field_of(model, fact).annotation)
+        compare(nested, inner(fact), f"{where}.{fact.wire}")
+
+
 @for_each_operation
 def test_no_field_is_missing_and_none_is_extra(operation: Operation):
-    def compare(model: type, facts: tuple[Fact, ...], where: str) -> None:
-        assert set(wire_names(model)) == {fact.wire for fact in facts}, where
-        for fact in (fact for fact in facts if fact.fields):
-            inner = models.nested_model(models.field_of(model, fact).annotation)
-            compare(inner, fact.fields, f"{where}.{fact.wire}")
-
-    compare(model_of(operation), operation.request, operation.key)
+    """Neither of the request nor of the response."""
+    model = model_of(operation)
+    compare(model, operation.request, operation.key)
+    compare(model.response, (Fact("code", "integer"), Fact("message", "string"), *operation.response), operation.key)
     assert sent(operation, operation.minimal) == operation.minimal, "nothing is added"
     with pytest.raises(MailValidationError, match="sendDat: "):
-        model_of(operation).model_validate({**operation.minimal, "sendDat": "x"})
+        model.model_validate({**operation.minimal, "sendDat": "x"})
 
 
 def completed(body: dict[str, Any]) -> dict[str, Any]:
@@ -182,6 +195,94 @@ def test_what_is_required_on_a_condition():
 
 def test_the_vocabulary_is_the_documented_one():
     """The codes of events, their toggles, and the states of a campaign."""
-    assert [code.value for code in EventCode] == [row.event_code for row in EVENTS]
-    assert set(wire_names(EventToggles)) == {row.toggle for row in EVENTS if row.toggle}
-    assert {status.name: status.value for status in MailStatus} == MAIL_STATUS
+    assert [code.value for code in api.EventCode] == [row.event_code for row in EVENTS]
+    assert set(wire_names(api.EventToggles)) == {row.toggle for row in EVENTS if row.toggle}
+    assert {status.name: status.value for status in api.MailStatus} == MAIL_STATUS
+
+
+# Responses and resources.
+
+SUCCESS = {"code": 200, "message": ""}
+SAMPLES: dict[str, tuple[Any, Any]] = {
+    "epoch_ms": (1_767_258_000_123, datetime(2026, 1, 1, 9, 0, 0, 123_000, UTC)),
+    "iso8601": ("2026-01-31T09:00:00Z", datetime(2026, 1, 31, 9, tzinfo=UTC)),
+    "date": ("2026-01-31", date(2026, 1, 31)),
+    "milliseconds": ("2026-01-31 09:00:00.250", datetime(2026, 1, 31, 9, 0, 0, 250_000, UTC)),
+    "string": ("text", "text"),
+    "integer": (7, 7),
+    "boolean": (True, True),
+    "array of string": (["a", "b"], ["a", "b"]),
+    "object": ({"key": "value"}, {"key": "value"}),
+}
+"""A value on the wire and what is read from it, by format or else by type."""
+
+
+def sample(fact: Fact) -> tuple[Any, Any]:
+    return (fact.enum[-1],) * 2 if fact.enum else SAMPLES[fact.format or fact.type]
+
+
+def on_the_wire(fact: Fact) -> Any:
+    if not inner(fact):
+        return sample(fact)[0]
+    record = {part.wire: on_the_wire(part) for part in inner(fact)}
+    return [record] if fact.type.startswith("array") else record
+
+
+def check(read: BaseModel, facts: tuple[Fact, ...], where: str) -> None:
+    for fact in facts:
+        value = getattr(read, wire_names(type(read))[fact.wire])
+        if inner(fact):
+            check(value[0] if fact.type.startswith("array") else value, inner(fact), f"{where}.{fact.wire}")
+        else:
+            plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+            assert plain == sample(fact)[1], f"{where}.{fact.wire}"
+
+
+def response_to(operation: Operation) -> dict[str, Any]:
+    return SUCCESS | {fact.wire: on_the_wire(fact) for fact in operation.response}
+
+
+@for_each_operation
+def test_every_field_of_a_response_is_read(operation: Operation):
+    """Whether the message is empty or null; unknown fields are ignored."""
+    request = model_of(operation).model_validate(operation.minimal)
+    for message in ("", None):
+        response = request.read(response_to(operation) | {"message": message, "somethingNew": {"a": [1]}})
+        check(response, operation.response, operation.key)
+        assert (response.code, response.message or "") == (200, "")
+
+
+def test_the_name_of_a_list_is_read_in_both_spellings():
+    for name in ("ListName", "listName"):
+        assert api.ContactList.model_validate({"Id": 1, name: "customers"}).list_name == "customers"
+
+
+def test_what_may_be_null_or_absent():
+    """A webhook configuration that was never saved, and the statistics of a campaign."""
+    facts = RESOURCES["Webhook configuration"]
+    assert all(fact.nullable for fact in facts)
+    response = api.GetWebhook().read(SUCCESS | dict.fromkeys((fact.wire for fact in facts), None))
+    assert {value for name, value in response if name not in SUCCESS} == {None}
+    campaigns = response_to(models.operation_of("campaigns.get"))
+    del campaigns["mailList"][0]["mailStats"]
+    assert api.GetCampaigns().read(campaigns).mail_list[0].mail_stats is None
+
+
+def test_an_event_has_the_documented_fields():
+    assert set(wire_names(api.MailEvent)) == {fact.wire for fact in RESOURCES["Event"]}
+    event = api.MailEvent.model_validate({fact.wire: on_the_wire(fact) for fact in RESOURCES["Event"]})
+    check(event, RESOURCES["Event"], "Event")
+    (most,) = (row.value for row in LIMITS if row.item == "Webhook events per push")
+    assert (most, USER_AGENT) == ((MAX_EVENTS_PER_PUSH,), "ServiceWebhooks")
+
+
+def test_a_push_of_every_event_type_is_read():
+    pushed = []
+    for row in EVENTS:
+        carried = EVENT_CARRIES.get(row.event_code, ())
+        texts = {fact.wire: on_the_wire(fact) for fact in RESOURCES["Event"] if fact.wire in carried}
+        pushed.append({"EventCode": row.event_code, **texts})
+    for row, event in zip(EVENTS, api.parse_push(json.dumps(pushed).encode()), strict=True):
+        assert event.event_code == row.event_code
+        for wire in EVENT_CARRIES.get(row.event_code, ()):
+            assert getattr(event, wire_names(api.MailEvent)[wire]) is not None
