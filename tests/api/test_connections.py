@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from tests.api.parts import Effect, MailRequest, transport_error
 from tests.api.wire import Wire, closed_port, http
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
+from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.sampling import pairwise
 
@@ -257,3 +260,37 @@ def test_an_invalid_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, co
         connect("https://service.example")
     assert raised.value.__context__ is None
     assert "s3cret-pass" not in str(raised.value)
+
+
+def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
+    config = api.ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key, max_in_flight=1)
+
+    async def cancel_and_continue() -> None:
+        async with api.AsyncMailClient(config) as client:
+            task, loop = asyncio.create_task(client.send(api.GetLists())), asyncio.get_running_loop()
+            cancel = at_request(emulator, "lists/get", 1, lambda: loop.call_soon_threadsafe(task.cancel))
+            with cancel, pytest.raises(asyncio.CancelledError):
+                await task
+            await client.send(api.GetLists())
+
+    asyncio.run(cancel_and_continue())
+
+
+@pytest.mark.parametrize("connect", ["sync"], indirect=True)
+def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], emulator: Emulator) -> None:
+    """Not even until the garbage collector runs: the body of an import has 350 kB."""
+    client = connect(emulator.base_url)
+    client.send(READ)
+
+    def kept() -> int:
+        return sum(type(known) in (httpx.Request, httpx.Response) for known in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = kept()  # of other tests
+        for request in (READ, UPSERTS[0]):
+            client.send(request)
+        assert kept() <= before
+    finally:
+        gc.enable()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
@@ -311,6 +312,18 @@ def test_no_more_pages_at_once_than_the_connection_allows() -> None:
     ):
         assert contacts(client, at_once=50) == [str(number) for number in range(395)]
     assert gate.most == 4
+
+
+def test_closing_early_sends_only_what_is_in_flight(emulator: Emulator) -> None:
+    emulator.add_list("everybody", count=40)
+    request = api.GetListContacts(list_name="everybody", page_size=1)
+    with (
+        api.MailClient(config(emulator.base_url)) as client,
+        closing(concurrent_pages(client, Pager(request, Changes.REFUSE), 4)) as pages,
+    ):
+        next(pages)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-pages")]
+    assert emulator.journal.count("contacts/list/get") <= 1 + 8 + 1
 
 
 # A record of an exact name.

@@ -20,6 +20,7 @@ from airflow_provider_mail.api.flows.polling import (
     MAX_POLL_ERRORS,
     PollDecision,
     PollErrorBudget,
+    Polls,
     StatusLog,
     WaitStatus,
     status_line,
@@ -136,6 +137,25 @@ def test_the_send_time_is_by_the_clock_of_the_service(status: int) -> None:
     assert wait.decide(sent_there, T0, 0.0).pause == MAX_SCHEDULED_PAUSE
     behind = campaign(status, NOW - timedelta(seconds=two_days - 60))
     assert wait.decide(behind, T0, -two_days).pause == pytest.approx(60, abs=1)
+
+
+def test_the_time_of_a_poll_is_before_its_request() -> None:
+    """The response to a slow poll may hold counts from before the age that ends a wait."""
+    times: dict[str, float] = {}
+
+    class Recorder:
+        state: dict[str, Any] = {}  # noqa: RUF012
+
+        def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
+            times["decided"] = at
+            return PollDecision(WaitStatus.WAITING, "waiting")
+
+    def poll() -> tuple[object, float]:
+        times["responded"] = time.time()
+        return None, 0.0
+
+    next(Polls(Recorder(), poll, log=print))
+    assert times["decided"] <= times["responded"]
 
 
 # --- what is logged ---
