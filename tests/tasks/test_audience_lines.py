@@ -57,9 +57,7 @@ def test_every_line_is_found_or_reported(
 
 
 @pytest.mark.parametrize(("source", "most"), [
-    (list(range(9000)), 0),
     ([*range(4500, 9000), *range(4500)], 300),
-    (list(range(3000, 9000)), 3300),
     ([*range(20000, 22000), *range(9000)], 0),
     ([person for person in range(9000) if person % 100], 90),
     ([*range(6000, 9000), *range(3000, 6000), *range(3000)], 800),
