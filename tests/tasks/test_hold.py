@@ -60,9 +60,6 @@ def _list(emulator: Emulator) -> None:
     emulator.add_list("newsletter", ["ida@example.com"])
 
 
-# --- a hold ---
-
-
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that says what Airflow has in its Variables, and whether they can be read."""
@@ -188,8 +185,6 @@ def test_any_value_of_the_variable_holds(text: str, monkeypatch: pytest.MonkeyPa
     assert isinstance(current_hold(), Hold)
 
 
-# --- a send window ---
-
 WORKDAY = SendWindow(start="09:00", end="18:00")
 At = Callable[[str], None]
 
@@ -259,14 +254,6 @@ def test_a_retry_within_it_sends_what_the_first_try_would(at: At, emulator: Emul
     at("12:00")
     assert tries.run(batch(messages=letters(20), send_window=WORKDAY))["recipients"] == 20
     assert set(mailed(emulator).values()) == {1}
-
-
-def test_a_campaign_of_an_earlier_try_is_adopted_after_it_has_closed(at: At, emulator: Emulator) -> None:
-    tries = Tries()
-    for now, adopted in (("17:00", False), ("19:00", True)):
-        at(now)
-        assert tries.run(create(mail_name=None))["adopted"] is adopted
-    assert created(emulator) == [None]
 
 
 @remembers

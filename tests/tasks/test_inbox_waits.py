@@ -20,7 +20,6 @@ from airflow_provider_mail.triggers.events import MailInboxTrigger
 from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
 from mail_emulator import Emulator
-from tests.support.changes import at_request
 from tests.support.clock import Clock, passes
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.inboxes import at_query, drained, hanging, new_inbox, push
@@ -33,9 +32,6 @@ OPENED, COMPLETED = {"EventCode": "Opened"}, {"EventCode": "TaskStatus", "MailNa
 HOUR = 3600.0
 QUIET = 40.0
 """Seconds after which the polls that a start or a push causes are over."""
-
-
-# --- a sensor waits ---
 
 
 def wait(way: str, **arguments: Any) -> MailInboxSensor:
@@ -52,14 +48,6 @@ def test_a_push_arrives(run: Run, emulator: Emulator, inbox: Inbox, monkeypatch:
     assert (done.returned, len(queries)) == ({"conn_id": "inbox", "table": "mail_inbox"}, 3)
     assert "no push waits in the inbox 'mail_inbox' of connection 'inbox'" in done.log
     assert emulator.journal.count() == 0
-
-
-@retrying
-def test_an_inbox_that_is_created_later_is_waited_for(
-    run: Run, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    at_query(monkeypatch, changes={3: lambda: push(new_inbox(warehouse), OPENED)})
-    assert run(lambda: wait(way, inbox_conn_id="warehouse")).state == "success"
 
 
 def test_the_configured_inbox_is_the_default(run: Run, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,19 +91,8 @@ def test_a_database_that_hangs_is_never_an_empty_inbox(
     assert "no push waits" not in done.log.splitlines()[-1]
 
 
-# --- in the triggerer ---
-
-
 def trigger(**arguments: Any) -> MailInboxTrigger:
     return MailInboxTrigger(**{"inbox_conn_id": "inbox"} | arguments)
-
-
-def test_two_hundred_waits_share_one_query(inbox: Inbox, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = at_query(monkeypatch)
-    clock.after(5 + 30 + 5, lambda: push(inbox, OPENED))
-    found = events(*(trigger() for _ in range(200)))
-    assert {(each["name"], each["status"]) for each in found} == {("mail_inbox", "complete")}
-    assert len(queries) == 5, "after five seconds, and each ten until then"
 
 
 def test_two_tables_of_one_database_are_two_inboxes(warehouse: SqlDatabase) -> None:
@@ -194,12 +171,6 @@ def test_an_asset_event_is_fired_when_the_push_arrives(emulator: Emulator, sendi
         assert run_trigger(woken()) == ["spring"]
 
 
-def test_the_service_may_list_later_what_it_has_pushed(emulator: Emulator, sending: Inbox, clock: Clock) -> None:
-    clock.after(QUIET, lambda: push(sending, COMPLETED))
-    with at_request(emulator, GETS, 3, lambda: emulator.set_campaign_state("spring", "done")), soon(clock):
-        assert events(campaign())[0]["status"] == "complete"
-
-
 def test_a_flood_of_pushes_is_few_requests_and_decides_nothing(
     emulator: Emulator, sending: Inbox, clock: Clock
 ) -> None:
@@ -264,13 +235,9 @@ def test_an_inbox_is_queried_once_for_all_and_only_during_waits(
 
 @pytest.mark.parametrize("broken", ["raises", "hangs", "no connection"])
 def test_an_inbox_that_cannot_be_read_changes_nothing(
-    emulator: Emulator,
-    sending: Inbox,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    broken: str,
-) -> None:
+    emulator: Emulator, sending: Inbox, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture, broken: str,
+) -> None:  # fmt: skip
     if broken == "no connection":
         monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "nowhere")
     elif broken == "raises":
