@@ -256,6 +256,14 @@ def test_a_retry_within_it_sends_what_the_first_try_would(at: At, emulator: Emul
     assert set(mailed(emulator).values()) == {1}
 
 
+def test_a_campaign_of_an_earlier_try_is_adopted_after_it_has_closed(at: At, emulator: Emulator) -> None:
+    tries = Tries()
+    for now, adopted in (("17:00", False), ("19:00", True)):
+        at(now)
+        assert tries.run(create(mail_name=None))["adopted"] is adopted
+    assert created(emulator) == [None]
+
+
 @remembers
 def test_a_cleared_task_takes_the_next_opening(at: At, emulator: Emulator) -> None:
     at("17:30")

@@ -17,11 +17,10 @@ from airflow_provider_mail import version_compat
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger, MailCampaignTrigger
 from airflow_provider_mail.triggers.events import MailInboxTrigger
-from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
 from mail_emulator import Emulator
 from tests.support.clock import Clock, passes
-from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
+from tests.tasks.conftest import TASK, Run, SqlDatabase
 from tests.tasks.inboxes import at_query, drained, hanging, new_inbox, push
 from tests.tasks.sensing import WAYS, repeating, retrying
 from tests.tasks.triggering import Event, event, events, running, steady_clock  # noqa: F401
@@ -181,27 +180,6 @@ def test_a_flood_of_pushes_is_few_requests_and_decides_nothing(
     assert found["status"] == "timeout"
     # Two at first, one in ten seconds of the minute, and one more; and one at the deadline.
     assert emulator.journal.count(GETS) == 11
-
-
-def test_a_push_wakes_only_those_whom_it_concerns(emulator: Emulator, sending: Inbox, connect: Connect) -> None:
-    connect("mail_shop")
-    stats = MailStatsSettledTrigger(
-        mail_conn_id="mail_default", mail_name="spring", start_day="2026-03-01", stable_checks=2, poke_interval=HOUR
-    )
-
-    async def others() -> None:
-        async with running(campaign(mail_conn_id="mail_shop"), stats):
-            await passes(QUIET)
-            polls = emulator.journal.count()
-            push(sending, COMPLETED)
-            push(sending, {"EventCode": "Opened"}, mail_conn_id="mail_shop")
-            await passes(QUIET)
-            assert emulator.journal.count() == polls
-            push(sending, COMPLETED, mail_conn_id="mail_shop")
-            await passes(QUIET)
-            assert emulator.journal.count() > polls
-
-    run_trigger(others())
 
 
 def test_a_push_that_arrived_while_the_task_deferred(emulator: Emulator, sending: Inbox, clock: Clock) -> None:

@@ -129,18 +129,6 @@ def test_each_account_has_assets_of_its_own() -> None:
             Asset(f"mail://{end}")
 
 
-def test_airflow_knows_the_scheme() -> None:
-    try:
-        from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime as Manager
-    except ImportError:  # before 3.2
-        from airflow.providers_manager import ProvidersManager as Manager  # type: ignore[assignment]
-    manager = Manager()
-    assert manager.asset_uri_handlers["mail"].__module__ == "airflow_provider_mail.assets"
-    made = manager.asset_factories["mail"](account="acct", resource="campaigns/stats")
-    assert made.uri == "mail://acct/campaigns/stats"
-    assert manager.asset_to_openlineage_converters["mail"] is convert_asset_to_openlineage
-
-
 POSTGRES = {"conn_type": "postgres", "host": "db.example.com", "schema": "dwh"}
 
 
