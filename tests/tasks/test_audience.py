@@ -221,14 +221,11 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
     assert '"row_number": 3' in (tmp_path / "rejects.jsonl").read_text()
 
 
-def test_too_many_rows(emulator: Emulator) -> None:
+def test_limits_and_a_dry_run(emulator: Emulator) -> None:
     with pytest.raises(AirflowFailException, match=r"max_rows: there are more than 2 rows\. Nothing was sent"):
         done(imported("ada", "bob", "eva", max_rows=2))
     assert emulator.journal.count(IMPORTS) == 0
     assert done(imported("ada", "bob", "eva", max_rows=2), pass_brakes=True)["accepted"] == 3
-
-
-def test_a_limit_and_a_dry_run(emulator: Emulator) -> None:
     assert done(imported("ada", "bob", "eva", limit=2))["accepted"] == 2
     emulator.journal.clear()
     result = done(imported("ada", "bob", "!", dry_run=True, max_reject_fraction=1), "second")

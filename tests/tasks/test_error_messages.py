@@ -412,8 +412,6 @@ def test_wrong_arguments_are_named(
 
 
 def test_a_day_that_is_not_over_is_not_compared(crm: SqlDatabase) -> None:
-    operator, today = "MailEventsReconcileOperator", str(datetime.datetime.now(datetime.UTC).date())
-    found = error_of(
-        lambda: OPERATORS[operator](**{"task_id": TASK} | NEEDED[operator] | {"start_day": today, "end_day": None})
-    )
-    assert "only whole days can be compared" in found
+    today = str(datetime.datetime.now(datetime.UTC).date())
+    arguments = CRM | {"task_id": TASK, "start_day": today}
+    assert "only whole days can be compared" in error_of(lambda: OPERATORS["MailEventsReconcileOperator"](**arguments))
