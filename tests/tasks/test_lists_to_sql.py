@@ -301,15 +301,17 @@ def test_the_row_of_a_campaign(run: Run, emulator: Emulator, warehouse: SqlDatab
     }  # fmt: skip
 
 
-def test_campaigns_of_other_teams(emulator: Emulator, warehouse: SqlDatabase) -> None:
-    """They are gone when all teams are read, may have the same name, and need a permission."""
+def test_campaigns_of_other_teams(emulator: Emulator, warehouse: SqlDatabase, connect: Connect) -> None:
+    """They are gone when all teams are read, may have the same name, and need a permission. Other accounts stay."""
+    connect("mail_other")
     assert "no permission" in error_of(lambda: campaigns_task(all_team=True))
     emulator.settings.cross_team_permission = True
     for team in ("Marketing", "Sales"):
         emulator.add_campaign("stays", team=team)
         emulator.add_campaign(f"of {team}", team=team)
+    load_campaigns(mail_conn_id="mail_other", all_team=True)
     load_campaigns(all_team=True)
-    teams = warehouse.query("SELECT team_name FROM mail_campaigns WHERE mail_name = 'stays' ORDER BY 1")
+    teams = warehouse.query("SELECT DISTINCT team_name FROM mail_campaigns WHERE mail_name = 'stays' ORDER BY 1")
     assert teams == [("Marketing",), ("Sales",)]
     remove_campaigns(emulator, "of Marketing", "of Sales")
     load_campaigns()
@@ -318,7 +320,9 @@ def test_campaigns_of_other_teams(emulator: Emulator, warehouse: SqlDatabase) ->
     assert marked(warehouse) == {("mail_default", "of Marketing"), ("mail_default", "of Sales")}
     page = (ROOT / "docs" / "warehouse.md").read_text()
     (query,) = re.findall(r"^SELECT \* FROM mail_campaigns WHERE.*$", page, re.MULTILINE)
-    assert set(warehouse.query(query.replace("*", "mail_name"))) == {("stays",)}
+    living = warehouse.query(query.replace("*", "DISTINCT mail_conn_id, mail_name"))
+    assert {name for account, name in living if account == "mail_default"} == {"stays"}
+    assert len(living) == 1 + 3
 
 
 def test_a_load_of_some_marks_nothing(emulator: Emulator, warehouse: SqlDatabase) -> None:
