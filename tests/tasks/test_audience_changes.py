@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from array import array
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
@@ -16,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
+from tests.machines.audience_parts import Matcher, Members, Part, parts_of
 from tests.support.clock import Clock
 from tests.tasks import test_audience
 from tests.tasks.conftest import SqlDatabase
@@ -185,12 +190,11 @@ def test_a_state_of_many_changes_is_written_anew(
     assert max(rows for _, rows in parts) < 60
 
 
-# --- the deletion of contacts ---
-
-
-def test_contacts_are_deleted_by_their_address(emulator: Emulator, audience: Audience) -> None:
+def test_contacts_are_deleted_by_address_and_not_for_moving(emulator: Emulator, audience: Audience) -> None:
     with pytest.raises(AirflowFailException, match="columns: on_removed='delete_contact' needs email"):
         audience.load(f"ada={PHONE}", columns={"name": "phoneNumber"}, **DELETES)
+    with pytest.raises(AirflowFailException, match="on_removed: not 'delete_contact' in a mapped task"):
+        audience.run("ada|bob", audience="add", **DELETES)
     assert emulator.journal.count(IMPORTS) == 0
 
 
@@ -221,11 +225,6 @@ def test_who_left_is_deleted_when_everybody_is_sent(emulator: Emulator, audience
             audience.load("ada", "2", **arguments)
     audience.load("ada", "2", **arguments)
     assert emails(emulator) == "ada"
-
-
-def test_nobody_is_deleted_for_moving_to_another_range(audience: Audience) -> None:
-    with pytest.raises(AirflowFailException, match="on_removed: not 'delete_contact' in a mapped task"):
-        audience.run("ada|bob", audience="add", **DELETES)
 
 
 def test_suppressed_people_leave_and_are_not_deleted(
@@ -324,9 +323,6 @@ def test_another_mapping_or_list_is_another_state(audience: Audience) -> None:
         audience.run("ada", "ada", **arguments)
 
 
-# --- what stops a run, and what it may change ---
-
-
 @pytest.mark.parametrize(("people", "arguments", "message"), [
     (NAMES[5:], {"max_removed_fraction": 0.2}, "max_removed_fraction: 5 of 20 people would leave the audience"),
     ([*NAMES[2:], "a", "b", "c"], {"max_change_fraction": 0.2}, "max_change_fraction: 5 of 20 people would change"),
@@ -384,9 +380,6 @@ def test_a_file_of_which_only_changes_are_sent(emulator: Emulator, tmp_path: Pat
         assert requested(emulator) == sorted(sent.split())
     assert json.loads(rejects.read_text())["row_number"] == 4, "the line of the file"
     assert [result[name] for name in ("read", "rejected", "changed", "left")] == [4, 1, 1, 1]
-
-
-# --- tries, and runs at once ---
 
 
 def test_a_retry_continues_on_the_new_list(emulator: Emulator, any_audience: Audience) -> None:
@@ -463,3 +456,60 @@ def test_a_run_that_was_believed_to_have_ended(any_audience: Audience, monkeypat
     with pytest.raises(AirflowException, match="another run has changed the state of this audience"):
         any_audience.load("", contacts=people, chunk_size=1)
     any_audience.run("ada eva", "")
+
+
+# --- the comparison with the lines of a state: whatever the order, each line is either found or reported ---
+
+BLOCKS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 1500)), max_size=5)
+"""Blocks of consecutive people: the first one, and how many."""
+
+
+def lines_of(people: list[int]) -> bytes:
+    return b"".join(b'["p%d@example.com","%s"]\n' % (person, b"x" * (person % 50)) for person in people)
+
+
+def found(state: list[int], void: set[int], source: list[int], size: int) -> tuple[Counter[bytes], int]:
+    """Compare; return the lines of the source that were found, and how many lines of the state were reported.
+
+    :param void: the positions of lines of the state that no longer count.
+    """
+    members = Members()
+    for part in parts_of("member", lines_of(state), array("I", [0] * len(state))):
+        members.add(part)
+    places = [(number, place) for number in range(len(members)) for place in range(members.rows(number))]
+    voids: dict[int, list[int]] = {}
+    for number, place in (places[position] for position in sorted(void) if position < len(places)):
+        voids.setdefault(number, []).append(place)
+    if voids:
+        members.add(Part("member", 0, json.dumps(voids), b""))
+    reported, matched = Counter[bytes](), Counter[bytes]()
+    matcher = Matcher(members, lambda number, place, line: reported.update([line]))
+    for start in range(0, len(source), size):
+        lines = lines_of(source[start : start + size]).splitlines(keepends=True)
+        missed = set(matcher.unmatched(lines))
+        matched.update(line for place, line in enumerate(lines) if place not in missed)
+    matcher.rest()
+    members.close()
+    counted = [person for position, person in enumerate(state) if position not in void]
+    assert matched + reported == Counter(lines_of(counted).splitlines(keepends=True))
+    return matched, reported.total()
+
+
+@settings(max_examples=40, deadline=None)
+@given(state=BLOCKS, source=BLOCKS, void=st.sets(st.integers(0, 4000), max_size=30), size=st.sampled_from([1, 7, 500]))
+def test_every_line_is_found_or_reported(
+    state: list[tuple[int, int]], source: list[tuple[int, int]], void: set[int], size: int
+) -> None:
+    before, now = ([n for first, count in blocks for n in range(first, first + count)] for blocks in (state, source))
+    found(before, void, now, size)
+
+
+@pytest.mark.parametrize(("source", "most"), [
+    ([*range(4500, 9000), *range(4500)], 300),
+    ([*range(20000, 22000), *range(9000)], 0),
+    ([person for person in range(9000) if person % 100], 90),
+    ([*range(6000, 9000), *range(3000, 6000), *range(3000)], 800),
+])  # fmt: skip
+def test_blocks_are_found(source: list[int], most: int) -> None:
+    """Otherwise the comparison would be right, but slow."""
+    assert found(list(range(9000)), set(), source, 500)[1] <= most

@@ -90,16 +90,13 @@ def test_a_campaign_is_cancelled_if_its_task_was_ended(
         assert state != "running" or done.state == "success"
 
 
-@pytest.mark.parametrize(
-    ("operation", "number", "given", "cancelled", "words"),
-    [
-        (GETS, 1, {}, [], "there is no campaign of that name"),
-        # The response is waited for: else the campaign could be created after it was cancelled in vain.
-        (SENDS, 1, {}, [True], "was cancelled: it is not sent"),
-        (GETS, FIRST_POLL, {"send_date": None}, [False], "could not be cancelled: "),
-        (GETS, FIRST_POLL, {"cancel_on_kill": False}, [False], ""),
-    ],
-)
+@pytest.mark.parametrize(("operation", "number", "given", "cancelled", "words"), [
+    (GETS, 1, {}, [], "there is no campaign of that name"),
+    # The response is waited for: else the campaign could be created after it was cancelled in vain.
+    (SENDS, 1, {}, [True], "was cancelled: it is not sent"),
+    (GETS, FIRST_POLL, {"send_date": None}, [False], "could not be cancelled: "),
+    (GETS, FIRST_POLL, {"cancel_on_kill": False}, [False], ""),
+])  # fmt: skip
 def test_killed_at_a_request(
     run_in_airflow: Run, emulator: Emulator, operation: str, number: int, given: Any, cancelled: list[bool], words: str
 ) -> None:
@@ -128,9 +125,6 @@ def test_ended_before_it_defers(run_in_airflow: Run, emulator: Emulator) -> None
     done = run_in_airflow(lambda: create(deferrable=True, pre_execute=lambda context: mark("failed")))
     assert emulator.campaigns()[0]["cancelled"]
     assert "the task was ended while it ran" in done.log
-
-
-# --- the trigger ---
 
 
 @pytest.fixture

@@ -66,14 +66,11 @@ def test_a_link_and_one_without_an_id(linked: Linked, connect: Connect, emulator
     assert linked(mail_name=name, adopt_older=True)[0] == ""
 
 
-@pytest.mark.parametrize(
-    ("fields", "arguments"),
-    [
-        ({}, {}),
-        ({"campaign_url": f"{PAGE}/{{mail_name}}"}, {"sandbox_mode": True}),
-        ({"campaign_url": f"{PAGE}/{{mail_name}}"}, {"mail_conn_id": "none"}),
-    ],
-)
+@pytest.mark.parametrize(("fields", "arguments"), [
+    ({}, {}),
+    ({"campaign_url": f"{PAGE}/{{mail_name}}"}, {"sandbox_mode": True}),
+    ({"campaign_url": f"{PAGE}/{{mail_name}}"}, {"mail_conn_id": "none"}),
+])  # fmt: skip
 def test_no_link_and_no_complaint(linked: Linked, connect: Connect, fields: Any, arguments: dict[str, Any]) -> None:
     connect(**fields)
     url, done = linked(**arguments)

@@ -132,24 +132,18 @@ def test_an_incomplete_response_loads_nothing(duck: Duck, account: Account) -> N
         account.load("mail_contacts", contact_lists=["unknown"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"end_day": START - DAY}, "end_day"),
-        ({"lookback_days": -1}, "lookback_days"),
-        ({"contact_lists": "newsletter"}, "contact_lists"),
-        ({"arrow": True}, r"arrow: needs pyarrow: pip .*\[parquet\]"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"end_day": START - DAY}, "end_day"),
+    ({"lookback_days": -1}, "lookback_days"),
+    ({"contact_lists": "newsletter"}, "contact_lists"),
+    ({"arrow": True}, r"arrow: needs pyarrow: pip .*\[parquet\]"),
+])  # fmt: skip
 def test_wrong_arguments(
     client: MailClient, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], words: str
 ) -> None:
     monkeypatch.setattr(dlt_source, "find_spec", lambda name: None)
     with pytest.raises(MailError, match=words):
         mail_source(client, **{"start_day": START, **arguments})
-
-
-# --- which days are read ---
 
 
 def test_a_later_run_begins_before_the_last_day(duck: Duck, account: Account) -> None:
@@ -191,13 +185,10 @@ def test_each_account_and_each_table_has_its_own_days(duck: Duck, accounts: tupl
     assert first.asked()[-1][0] == f"{TODAY - 7 * DAY}"
 
 
-@pytest.mark.parametrize(
-    ("table", "operation", "fault", "params", "days"),
-    [
-        (COUNTS, STATS, "empty_page", {"keep": 0, "total": 0}, 31),
-        (DAYS, TRANSACTIONAL_STATS, "short_stats", {"missing": 10}, 10),
-    ],
-)
+@pytest.mark.parametrize(("table", "operation", "fault", "params", "days"), [
+    (COUNTS, STATS, "empty_page", {"keep": 0, "total": 0}, 31),
+    (DAYS, TRANSACTIONAL_STATS, "short_stats", {"missing": 10}, 10),
+])  # fmt: skip
 def test_an_empty_window_is_read_again(
     duck: Duck, account: Account, table: str, operation: str, fault: str, params: dict[str, Any], days: int
 ) -> None:
@@ -211,9 +202,6 @@ def test_an_empty_window_is_read_again(
     account.asked(operation)
     account.load(table)
     assert account.asked(operation) == [(f"{TODAY - 7 * DAY}", f"{TODAY}")]
-
-
-# --- what is gone ---
 
 
 @pytest.mark.parametrize(

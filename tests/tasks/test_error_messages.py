@@ -20,7 +20,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.templates import AddTemplate
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY
 from mail_emulator import Emulator, EmulatorSettings
 from tests.hooks.wire import Authority
 from tests.support.changes import at_request, time_out_task
@@ -65,18 +65,6 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "template": ("MailCreateTemplateOperator", TEMPLATE),
 }
 """Operators and their good arguments."""
-
-
-class Before(MailSendBatchOperator):
-    """A batch before which something happens to what its task remembers."""
-
-    def __init__(self, *, before: Callable[[Any], Any], **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.before = before
-
-    def execute(self, context: Any) -> dict[str, Any]:
-        self.before(context)
-        return super().execute(context)
 
 
 @dataclass
@@ -186,7 +174,7 @@ class Stage:
         self.before(lambda context: context.pop("task_state_store", None), execution_timeout=hour)
 
     def before(self, happens: Callable[[Any], Any], **arguments: Any) -> None:
-        Before(**{"task_id": TASK, "messages": letters(3), "before": happens} | RETRY | HELLO | arguments)
+        self.make("batch", pre_execute=happens, **RETRY | arguments)
 
     def remembered(self, **record: Any) -> None:
         self.before(lambda context: context["task_state_store"].set(TASK_STATE_KEY, record))
@@ -409,14 +397,11 @@ WRONG_TOGETHER: list[tuple[str, dict[str, Any], str]] = [
 # fmt: on
 
 
-@pytest.mark.parametrize(
-    ("operator", "arguments", "words"),
-    [
-        *((operator, {name: value}, name) for operator, names in WRONG_VALUES.items()
-          for name, values in names.items() for value in values),
-        *WRONG_TOGETHER,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("operator", "arguments", "words"), [
+    *((operator, {name: value}, name) for operator, names in WRONG_VALUES.items()
+      for name, values in names.items() for value in values),
+    *WRONG_TOGETHER,
+])  # fmt: skip
 def test_wrong_arguments_are_named(
     emulator: Emulator, crm: SqlDatabase, monkeypatch: pytest.MonkeyPatch, operator: str, arguments: Any, words: str
 ) -> None:
@@ -427,8 +412,6 @@ def test_wrong_arguments_are_named(
 
 
 def test_a_day_that_is_not_over_is_not_compared(crm: SqlDatabase) -> None:
-    operator, today = "MailEventsReconcileOperator", str(datetime.datetime.now(datetime.UTC).date())
-    found = error_of(
-        lambda: OPERATORS[operator](**{"task_id": TASK} | NEEDED[operator] | {"start_day": today, "end_day": None})
-    )
-    assert "only whole days can be compared" in found
+    today = str(datetime.datetime.now(datetime.UTC).date())
+    arguments = CRM | {"task_id": TASK, "start_day": today}
+    assert "only whole days can be compared" in error_of(lambda: OPERATORS["MailEventsReconcileOperator"](**arguments))

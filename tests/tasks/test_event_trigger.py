@@ -83,9 +83,6 @@ def changes(emulator: Emulator, name: str, state: Any) -> Callable[[], None]:
     return lambda: emulator.set_campaign_state(name, state)
 
 
-# --- what is reported ---
-
-
 def test_each_campaign_that_is_sent_or_failed(emulator: Emulator, clock: Clock) -> None:
     sent = datetime.now(UTC).replace(microsecond=0)
     for name in ("spring", "summer"):
@@ -127,19 +124,6 @@ def test_what_was_sent_long_ago_is_not_reported_at_first(emulator: Emulator, clo
         emulator.faults.add("empty_page", GETS, keep=listed, total=listed)
     clock.after(300, changes(emulator, "slow", "done"))
     assert names(Trigger(), seconds=400) == [["new"], ["slow"]]
-
-
-def test_a_campaign_that_is_missing_for_a_while_is_not_repeated(emulator: Emulator) -> None:
-    store = Store()
-    for name in "ab":
-        emulator.add_campaign(name)
-    emulator.faults.add("empty_page", GETS, skip=3, count=4)  # an incomplete list
-    emulator.faults.add("empty_page", GETS, skip=3, count=4, total=1, keep=1)  # one that shows fewer
-    assert names(Trigger(), store=store, seconds=2000) == [["a", "b"]]
-    assert [len(state["keys"]) for state in store.values()] == [2]
-
-
-# --- restarts ---
 
 
 def test_a_restart_with_stored_state_repeats_and_loses_nothing(emulator: Emulator, clock: Clock) -> None:
@@ -251,9 +235,6 @@ def test_failed_polls_are_repeated_after_pauses_that_grow(
     assert pauses[:5] == pytest.approx([60, 120, 240, 480, 900], abs=1)
     failed = "connection 'mail_default': poll failed (2 in a row), next poll in 120 s: "
     assert failed in capfd.readouterr().out + caplog.text
-
-
-# --- arguments ---
 
 
 def test_arguments_are_stored_in_one_form() -> None:

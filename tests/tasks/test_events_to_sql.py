@@ -56,19 +56,6 @@ def test_the_inbox_is_drained_into_the_warehouse(run: Run, inbox: Inbox, warehou
     assert (done.state, done.returned["duplicates"], extras(done)) == ("success", 1, {})
 
 
-def test_inbox_and_tables_may_have_other_names(inbox: Inbox, warehouse: SqlDatabase) -> None:
-    other = Inbox(warehouse.hook, "their_inbox")
-    other.create()
-    receive(other, [push(event(1)), push({})])
-    names = {"table": "their_events", "dead_letters_table": "their_letters"}
-    result = drain(inbox_conn_id="warehouse", inbox_table="their_inbox", **names)
-    assert (result["stored"], result["dead_letters"]) == (1, 1)
-    assert {"their_events", "their_letters"} <= warehouse.tables()
-    inbox.hook.run("DROP TABLE mail_inbox")  # that of an empty deployment is created
-    assert drain()["pushes"] == 0
-    assert not inbox.waiting()
-
-
 def test_a_retry_reports_what_was_stored_before(
     run: Run, inbox: Inbox, warehouse: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,24 +80,27 @@ def test_drained_pushes_are_deleted_after_the_retention(inbox: Inbox, warehouse:
     assert [drain()["deleted_pushes"] for _ in range(2)] == [0, 0]
     clock.sleep(7.1 * 86_400)
     receive(inbox, [push(event(2))])
-    deleted = [
-        drain(**arguments)["deleted_pushes"] for arguments in ({"retention_days": None}, {}, {"retention_days": 0})
-    ]
+    options: list[dict[str, Any]] = [{"retention_days": None}, {}, {"retention_days": 0}]
+    deleted = [drain(**arguments)["deleted_pushes"] for arguments in options]
     assert deleted == [0, 1, 1]
 
 
-def test_what_arguments_reach_the_drain(inbox: Inbox, warehouse: SqlDatabase) -> None:
-    """How many, and whether an unreadable event fails; lineage leads from the inbox to the table."""
-    receive(inbox, [push(event(number)) for number in range(5)])
-    receive(inbox, [Push(b'[{"EventCode": "planted@example.com\\u0000"}]', NOON, "mail_default", False)])
-    operator = task(max_pushes=3, batch_size=2)
+def test_what_arguments_reach_the_drain(warehouse: SqlDatabase) -> None:
+    """Names, how many, and whether an unreadable event fails; lineage leads from the inbox to the table."""
+    other = Inbox(warehouse.hook, "their_inbox")
+    names = {"inbox_conn_id": "warehouse", "inbox_table": "their_inbox", "table": "their_events"}
+    assert drain(**names)["pushes"] == 0, "the inbox is created"
+    receive(other, [push(event(number)) for number in range(5)])
+    receive(other, [Push(b'[{"EventCode": "planted@example.com\\u0000"}]', NOON, "mail_default", False)])
+    operator = task(max_pushes=3, batch_size=2, **names)
     assert executed(operator)["pushes"] == 3
     lineage = operator.get_openlineage_facets_on_complete(None)
     (source,), (target,) = lineage.inputs, lineage.outputs
-    assert (source.name, source.inputFacets["inputStatistics"].rowCount) == ("mail_inbox", 3)
-    assert (target.name, len(target.facets["schema"].fields)) == ("mail_events", len(EVENTS.stored_columns))
+    assert (source.name, source.inputFacets["inputStatistics"].rowCount) == ("their_inbox", 3)
+    assert (target.name, len(target.facets["schema"].fields)) == ("their_events", len(EVENTS.stored_columns))
+    assert warehouse.query("SELECT count(*) FROM their_events") == [(3,)]
 
-    error = error_of(lambda: task(on_unstorable="fail"))
+    error = error_of(lambda: task(on_unstorable="fail", **names))
     assert error.startswith("push 6, event 0: field 'EventCode' holds the character NUL")
     assert "planted" not in error
-    assert inbox.waiting()
+    assert other.waiting()

@@ -60,9 +60,6 @@ def _list(emulator: Emulator) -> None:
     emulator.add_list("newsletter", ["ida@example.com"])
 
 
-# --- a hold ---
-
-
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that says what Airflow has in its Variables, and whether they can be read."""
@@ -187,8 +184,6 @@ def test_any_value_of_the_variable_holds(text: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", text)
     assert isinstance(current_hold(), Hold)
 
-
-# --- a send window ---
 
 WORKDAY = SendWindow(start="09:00", end="18:00")
 At = Callable[[str], None]
