@@ -108,6 +108,7 @@ def test_every_row_is_sent_as_text_in_order(names: tuple[str, ...]) -> None:
             "is NaN or infinite: give None where there is no value",
         ),
         (["email", "name"], ("a@b.de", 10**5000), "name", "is a whole number with thousands of digits"),
+        (["email", "name"], ("a@b.de",), "", "has 1 values instead of 2"),
         (["email", "name"], (), "", "has 0 values instead of 2"),
         (["email", "name"], {"email": "a@b.de", "name": "Ada"}, "", "has 1 values instead of 2"),
         (["email", "name"], deque(["a@b.de", b"Ada"]), "name", "is of type bytes: cast it to text"),

@@ -25,6 +25,7 @@ from airflow_provider_mail.assets import (
 )
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, SqlDatabase
@@ -43,6 +44,7 @@ def extracted(operator: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("kind", "table", "namespace", "name"), [
     ("sqlite", "mail_campaign_stats", "sqlite://localhost{folder}/warehouse.db", "mail_campaign_stats"),
+    ("postgres", "mail_campaign_stats", "postgres://localhost:5432", "{database}.public.mail_campaign_stats"),
     ("postgres", "crm.Stats", "postgres://localhost:5432", "{database}.crm.stats"),
 ])  # fmt: skip
 def test_a_load_into_a_table(
@@ -74,6 +76,14 @@ def test_days_of_another_account_into_files(emulator: Emulator, connect: Connect
     sizes = [path.stat().st_size for path in Path(target.name).glob("*/*")]
     written = target.outputFacets["outputStatistics"]
     assert (written.rowCount, written.fileCount, written.size) == (7, len(sizes), sum(sizes))
+
+
+def test_a_load_that_fails_has_no_datasets(warehouse: SqlDatabase) -> None:
+    operator = load_task("mail_campaign_stats", table="no table")
+    with pytest.raises(AirflowFailException):
+        executed(operator)
+    found = DefaultExtractor(operator).extract_on_failure(None)
+    assert found is None or (found.inputs, found.outputs) == ([], [])
 
 
 def test_nothing_of_the_provider_is_imported_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
