@@ -151,7 +151,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         send_date: Templated[datetime] | None = None,
         send_window: SendWindow | None = None,
         only_save: bool = False,
-        audience: Templated[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None,
+        audience: Templated[Mapping[str, Any] | Sequence[Templated[Mapping[str, Any]]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,

@@ -120,7 +120,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         allow_blank: bool = False,
         send_date: Templated[datetime] | None = None,
         only_save: bool = False,
-        audience: Templated[Mapping[str, Any] | Sequence[Mapping[str, Any]]] | None = None,
+        audience: Templated[Mapping[str, Any] | Sequence[Templated[Mapping[str, Any]]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,
         repel_list_names: Templated[Sequence[Templated[str]]] | None = None,
         reply_to: Templated[str] | None = None,
