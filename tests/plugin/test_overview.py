@@ -63,6 +63,11 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
         assert visitor.get(link.partition("#")[0])
     assert "1 campaign" in Page(visitor.get("campaigns?state=failed&from=2026-02-10")).text
 
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "nowhere")
+        unreadable = "inbox The inbox of events cannot be read: [mail] inbox_conn_id: connection 'nowhere'"
+        assert unreadable in Page(Visitor(visitor.client).get("")).text
+
     monkeypatch.setattr(access, "waits", lambda user: [])
     with time_machine.travel(NOW + 60 * DAY, tick=False):
         text = Page(Visitor(visitor.client).get("")).text
