@@ -32,7 +32,7 @@ from airflow_provider_mail.plugin.reader import (
 from tests.plugin.conftest import BASE_PATH, Page, Visitor, token
 from tests.support.clock import StillClock
 from tests.support.env import ROOT
-from tests.support.processes import PATIENCE
+from tests.support.processes import PATIENCE, end_of_database_threads
 from tests.warehouse.conftest import Warehouse
 
 pytestmark = pytest.mark.not_unit
@@ -219,9 +219,7 @@ def test_a_warehouse_that_hangs_takes_a_few_threads(still_clock: StillClock) -> 
         assert not started.acquire(blocking=False)
 
         go.set()
-        for thread in threading.enumerate():
-            if thread.name == "mail-database" and thread not in before:
-                await asyncio.to_thread(thread.join, PATIENCE)
+        await end_of_database_threads(before)
         assert await places.read(read) == "rows"
 
     asyncio.run(run())

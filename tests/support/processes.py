@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import faulthandler
 import functools
@@ -42,6 +43,16 @@ def free_port() -> int:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", port))
             return port
+
+
+async def end_of_database_threads(before: Sequence[threading.Thread]) -> None:
+    """Wait for the threads of the package that read or write a database.
+
+    :param before: those that ran before the test, which may be of tests that leave one.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "mail-database" and thread not in before:
+            await asyncio.to_thread(thread.join, PATIENCE)
 
 
 def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATIENCE, interval: float = 0.3) -> T:

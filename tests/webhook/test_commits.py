@@ -16,7 +16,7 @@ from airflow_provider_mail.webhook.health import Cached
 from airflow_provider_mail.webhook.inbox import Push
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS
 from tests.support.clock import StillClock
-from tests.support.processes import PATIENCE
+from tests.support.processes import PATIENCE, end_of_database_threads
 
 pytestmark = pytest.mark.usefixtures("still_clock")
 
@@ -202,12 +202,10 @@ def test_a_database_that_hangs_makes_a_few_threads(still_clock: StillClock) -> N
         with pytest.raises(Overloaded):
             await group.store(push(b"x"))
         inbox.go.release(len(EVERY))
-        for thread in threading.enumerate():
-            if thread.name == "mail-database" and thread not in others:
-                await asyncio.to_thread(thread.join, PATIENCE)
+        await end_of_database_threads(before)
         await group.store(push(b"y"))
 
-    others = threading.enumerate()
+    before = threading.enumerate()
     inbox = HeldInbox()
     run(inbox, test)
     assert inbox.stored[-1] == [b"y"]

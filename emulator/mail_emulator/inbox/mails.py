@@ -227,17 +227,17 @@ class Mails:
     def _ranks(self, row: Row) -> tuple[int, int]:
         """Return the ranks (from, to) of a campaign's recipients with the wanted status."""
         status = self.status
-        everybody, nobody = (-row["dropped"], row["sent"]), (0, 0)
+        all_ranks, no_ranks = (-row["dropped"], row["sent"]), (0, 0)
         if status is None:
-            return everybody
+            return all_ranks
         if row["state"] == SENDING:
-            return everybody if status == "Sending" else nobody
+            return all_ranks if status == "Sending" else no_ranks
         if status in dict(REACTIONS):
             column = dict(REACTIONS)[status]
             first = first_rank(row, column)
             elapsed = self.context.now - row["ended_at"]
             return first, first + count_at(row[column], elapsed, self.context.settings)
-        return outcome_ranks(row).get(status, nobody)
+        return outcome_ranks(row).get(status, no_ranks)
 
 
 def _containing(word: str) -> str:
