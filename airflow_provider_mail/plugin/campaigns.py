@@ -132,12 +132,15 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     order = f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, mail_name, mail_conn_id"
     names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
 
+    matches = f"WITH matches AS (SELECT {names} {matching.sql})"
+    sums = "".join(f", SUM({name}) AS total_{name}" for name in COUNTS)
+    # With the page, in one statement. No window functions: DuckDB 1.4 and 1.5 may fail in them when nothing matches.
+    totals = f" CROSS JOIN (SELECT COUNT(*) AS total{sums} FROM matches) AS totals"
+
     def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
-        statement = f"SELECT {names}{totals} {matching.sql} ORDER BY {order}"
+        statement = f"{matches} SELECT * FROM matches{totals} ORDER BY {order}"
         return reader.rows(statement, matching.parameters, limit=count, offset=offset)
 
-    # With the page, so that the statement is run once.
-    totals = "".join(f", SUM({name}) OVER () AS total_{name}" for name in COUNTS) + ", COUNT(*) OVER () AS total"
     rows = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE, totals)
     counted = rows[:1] or (read(1, 0, totals) if wanted.page > 1 else [])
     total = int(counted[0]["total"]) if counted else 0
