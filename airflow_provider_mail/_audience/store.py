@@ -186,9 +186,13 @@ class FileStateStore:
         folder.fs.makedirs(folder.path, exist_ok=True)
         atomic = folder.protocol in OBJECT_STORES
         path = folder / (name if atomic else f".{name}")
-        with path.open("wb") as file:
-            for part in chain([first], parts):
-                file.write(json.dumps(part).encode() + b"\n")
+        try:
+            with path.open("wb") as file:
+                for part in chain([first], parts):
+                    file.write(json.dumps(part).encode() + b"\n")
+        except BaseException:
+            remove(path)
+            raise
         if not atomic:
             folder.fs.mv(path.path, (folder / name).path)
 
