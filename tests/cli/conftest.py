@@ -42,8 +42,6 @@ def command(
         connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key, **changed}
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
 
-    # The commands set it for good, which is right for a process that ends with them.
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
     connect()
     connect("mail_bad", password="not-the-key")
 

@@ -69,6 +69,13 @@ def _no_unit(config: pytest.Config) -> None:
         pytest.fail("a test that starts a server without naming its fixture has to be marked `not_unit`")
 
 
+@pytest.fixture(autouse=True)
+def _process_context() -> Iterator[None]:
+    """Commands and servers call their process a server of Airflow for good: here others follow in it."""
+    yield
+    os.environ.pop("_AIRFLOW_PROCESS_CONTEXT", None)
+
+
 @pytest.fixture
 def clock() -> Iterator[Clock]:
     """Time passes at once: see `tests.support.clock`."""

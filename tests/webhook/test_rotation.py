@@ -53,7 +53,6 @@ def rotate(
     """Runs the command, and returns what it printed, or its error."""
     connection = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
     monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(connection))
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
     monkeypatch.setenv("AIRFLOW__MAIL__RECEIVE_URL", "https://airflow.example.com/base/mail-events/")
 

@@ -28,7 +28,6 @@ CONN_ID = "AIRFLOW__MAIL__INBOX_CONN_ID"
 
 @pytest.fixture(autouse=True)
 def context(monkeypatch: pytest.MonkeyPatch, airflow_home: object, still_clock: object) -> None:
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
     for name in OPTIONS:
         monkeypatch.delenv(f"AIRFLOW__MAIL__{name.upper()}", raising=False)
 
