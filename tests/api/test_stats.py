@@ -19,6 +19,7 @@ from airflow_provider_mail.api.contacts import Contact, GetListContacts
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailAuthError,
+    MailConfigError,
     MailError,
     MailIncompleteError,
     MailRejectedError,
@@ -334,6 +335,13 @@ def test_contacts_of_the_documented_form_are_compact(more: dict[str, Any]) -> No
     assert "a@example.com" not in repr(contact)
     assert (contact.create_date, contact.modify_time) == (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), None)
     assert set(Contact.model_fields) <= {*CONTACTS_TABLE.names}  # no other field of a compact contact is stored
+
+
+def test_a_redirect_with_a_page_is_a_redirect() -> None:
+    body = answer("contactList", [], totalRecords=0)
+    for status in (300, 307):
+        with pytest.raises(MailConfigError, match=rf"redirect \(HTTP {status}\)"):
+            parse_response(compact_records(CONTACTS), HttpResponse(status, {}, body))
 
 
 def test_the_limit_of_memory_holds_for_compact_records() -> None:
