@@ -134,7 +134,7 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
 
     matches = f"WITH matches AS (SELECT {names} {matching.sql})"
     sums = "".join(f", SUM({name}) AS total_{name}" for name in COUNTS)
-    # With the page, in one statement. No window functions: DuckDB 1.4 and 1.5 may fail in them when nothing matches.
+    # With the page, in one statement. No `OVER ()`, in which DuckDB 1.4 and 1.5 fail now and then.
     totals = f" CROSS JOIN (SELECT COUNT(*) AS total{sums} FROM matches) AS totals"
 
     def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
