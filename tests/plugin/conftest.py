@@ -104,8 +104,14 @@ def forget(*, tables: bool = True) -> None:
 
 @pytest.fixture
 def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch, still_clock: object) -> TestClient:
-    """A server with the page below a base path; without a database yet. No database is too slow for it."""
+    """A server with the page below a base path; without a database yet. No database is too slow for it.
+
+    No task waits, whatever other tests have left in Airflow's database.
+    """
     from airflow.api_fastapi.app import init_auth_manager
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
 
     from airflow_provider_mail.plugin.app import app
 
@@ -114,6 +120,8 @@ def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch, still_clock: o
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://testserver{BASE_PATH}/")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_REJECTS_TABLE", "newsletter_rejects")
+    with create_session() as session:
+        session.execute(update(TaskInstance).values(trigger_id=None))
     forget()
     init_auth_manager()
     outer = FastAPI(root_path=BASE_PATH)

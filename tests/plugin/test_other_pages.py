@@ -267,7 +267,6 @@ def test_waits_of_dags_that_one_may_read(
             session.execute(
                 update(TaskInstance).where(is_it).values(trigger_id=row.id, map_index=1 if dag_id == "read" else -1)
             )
-    # In Airflow's database, where other tests may have left tasks that wait.
     text = text_of(visitor, "waits")
     assert "Deferred tasks, from Airflow's database" in text
     assert f"unreadable/waits/{runs['unreadable']} campaign is sent <b>spring</b>" in text
