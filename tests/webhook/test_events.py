@@ -127,6 +127,13 @@ def test_a_push_that_is_no_array_is_one_dead_letter(push: bytes) -> None:
     assert "\x00" not in letter.raw
 
 
+def test_an_event_that_is_too_deep_to_be_parsed_is_a_dead_letter() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    rows, (letter,) = read(b"[%b,%b]" % (json.dumps(event(1)).encode(), deep))
+    assert [row["push_index"] for row in rows] == [0]
+    assert (letter.index, letter.reason) == (1, f"it is nested more than {MAX_DEPTH} levels deep")
+
+
 @pytest.mark.parametrize("odd", ODD_EVENTS, ids=lambda odd: str(odd)[:40])
 @pytest.mark.parametrize("push", [b"[%b,%b]", b"\xef\xbb\xbf [%b , %b ]\n"])
 def test_an_event_that_cannot_be_stored_spoils_no_other(push: bytes, odd: bytes) -> None:
