@@ -98,7 +98,7 @@ GROUPS = {
             "tasks/test_import_checkpoint.py",
             "tasks/test_transactional.py",
         ),
-        ("machines/test_*ing.py", "tasks/test_imports.py"),
+        ("machines/test_*ing.py", "tasks/test_imports.py", "tasks/test_metrics.py"),
     ),
     "loads": Group(
         ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
