@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow_provider_mail._task.storage import OBJECT_STORES, check_tables, put, remove, storage_path
+from airflow_provider_mail._task.storage import check_tables, put, remove, storage_path, written_whole
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.table import derived_name
@@ -182,19 +182,10 @@ class FileStateStore:
             return
         # The names sort by the number of their first part.
         name = f"{generation}-{first[0]:010}-{uuid.uuid4().hex[:8]}.jsonl"
-        folder = self._folder
-        folder.fs.makedirs(folder.path, exist_ok=True)
-        atomic = folder.protocol in OBJECT_STORES
-        path = folder / (name if atomic else f".{name}")
-        try:
-            with path.open("wb") as file:
-                for part in chain([first], parts):
-                    file.write(json.dumps(part).encode() + b"\n")
-        except BaseException:
-            remove(path)
-            raise
-        if not atomic:
-            folder.fs.mv(path.path, (folder / name).path)
+        # An object store keeps what was written when its file is closed, even after an error.
+        with written_whole(self._folder / name) as target, self._folder.fs.open(target, "wb") as file:
+            for part in chain([first], parts):
+                file.write(json.dumps(part).encode() + b"\n")
 
     def drop(self, generation: str) -> None:
         for path in self._files(generation):

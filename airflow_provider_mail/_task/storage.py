@@ -8,7 +8,7 @@ import pickle
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -142,25 +142,35 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
     return resolved
 
 
-def put(path: ObjectStoragePath, content: bytes) -> None:
-    """Write a file, or replace it atomically: a concurrent reader sees the old or the new one.
+@contextmanager
+def written_whole(path: ObjectStoragePath) -> Iterator[str]:
+    """Return the path to write a file to that readers see only when it is complete; it is removed after an error.
 
-    In a file system, it is written to the same folder under a name that begins with a dot, and then renamed.
+    In a file system, it is a name in the same folder that begins with a dot, and the file is then renamed.
+
+    :param path: a new file, or in a file system also one to replace.
     """
-    fs = path.fs
-    if path.protocol in OBJECT_STORES:
-        fs.pipe_file(path.path, content)
-        return
-    folder = path.parent
-    fs.makedirs(folder.path, exist_ok=True)
-    temporary = (folder / f".{path.name}.{uuid.uuid4().hex}.tmp").path
+    fs, target = path.fs, path.path
+    if path.protocol not in OBJECT_STORES:
+        fs.makedirs(path.parent.path, exist_ok=True)
+        target = (path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp").path
     try:
-        fs.pipe_file(temporary, content)
-        fs.mv(temporary, path.path)
+        yield target
+        if target != path.path:
+            fs.mv(target, path.path)
     except BaseException:
         with suppress(Exception):
-            fs.rm_file(temporary)
+            fs.rm_file(target)
         raise
+
+
+def put(path: ObjectStoragePath, content: bytes) -> None:
+    """Write a file, or replace it atomically: a concurrent reader sees the old or the new one."""
+    if path.protocol in OBJECT_STORES:
+        path.fs.pipe_file(path.path, content)
+        return
+    with written_whole(path) as target:
+        path.fs.pipe_file(target, content)
 
 
 def remove(path: ObjectStoragePath) -> bool:

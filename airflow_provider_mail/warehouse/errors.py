@@ -225,7 +225,7 @@ def _duckdb(error: BaseException) -> str:
     message = _first_line(error)
     error_type = message.partition(" Error: ")[0]
     if error_type in ("INTERNAL", "FATAL"):
-        return "DuckDB itself failed: update it, and restart the process if this error stays"
+        return "internal error of DuckDB: restart the process if it persists, and upgrade DuckDB"
     if error_type in _DUCKDB_SAFE_UP_TO_QUOTES:
         return re.split("['\"]", message, maxsplit=1)[0].strip()
     return message if error_type in _DUCKDB_SAFE else ""

@@ -71,7 +71,7 @@ def _no_unit(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _process_context() -> Iterator[None]:
-    """Commands and servers call their process a server of Airflow for good: here others follow in it."""
+    """Undo what a command or a server leaves behind: it marks its process as one of Airflow's servers."""
     yield
     os.environ.pop("_AIRFLOW_PROCESS_CONTEXT", None)
 

@@ -153,9 +153,9 @@ def test_a_deadlock_of_mariadb_s_is_tried_again(
 @pytest.mark.parametrize(
     "error", [duckdb.InternalException("INTERNAL Error: 'x'"), duckdb.FatalException("FATAL Error: x")]
 )
-def test_a_fault_of_duckdb_itself_is_named(error: Exception) -> None:
+def test_an_internal_error_of_duckdb_is_named(error: Exception) -> None:
     assert safe_message(error) == (
-        f"{type(error).__name__}: DuckDB itself failed: update it, and restart the process if this error stays"
+        f"{type(error).__name__}: internal error of DuckDB: restart the process if it persists, and upgrade DuckDB"
     )
 
 
