@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.statistics import Rate
     from airflow_provider_mail.warehouse.event_counts import CampaignEvents
 
-__all__ = ["MailStatsGateOperator"]
+__all__ = ["MailStatsGateSensor"]
 
 OnBreach: TypeAlias = Literal["fail", "skip", "ask"]
 """What to do when a limit is not shown to be kept."""
@@ -55,7 +55,7 @@ REPORT_KEY = "gate"
 """The XCom with the numbers, for the process that reads a person's response."""
 
 
-class MailStatsGateOperator(MailStatsSettledSensor):
+class MailStatsGateSensor(MailStatsSettledSensor):
     """Decide from the counts of a campaign whether the next stage of a mass mail may go out.
 
     Waits until ``max_age`` after the campaign was sent, and compares each count, as a share of the mails that were
@@ -69,7 +69,7 @@ class MailStatsGateOperator(MailStatsSettledSensor):
 
     .. seealso::
         For more information on how to use this sensor, see the guide
-        :ref:`howto/sensor:MailStatsGateOperator`
+        :ref:`howto/sensor:MailStatsGateSensor`
         (in the package: ``airflow_provider_mail/docs/stages.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

@@ -9,7 +9,7 @@ from airflow.sdk import TaskGroup, task
 
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
-from airflow_provider_mail.sensors.gate import MailStatsGateOperator
+from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.stages import Stage, divide
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -36,7 +36,7 @@ class StagedSend(NamedTuple):
     audiences: Mapping[str, BaseContactImportOperator]
     check: Any
     sends: Mapping[str, MailCreateCampaignOperator]
-    gates: Mapping[str, MailStatsGateOperator]
+    gates: Mapping[str, MailStatsGateSensor]
 
 
 def staged_send(
@@ -67,7 +67,7 @@ def staged_send(
     :param mail_name: the name of the campaign. That of a stage has the name of the stage behind it. It may be a
         template.
     :param campaign: further arguments of ``MailCreateCampaignOperator``, without lists.
-    :param gate: arguments of ``MailStatsGateOperator``, without ``mail_name``.
+    :param gate: arguments of ``MailStatsGateSensor``, without ``mail_name``.
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``, so that each campaign
         begins with other people.
     :raises ValueError: naming the stage that is wrong, or a task of ``audience`` does not import all rows.
@@ -76,12 +76,12 @@ def staged_send(
         audiences = _import_tasks(audience, divide(stages, mail_name if seed is None else seed))
         check = before = _check_task(audiences)
         sends: dict[str, MailCreateCampaignOperator] = {}
-        gates: dict[str, MailStatsGateOperator] = {}
+        gates: dict[str, MailStatsGateSensor] = {}
         for name in audiences:
             sends[name] = _send_task(f"send_{name}", mail_name, name, audiences, campaign)
             before >> sends[name]
             if len(sends) < len(audiences):
-                gates[name] = MailStatsGateOperator(task_id=f"gate_{name}", mail_name=f"{mail_name} {name}", **gate)
+                gates[name] = MailStatsGateSensor(task_id=f"gate_{name}", mail_name=f"{mail_name} {name}", **gate)
                 sends[name] >> gates[name]
                 before = gates[name]
     return StagedSend(group, audiences, check, sends, gates)

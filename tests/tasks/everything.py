@@ -146,7 +146,7 @@ def tasks(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
         ("delete_campaign", "MailDeleteCampaignOperator", {"mail_name": "old"}),
         ("wait_for_campaign", "MailCampaignSensor", wait | {"mail_name": "done"}),
         ("wait_for_final_stats", "MailStatsSettledSensor", wait | MARCH | {"mail_name": "done", "max_age": 60}),
-        ("gate", "MailStatsGateOperator", wait | MARCH | {"mail_name": "done", "max_hard_bounce": 1}),
+        ("gate", "MailStatsGateSensor", wait | MARCH | {"mail_name": "done", "max_hard_bounce": 1}),
         ("wait_for_pushes", "MailInboxSensor", {
             "inbox_conn_id": "sqlite_everything", "inbox_table": "waiting_pushes", "timeout": 5}),
         ("send", "MailSendOperator", letter | {

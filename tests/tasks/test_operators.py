@@ -75,7 +75,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
                              "content": "<p>a</p>"},
     "MailSendOperator": {
         "sender_mail": "news@example.com", "to": "ada@example.com", "subject": "a", "content": "<p></p>"},
-    "MailStatsGateOperator": OF_NAME | {"max_hard_bounce": 0.02},
+    "MailStatsGateSensor": OF_NAME | {"max_hard_bounce": 0.02},
     "ObjectStorageToMailContactsOperator": {"path": "file:///people.csv"},
     "SqlToMailBatchOperator": {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
     "MailCampaignsToObjectStorageOperator": {"path": "file:///tmp/campaigns"},
@@ -411,7 +411,7 @@ REQUESTS: dict[str, type[MailRequest[Any]]] = {
 WITHOUT_REQUEST = {
     "MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor", "MailStatsToObjectStorageOperator",
     "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailCreateStageTableOperator",
-    "MailMergeStageTableOperator", "MailStatsGateOperator", "MailSendTestOperator",
+    "MailMergeStageTableOperator", "MailStatsGateSensor", "MailSendTestOperator",
     "MailCompareCampaignsOperator",
 }
 """They have no request of which users give the fields."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from airflow_provider_mail._task.statistics import two_proportion_test, wilson_bounds
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
-from airflow_provider_mail.sensors.gate import MailStatsGateOperator
+from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.utils.staged_send import ab_send, check_stages, staged_send
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -62,9 +62,9 @@ def test_z_squared_is_pearsons_chi_squared(cells: tuple[int, int, int, int]) -> 
 LIMIT = {"max_hard_bounce": 0.02}
 
 
-def gate(way: str = "poke", **arguments: Any) -> MailStatsGateOperator:
+def gate(way: str = "poke", **arguments: Any) -> MailStatsGateSensor:
     given = {"task_id": TASK, "mail_name": "spring", "max_age": 600, "poke_interval": 60}
-    return MailStatsGateOperator(**given | WAYS[way] | arguments)
+    return MailStatsGateSensor(**given | WAYS[way] | arguments)
 
 
 def counting(emulator: Emulator, sent: int = 1000, **counts: int) -> None:

@@ -133,7 +133,7 @@ with DAG("leaks", schedule=None, max_active_tasks=32, on_failure_callback=notifi
         "MailCreateCampaignOperator": {"send_list_names": ["a"], **HELLO},
         "MailSendTestOperator": {"seed_list_names": ["a"], **HELLO},
         "MailPreflightOperator": {"send_list_names": ["a"], **HELLO},
-        "MailStatsGateOperator": {"mail_name": "spring", "max_hard_bounce": 0.1},
+        "MailStatsGateSensor": {"mail_name": "spring", "max_hard_bounce": 0.1},
         "MailCreateListOperator": {"list_name": "a"},
         "MailDeleteListOperator": {"list_name": "a"},
         "MailCreateTemplateOperator": {"template_name": "a", "template_content": "a", "template_subject": "a"},
