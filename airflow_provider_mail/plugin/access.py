@@ -16,8 +16,9 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
+from airflow.utils.state import TaskInstanceState
 from fastapi import Depends, HTTPException, Request
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
 from airflow_provider_mail.plugin import base_path
@@ -146,22 +147,39 @@ class Wait:
         return self.deadline is not None and self.deadline < datetime.datetime.now(datetime.UTC)
 
 
-def waits(user: Any) -> Sequence[Wait]:
-    """The waits of the DAGs that a user may read, the longest first."""
+@dataclass(frozen=True)
+class Waits:
+    """The first `WAITS_LIMIT` tasks that wait, and how many there are."""
+
+    shown: Sequence[Wait]
+    total: int
+
+
+def waits(user: Any) -> Waits:
+    """Return the tasks that wait, of the DAGs that a user may read, the longest first."""
     from airflow.models.trigger import Trigger
 
-    query = (
-        select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index, Trigger)
-        .join(Trigger, TaskInstance.trigger_id == Trigger.id)
-        .where(Trigger.classpath.startswith("airflow_provider_mail.", autoescape=True))
-        .order_by(Trigger.created_date, TaskInstance.dag_id, TaskInstance.task_id)
-        .limit(WAITS_LIMIT)
+    # A task that has ended may keep its trigger for a while, and after `airflow dags test` forever.
+    waiting = (
+        (TaskInstance.trigger_id == Trigger.id)
+        & (TaskInstance.state == TaskInstanceState.DEFERRED)
+        & Trigger.classpath.startswith("airflow_provider_mail.", autoescape=True)
     )
     with create_session() as session:
+        # The permission comes before the limit: many tasks of others must not hide the ones of this user.
+        dag_ids = session.scalars(select(TaskInstance.dag_id).join(Trigger, waiting).distinct())
+        readable = [dag_id for dag_id in dag_ids if may_read_dag(user, dag_id)]
+        shown = TaskInstance.dag_id.in_(readable)
+        total = session.scalar(select(func.count()).select_from(TaskInstance).join(Trigger, waiting).where(shown))
+        query = (
+            select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index, Trigger)
+            .join(Trigger, waiting)
+            .where(shown)
+            .order_by(Trigger.created_date, TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.map_index)
+            .limit(WAITS_LIMIT)
+        )
         rows: list[Any] = list(session.execute(query))
-        waiting = [(str(row[0]), _wait(*row)) for row in rows]
-    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {dag_id for dag_id, _ in waiting}}
-    return [wait for dag_id, wait in waiting if readable[dag_id]]
+        return Waits([_wait(*row) for row in rows], int(total or 0))
 
 
 def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) -> Wait:

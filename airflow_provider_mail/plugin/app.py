@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import logging
 import mimetypes
+import re
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Annotated, Any, TypeAlias
@@ -84,8 +85,20 @@ app = PageApp(
 
 # No database has a text with a NUL.
 Text = Annotated[str, Query(max_length=400, pattern=r"^[^\x00]*$")]
-# A form sends a date that is not chosen as an empty text.
-Day = Annotated[datetime.date | None, BeforeValidator(lambda value: value or None)]
+# What databases can compare. The day after it and its beginning in another time zone exist as well.
+EARLIEST, LATEST = datetime.date(1000, 1, 1), datetime.date(9999, 12, 29)
+
+
+def _day(text: str) -> datetime.date | None:
+    """Read a day as a form sends it, which is empty if none is chosen."""
+    if not text:
+        return None
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
+        raise ValueError("not a day")
+    return min(max(datetime.date.fromisoformat(text), EARLIEST), LATEST)
+
+
+Day = Annotated[datetime.date | None, BeforeValidator(_day)]
 PageNumber = Annotated[int, Query(ge=1, le=100_000)]
 Show: TypeAlias = Callable[..., Mapping[str, Any]]
 
@@ -140,7 +153,7 @@ def show_overview(request: Request) -> Mapping[str, Any]:
         ),
         "waits": waits,
         "current_count": current_count,
-        "findings": overview.findings(reader, waits),
+        "findings": overview.findings(reader, waits.shown),
         "measures": measures,
         "tables": tables(current, overview.month_table(measures), growth),
     }
@@ -271,7 +284,7 @@ def show_events(request: Request) -> Mapping[str, Any]:
 @route("/waits", "waits.html")
 def show_waits(request: Request) -> Mapping[str, Any]:
     waits = access.waits(request.state.mail_user)
-    return {"waits": waits, "tables": tables(access.waits_table(waits))}
+    return {"waits": waits, "tables": tables(access.waits_table(waits.shown))}
 
 
 @app.get("/static/{name}")

@@ -166,7 +166,8 @@ def _open_rates(reader: Reader, sent: Mapping[Identity, datetime.datetime]) -> d
     condition = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
     values: list[Any] = []
     for (account, name), sent_at in sent.items():
-        first, last = sent_at.date(), sent_at.date() + datetime.timedelta(days=CURVE_DAYS)
+        first = sent_at.date()
+        last = datetime.date.fromordinal(min(first.toordinal() + CURVE_DAYS, datetime.date.max.toordinal()))
         values += [account, name, table.parameter("observed_day", first), table.parameter("observed_day", last)]
     rates: dict[Identity, dict[float, float]] = {}
     for row in reader.rows(

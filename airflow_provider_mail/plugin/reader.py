@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
 
 from airflow_provider_mail._config import setting
 from airflow_provider_mail.warehouse.connection import address, configured_hook
@@ -166,9 +167,13 @@ class Reader:
 def public_message(message: str, hook: DbApiHook) -> str:
     """Return the error of a database for all who see the page: with its address, without the user."""
     connection = hook.get_connection(hook.get_conn_id())
-    for secret in filter(None, (connection.password, connection.login)):
+    if connection.login:
         # As drivers quote it. A bare word may be a part of anything, such as the name of the database.
-        message = re.sub(rf"""(['"]){re.escape(secret)}\1""", "***", message)
+        message = re.sub(rf"""(['"]){re.escape(connection.login)}\1""", "***", message)
+    if connection.password:
+        # Wherever it is a word of its own, also as a URI has it.
+        words = "|".join(map(re.escape, {connection.password, quote(connection.password, safe="")}))
+        message = re.sub(rf"(?<!\w)(?:{words})(?!\w)", "***", message)
     at = address(hook)
     return f"{message} ({at})" if at else message
 

@@ -118,12 +118,20 @@ def _plain(column: Column, value: Any, zone: datetime.tzinfo) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime.datetime):
-        return value.astimezone(zone).isoformat(timespec="seconds")
+        return local(value, zone).isoformat(timespec="seconds")
     if column.kind == "percent":
         return f"{float(value):.2f}"
     if column.kind == "number":
         return str(int(value))
     return str(value) if column.kind == "day" else _safe(str(value))
+
+
+def local(value: datetime.datetime, zone: datetime.tzinfo) -> datetime.datetime:
+    """Return a time in a zone; as it is at the ends of the calendar, where it may have none there."""
+    try:
+        return value.astimezone(zone)
+    except OverflowError:
+        return value
 
 
 def _safe(text: str) -> str:
@@ -208,9 +216,9 @@ def _percent(value: Any) -> str:
 def _time(context: Any, value: datetime.datetime | None) -> Markup:
     if value is None:
         return Markup(_NOTHING)
-    local = value.astimezone(context["zone"])
+    shown = local(value, context["zone"])
     return Markup('<time datetime="{}">{}</time>').format(
-        local.isoformat(timespec="seconds"), f"{local:%Y-%m-%d %H:%M}"
+        shown.isoformat(timespec="seconds"), f"{shown:%Y-%m-%d %H:%M}"
     )
 
 

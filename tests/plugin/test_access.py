@@ -28,7 +28,9 @@ from airflow_provider_mail.plugin.reader import (
     Places,
     Reader,
     TtlCache,
+    public_message,
 )
+from airflow_provider_mail.warehouse.connection import hook_of
 from tests.plugin.conftest import BASE_PATH, Page, Visitor, token
 from tests.support.clock import StillClock
 from tests.support.env import ROOT
@@ -125,6 +127,18 @@ def test_errors_show_where_but_not_as_whom(
         assert f"host {stored.host}" in text
         assert "***" in text
         assert "planted" not in text
+
+
+def test_no_error_has_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a driver or a server writes: quoted, bare, in a URI. The user is masked where it is quoted."""
+    uri = "postgres://warehouse:p%40ss+word%2F1@db.example:5432/warehouse"
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", uri)
+    hook = hook_of("warehouse")
+    for message in ("rejected 'p@ss+word/1'", "password=p@ss+word/1 sslmode", "//warehouse:p%40ss%2Bword%2F1@db"):
+        text = public_message(message, hook)
+        assert "***" in text
+        assert not re.search(r"p(@|%40)ss", text)
+    assert public_message("user 'warehouse', database warehouse", hook).startswith("user ***, database warehouse (")
 
 
 def test_only_airflow_shows_it_in_a_frame(visitor: Visitor, filled: Warehouse) -> None:

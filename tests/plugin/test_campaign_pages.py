@@ -77,9 +77,49 @@ def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None
     # What a form sends of fields that are empty; other pages keep the filter.
     assert set(names(visitor.get("campaigns?q=&list=&from=&to=&state=&account="))) >= {"week-0", "draft"}
     assert "campaigns?list=Shop&sort=open_rate" in Page(visitor.get("campaigns", list="Shop")).links()
-    for bad in ("2026-13-01", "x"):
-        text = visitor.get("campaigns", status=400, **{"from": bad})
-        assert "not possible: from" in text
+
+
+def test_no_value_in_an_address_breaks_a_page(visitor: Visitor, filled: Warehouse) -> None:
+    """The ends of the calendar are days like others, in each time zone; what is not a day is rejected by its name."""
+    login = visitor.cookies
+    for zone in ("UTC", "Pacific/Kiritimati", "Pacific/Midway"):
+        visitor.cookies = {**login, "mail_zone": zone}
+        everything = visitor.get("campaigns", q="week")
+        for first in ("", "0001-01-01", "0999-12-31", "1000-01-01"):
+            for last in ("", "9999-12-31", "9999-12-30"):
+                assert names(visitor.get("campaigns", q="week", **{"from": first, "to": last})) == names(everything)
+        assert names(visitor.get("campaigns", to="0001-01-01")) == []
+        assert names(visitor.get("campaigns", **{"from": "9999-12-31"})) == []
+    not_days = (
+        "2026-13-01",
+        "x",
+        "0",
+        "1e9",
+        "-1",
+        "inf",
+        "10000-01-01",
+        "2026-03-01T00:00",
+        "٢٠٢٦-03-01",
+        "0000-01-01",
+    )
+    for name in ("from", "to"):
+        for value in not_days:
+            assert f"not possible: {name}" in visitor.get("campaigns", status=400, **{name: value})
+    for text in ("\ud7ff", "\U0010ffff", "\n", "'", '"', "\\", "%", "_", "!", ";--", "{{1}}", " " * 400):
+        for name in ("q", "list", "state", "account", "sort"):
+            visitor.get("campaigns", **{name: text})
+        visitor.get("transactional", account=text)
+        visitor.get("compare", c=text)
+
+
+def test_times_at_the_ends_of_the_calendar(visitor: Visitor, filled: Warehouse) -> None:
+    """What the service has stored there is shown in UTC, where the chosen zone has no such time."""
+    login = visitor.cookies
+    for time, zone in (("9999-12-31 23:30:00", "Asia/Tokyo"), ("0001-01-01 00:30:00", "America/New_York")):
+        filled.execute(f"UPDATE mail_campaign_stats SET mail_send_date = '{time}' WHERE mail_name = 'week-6'")
+        visitor.cookies = {**login, "mail_zone": zone}
+        for path in ("campaigns", "campaigns?csv=campaigns", "campaign?account=mail_default&name=week-6", ""):
+            visitor.get(path)
 
 
 def test_days_begin_in_the_zone_of_the_visitor(visitor: Visitor, empty: Warehouse) -> None:

@@ -14,6 +14,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_provider_mail.hold import release_hold, set_hold
+from airflow_provider_mail.plugin import access
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -264,9 +265,8 @@ def test_waits_of_dags_that_one_may_read(
             session.add(row)
             session.flush()
             is_it = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == runs[dag_id])
-            session.execute(
-                update(TaskInstance).where(is_it).values(trigger_id=row.id, map_index=1 if dag_id == "read" else -1)
-            )
+            state = {"trigger_id": row.id, "state": "deferred"}
+            session.execute(update(TaskInstance).where(is_it).values(map_index=1 if dag_id == "read" else -1, **state))
     text = text_of(visitor, "waits")
     assert "Deferred tasks, from Airflow's database" in text
     assert f"unreadable/waits/{runs['unreadable']} campaign is sent <b>spring</b>" in text
@@ -279,6 +279,40 @@ def test_waits_of_dags_that_one_may_read(
     assert re.search(r'href="/team/airflow/dags/read/runs/[^/]+/tasks/waits/mapped/1"', page)
     assert not [word for word in ("unreadable", "senders", "planted") if word in page]
     assert "planted" not in text
+
+
+def test_many_waits_of_others_hide_none(
+    visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a task count that has ended, whose trigger is still there."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import Trigger
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    monkeypatch.setattr(access, "WAITS_LIMIT", 2)
+    campaign = MailCampaignTrigger(mail_conn_id="mail_default", mail_name="spring", end_time=1.0)
+
+    def defer(dag_id: str, state: str) -> None:
+        run_id = run_of(run_dag, dag_id, "waits")
+        with create_session() as session:
+            row = Trigger.from_object(campaign)
+            session.add(row)
+            session.flush()
+            is_it = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == run_id)
+            session.execute(update(TaskInstance).where(is_it).values(trigger_id=row.id, state=state))
+
+    for _ in range(3):
+        defer("others", "deferred")
+    for state in ("deferred", "success", "deferred", "failed", "deferred"):
+        defer("mine", state)
+    may_read_only(monkeypatch, "mine")
+    text = text_of(visitor, "waits")
+    assert text.count("mine/waits/") == 2
+    assert "of 3" in text
+    assert "3 tasks wait" in text_of(visitor, "")
+    may_read_only(monkeypatch, "none")
+    assert "No task waits" in text_of(visitor, "waits")
 
 
 def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehouse) -> None:

@@ -11,7 +11,7 @@ import pytest
 import time_machine
 
 from airflow_provider_mail.plugin import access, overview
-from airflow_provider_mail.plugin.access import Wait
+from airflow_provider_mail.plugin.access import Wait, Waits
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from tests.plugin.conftest import Page, Visitor, forget
@@ -41,7 +41,7 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     filled.load(IMPORTS, [_import(n, state) for n, state in enumerate(("failed", "success"))], "mail_imports")
     filled.execute("UPDATE mail_audience_runs SET finished_at = '2026-03-11 07:00:00' WHERE state = 'stopped'")
     late = Wait("d/waits/r", "", "campaign is sent", "spring", NOW - DAY, NOW - DAY / 24)
-    monkeypatch.setattr(access, "waits", lambda user: [late, late])
+    monkeypatch.setattr(access, "waits", lambda user: Waits([late, late], 2))
     text = Page(visitor.get("")).text
     expected = [
         "failed 1 campaign failed since 2026-03-01 08:00",
@@ -68,7 +68,7 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
         unreadable = "inbox The inbox of events cannot be read: [mail] inbox_conn_id: connection 'nowhere'"
         assert unreadable in Page(Visitor(visitor.client).get("")).text
 
-    monkeypatch.setattr(access, "waits", lambda user: [])
+    monkeypatch.setattr(access, "waits", lambda user: Waits([], 0))
     with time_machine.travel(NOW + 60 * DAY, tick=False):
         text = Page(Visitor(visitor.client).get("")).text
     assert [
