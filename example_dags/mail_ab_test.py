@@ -10,6 +10,7 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
@@ -23,7 +24,7 @@ def people(stage: Stage) -> SqlToMailContactsOperator:
         sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
         list_name=f"subjects {stage.name}",
         audience="exact",
-        max_reject_fraction=0.01,
+        rejects=Rejects(max_fraction=0.01),
     )
 
 

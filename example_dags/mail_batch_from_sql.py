@@ -10,6 +10,7 @@ from __future__ import annotations
 import pendulum
 from airflow.sdk import DAG
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 
@@ -28,8 +29,7 @@ with DAG(
         path="{{ var.value.mail_lake }}/customers.csv.gz",
         columns={"mail": "email", "full_name": "name"},
         list_name="customers",
-        rejects_path="{{ var.value.mail_lake }}/rejected.jsonl",
-        max_reject_fraction=0.01,
+        rejects=Rejects(max_fraction=0.01, path="{{ var.value.mail_lake }}/rejected.jsonl"),
     )
     # [END howto_object_storage_to_mail_contacts]
 

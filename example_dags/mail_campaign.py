@@ -8,6 +8,7 @@ from __future__ import annotations
 import pendulum
 from airflow.sdk import DAG
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
@@ -31,8 +32,7 @@ with DAG(
         list_name="newsletter",
         audience="exact",
         list_description="Customers who subscribed to the newsletter",
-        rejects_table="newsletter_rejects",
-        max_reject_fraction=0.01,
+        rejects=Rejects(max_fraction=0.01, table="newsletter_rejects"),
     )
     # [END howto_sql_to_mail_contacts]
 

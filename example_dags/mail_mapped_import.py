@@ -9,6 +9,7 @@ from __future__ import annotations
 import pendulum
 from airflow.sdk import DAG, task
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
@@ -36,7 +37,7 @@ with DAG(
         list_name="newsletter",
         audience="exact",
         max_in_flight=4,
-        max_reject_fraction=0.01,
+        rejects=Rejects(max_fraction=0.01),
         pool="mail",
     ).expand_kwargs(ranges)
     # [END howto_mapped_import]

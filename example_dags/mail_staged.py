@@ -14,6 +14,7 @@ from airflow.exceptions import AirflowOptionalProviderFeatureException
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, BaseOperator
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.seed_test import MailSendTestOperator
 from airflow_provider_mail.stages import Stage
@@ -41,7 +42,7 @@ def people(stage: Stage) -> SqlToMailContactsOperator:
         sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
         list_name=f"newsletter {stage.name}",
         audience="exact",
-        max_reject_fraction=0.01,
+        rejects=Rejects(max_fraction=0.01),
     )
     # [END howto_stage_audience]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pendulum
 from airflow.sdk import DAG
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
@@ -59,7 +60,7 @@ with DAG(
         sql=SUBSCRIBERS,
         columns={"email": "email", "full_name": "name"},
         list_name="newsletter",
-        max_reject_fraction=0.05,
+        rejects=Rejects(max_fraction=0.05),
     )
     drain >> sync
 # [END howto_suppress_addresses]

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
-DEFAULT_EVENTS = "mail_events"
-"""The table of events where none is named."""
-
 PASS_BRAKES = "pass_brakes"
 """The parameter of a DAG run that lets the brakes pass."""
 
@@ -88,7 +85,7 @@ class Audience:
         selected = self.selected(rows, plan)
         if self.task.is_dry_run:
             self._only_check(selected, plan, on_reject)
-        elif self.task.max_rows is None:
+        elif self.task.brakes.max_rows is None:
             send(selected, plan)
         else:
             with closing(Spool[SelectedRows]()) as spool:
@@ -99,7 +96,7 @@ class Audience:
     def is_plain(self) -> bool:
         """Whether all rows of the source are imported as they are read."""
         task = self.task
-        selects = (task.limit, task.max_rows, task.stage, task.suppress, task.suppress_sql, task.suppress_table)
+        selects = (task.limit, task.brakes.max_rows, task.stage, task.suppress)
         return not task.is_dry_run and all(value is None for value in selects)
 
     def finish(self) -> dict[str, Any]:
@@ -160,19 +157,17 @@ class Audience:
                 return
 
     def _suppressed(self) -> frozenset[int]:
-        task = self.task
-        events = (task.suppress_table or DEFAULT_EVENTS) if task.suppress == "events" else None
-        table = None if events else task.suppress_table
-        if not (events or table or task.suppress_sql):
+        suppress = self.task.suppress
+        if suppress is None:
             return frozenset()
-        hook = task.audience_hook("suppress_conn_id")
-        people = suppressed_people(hook, events=events, sql=task.suppress_sql, table=table)
-        task.log.info("%s addresses must be left out.", f"{len(people):,}")
+        hook = self.task.audience_hook(suppress.sql_conn_id)
+        people = suppressed_people(hook, events=suppress.events_table, sql=suppress.sql, table=suppress.table)
+        self.task.log.info("%s addresses must be left out.", f"{len(people):,}")
         return people
 
     def fill(self, spool: Spool[R], rows: Iterable[R]) -> None:
         """Read all rows, and fail before the first request when there are too many."""
-        most = self.task.max_rows
+        most = self.task.brakes.max_rows
         for batch in rows:
             spool.add(batch)
             if most is not None and self.progress.read > most:

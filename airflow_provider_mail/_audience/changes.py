@@ -88,7 +88,7 @@ class TrackedAudience(RunAudience):
         super().__init__(task, context, progress)
         self._exact = task.audience == "exact"
         self._mapped = self.new_list.part is not None
-        if self._mapped and task.on_removed == "delete_contact":
+        if self._mapped and task.changes_only.on_removed == "delete_contact":
             raise AirflowFailException(
                 "on_removed: not 'delete_contact' in a mapped task: people who move to the rows of another one would "
                 "be deleted. Nothing was sent"
@@ -137,7 +137,7 @@ class TrackedAudience(RunAudience):
         task, state = self.task, self._state
         self._identity, self._plan = Identity(plan.properties), plan
         self._removal = Removal(task, state, self._index, plan, self.progress)
-        mode = f"{task.audience}/{task.on_removed}/{task.list_name}"
+        mode = f"{task.audience}/{task.changes_only.on_removed}/{task.list_name}"
         settings = state.key.settings(state.header.audience_id, plan, task.hook.config, mode)
         self._reason = self._why_everybody(settings)
         if self._reason:
@@ -170,16 +170,17 @@ class TrackedAudience(RunAudience):
         key = AudienceKey.of_deployment()
         header = Header.new(f"{name_prefix()}{ti.dag_id}/{ti.task_id}{'' if part is None else f'/{part}'}")
         store: StateStore
-        if task.state_path:
-            store = FileStateStore(task.state_path, header.audience_id)
+        place = task.changes_only
+        if place.path:
+            store = FileStateStore(place.path, header.audience_id)
         else:
-            store = SqlStateStore(task.audience_hook("state_conn_id"), task.state_table, header.audience_id)
+            store = SqlStateStore(task.audience_hook(place.sql_conn_id), place.table, header.audience_id)
         claimant = json.dumps([ti.dag_id, ti.task_id, ti.run_id, ti.map_index])
         return AudienceState(store, key, header, claimant, writes=not (task.is_dry_run or self.sandbox))
 
     def _why_everybody(self, settings: str) -> str:
         """Return why everybody must be sent; empty if changes are enough. Loads the members."""
-        state, every = self._state, self.task.full_every
+        state, every = self._state, self.task.changes_only.full_every
         if reason := state.load(settings) or self._how_lists_differ():
             return reason
         if state.members.count(LEFT, LEAVING) > state.members.count(MEMBER, DOUBTFUL):
@@ -211,7 +212,7 @@ class TrackedAudience(RunAudience):
     def _log(self, outcome: str, seconds: float) -> None:
         """Store the log of this run, if the user wants one: a row for it, and one for each person that changed."""
         task, progress, counts = self.task, self.progress, self._counts
-        if not task.log_table or not self._state.writes:
+        if not (log_table := task.changes_only.log_table) or not self._state.writes:
             return
         import_id = task_instance_name(self.context, 250)
         values = {
@@ -237,11 +238,16 @@ class TrackedAudience(RunAudience):
 
         def store_changes(hook: DbApiHook, now: datetime) -> None:
             rows = ((import_id, self._state.key.person(key), operation, now) for key, operation in people)
-            table = derived_name(task.log_table, "_changes")
+            table = derived_name(log_table, "_changes")
             load(hook, AUDIENCE_CHANGES, table, rows, replace_where={"import_id": import_id})
 
         store_run(
-            task.log, lambda: task.audience_hook("state_conn_id"), AUDIENCE_RUNS, task.log_table, values, store_changes
+            task.log,
+            lambda: task.audience_hook(task.changes_only.sql_conn_id),
+            AUDIENCE_RUNS,
+            log_table,
+            values,
+            store_changes,
         )
 
     # --- the run ---
@@ -249,7 +255,7 @@ class TrackedAudience(RunAudience):
     def _import(self, rows: Rows, send: Send) -> None:
         task, state, everybody = self.task, self._state, bool(self._reason)
         selected = self.selected(rows, self._plan, on_suppressed=lambda key: self._index.suppress([key]))
-        if everybody and not state.header.generation and task.max_rows is None and not task.is_dry_run:
+        if everybody and not state.header.generation and task.brakes.max_rows is None and not task.is_dry_run:
             # There is no state to compare with or to give up, so rows are sent as they are read.
             self._send_everybody(selected, send)
             return
@@ -304,7 +310,7 @@ class TrackedAudience(RunAudience):
             ("max_removed_fraction", removed, "would leave the audience"),
             ("max_change_fraction", sum(self._counts.values()), "would change"),
         ):
-            most = getattr(self.task, argument)
+            most = getattr(self.task.brakes, argument)
             if most is not None and count / size > most:
                 self.brake(argument, f"{count:,} of {size:,} people {what}, more than {most:g} of them")
 
@@ -327,7 +333,8 @@ class TrackedAudience(RunAudience):
             # Until the state is replaced, the values at the service are not those that it has.
             unusable: dict[str, Any] = {"full_at": 0} if len(state.members) else {"settings": ""}
             state.update(**unusable)
-        everybody = self._everybody = Everybody(self._identity, self._index if self.task.log_table else None)
+        index = self._index if self.task.changes_only.log_table else None
+        everybody = self._everybody = Everybody(self._identity, index)
         send(everybody.sending(rows), replace(self._plan, list_name=self.list_name), everybody)
         self._everybody = None
         if not self.progress.read:

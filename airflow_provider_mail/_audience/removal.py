@@ -43,7 +43,7 @@ class Removal:
         self._plan = plan
         self._progress = progress
         self._key = Identity(plan.properties).key
-        self.deletes = task.on_removed == "delete_contact"
+        self.deletes = task.changes_only.on_removed == "delete_contact"
         """Whether people who left are deleted."""
         if self.deletes and "email" not in plan.properties:
             raise AirflowFailException(

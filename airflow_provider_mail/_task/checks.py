@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from airflow.sdk.definitions.mappedoperator import OperatorPartial
-
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule
 
 PACKAGE = "airflow_provider_mail."
@@ -144,26 +142,6 @@ def _read(rule: Rule, text: str) -> Any:
     except ValueError:
         value = None
     return text if value is None else value
-
-
-class CheckedPartial(OperatorPartial):
-    """The result of ``partial``; it checks the values that the DAG file passes to ``expand`` and ``expand_kwargs``."""
-
-    operator_class: type[Any]
-
-    def expand(self, **mapped_kwargs: Any) -> Any:
-        self._expand_called = True
-        for name, values in mapped_kwargs.items():
-            for value in values if isinstance(values, list | tuple) else ():
-                self.operator_class.check_arguments({name: value})
-        return super().expand(**mapped_kwargs)
-
-    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        self._expand_called = True
-        for values in kwargs if isinstance(kwargs, list | tuple) else ():
-            if isinstance(values, Mapping):
-                self.operator_class.check_arguments(values)
-        return super().expand_kwargs(kwargs, strict=strict)
 
 
 def argument_error(problem: str, *, mapped: bool) -> Exception:

@@ -14,13 +14,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
+from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_provider_mail._task.checks import (
-    CheckedPartial,
     argument_error,
     is_empty_option,
     problems,
 )
+from airflow_provider_mail._task.groups import set_upstream_of_groups
 from airflow_provider_mail._task.rendering import INCOMPLETE, RenderingMixin, newly_blank, unwrap
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 
@@ -58,6 +59,30 @@ SEND_WINDOW_KEY = "airflow_provider_mail.send_window"
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
+
+
+class CheckedPartial(OperatorPartial):
+    """The result of ``partial``; it checks the values that the DAG file passes to ``expand`` and ``expand_kwargs``."""
+
+    operator_class: type[Any]
+
+    def expand(self, **mapped_kwargs: Any) -> Any:
+        self._expand_called = True
+        for name, values in mapped_kwargs.items():
+            for value in values if isinstance(values, list | tuple) else ():
+                self.operator_class.check_arguments({name: value})
+        return self._follow_groups(super().expand(**mapped_kwargs))
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
+        self._expand_called = True
+        for values in kwargs if isinstance(kwargs, list | tuple) else ():
+            if isinstance(values, Mapping):
+                self.operator_class.check_arguments(values)
+        return self._follow_groups(super().expand_kwargs(kwargs, strict=strict))
+
+    def _follow_groups(self, mapped: Any) -> Any:
+        set_upstream_of_groups(mapped, self.kwargs)
+        return mapped
 
 
 class MailTaskMixin(RenderingMixin):
@@ -108,6 +133,8 @@ class MailTaskMixin(RenderingMixin):
             elif isinstance(value, timedelta):
                 value = value.total_seconds()
             setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
+        if not getattr(self, FROM_MAPPED, False):
+            set_upstream_of_groups(self, arguments)
         self._arguments = tuple(arguments)
         self._written = {
             name: value for name, value in arguments.items() if name in SEEN_ARGUMENTS and value is not None

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.checks import may_be_blank, must_be_complete, read_rendered, stays_text
+from airflow_provider_mail._task.groups import ArgumentGroup
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -32,29 +33,27 @@ class RenderingMixin:
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
     ) -> None:
-        """Render field by field, so that an error names the field and what to write instead."""
-        if parent is self:
-            self._rendered_problems = ()
-        for name in template_fields:
-            template = getattr(parent, name, None)
-            self._renders_text = parent is self and stays_text(type(self), name, template)
-            noted = set(self._incomplete) - {name}
-            environment = jinja_env
-            if parent is self and must_be_complete(type(self), name):
-                environment = noting_environment(jinja_env, partial(noted.add, name))
-            try:
-                super()._do_render_template_fields(parent, (name,), context, environment, seen_oids)  # type: ignore[misc]
-            except Exception as error:
-                from airflow_provider_mail.version_compat import AirflowFailException
+        """Render argument by argument, so that an error names the argument and what to write instead.
 
-                if advice := template_advice(name, error):
-                    raise AirflowFailException(advice) from None
-                raise
-            finally:
-                self._renders_text = False
-            if parent is self:
-                self._incomplete = frozenset(noted)
-                self._check_rendered(name, template)
+        Unlike Airflow 3.0, keep a value that is empty once it is rendered.
+        """
+        if parent is not self:
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)  # type: ignore[misc]
+            return
+        self._rendered_problems = ()
+
+        def rendered(owner: type, name: str, path: str, template: Any) -> Any:
+            return self._rendered(owner, name, path, template, context, jinja_env, seen_oids)
+
+        for name in template_fields:
+            value = getattr(self, name, None)
+            if isinstance(value, ArgumentGroup):
+                group = {field: getattr(value, field) for field in value.template_fields}
+                group = {field: rendered(type(value), field, f"{name}.{field}", item) for field, item in group.items()}
+                if not self._rendered_problems:  # The group would reject them, too.
+                    setattr(self, name, value.rendered(group))
+            elif not is_empty(value):
+                setattr(self, name, rendered(type(self), name, name, value))
 
     def pre_execute(self, context: Any) -> None:
         """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
@@ -67,21 +66,38 @@ class RenderingMixin:
             raise AirflowFailException("; ".join(self._rendered_problems))
         super().pre_execute(context)  # type: ignore[misc]
 
-    def _check_rendered(self, name: str, template: Any) -> None:
-        """Check the value of a rendered argument as if the DAG file had given it."""
-        rendered, written = getattr(self, name), template
-        if isinstance(rendered, RedactedValue):
-            rendered = rendered.value
-        if isinstance(written, RedactedValue):
-            written = written.value
-        value, problem = read_rendered(type(self), name, written, rendered)
+    def _rendered(
+        self, owner: type, name: str, path: str, template: Any, context: Any, jinja_env: Any, seen_oids: set[int]
+    ) -> Any:
+        """Render an argument, and check it as if the DAG file had given the value.
+
+        :param owner: the class that declares it: that of the task, or of a group.
+        :param path: of the argument, for messages.
+        """
+        self._renders_text = stays_text(owner, name, template)
+        noted = set(self._incomplete) - {path}
+        environment = jinja_env
+        if must_be_complete(owner, name):
+            environment = noting_environment(jinja_env, partial(noted.add, path))
+        try:
+            rendered = self.render_template(template, context, environment, seen_oids)  # type: ignore[attr-defined]
+        except Exception as error:
+            from airflow_provider_mail.version_compat import AirflowFailException
+
+            if advice := template_advice(path, error):
+                raise AirflowFailException(advice) from None
+            raise
+        finally:
+            self._renders_text = False
+        self._incomplete = frozenset(noted)
+        written, plain = (item.value if isinstance(item, RedactedValue) else item for item in (template, rendered))
+        value, problem = read_rendered(owner, name, written, plain)
         is_left_out = value is None and name not in SEEN_ARGUMENTS
-        if name in self._incomplete and not is_left_out and not may_be_blank(type(self), name):
+        if path in self._incomplete and not is_left_out and not may_be_blank(owner, name):
             problem = (problem if isinstance(written, str) else None) or INCOMPLETE
         if problem:
-            self._rendered_problems = (*self._rendered_problems, f"{name}: {problem}")
-        elif value is not rendered:
-            setattr(self, name, value)
+            self._rendered_problems = (*self._rendered_problems, f"{path}: {problem}")
+        return rendered if problem or value is plain else value
 
     def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
         """Render a template; text stays text also with ``render_template_as_native_obj``.
@@ -133,12 +149,14 @@ class RedactedField:
         operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
 
 
+def is_empty(value: Any) -> bool:
+    """Whether there is nothing to render; not a value that cannot say so, such as an array."""
+    return value is None or (isinstance(value, str | list | tuple | Mapping) and not value)
+
+
 def unwrap(operator: Any, value: Any, context: Any) -> Any:
     """Return the value of a template field, redacted or not."""
-    if isinstance(value, RedactedValue):
-        value = value.value
-    # Airflow 3.0 does not replace the template if the rendered value is empty.
-    return operator.render_template(value, context) if hasattr(value, "resolve") else value
+    return value.value if isinstance(value, RedactedValue) else value
 
 
 def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -380,6 +380,24 @@ TEXT = text()
 TEXTS = Rule(_list_of_texts, read=read_container, text=True, text_inside=True)
 FRACTION = number(most=1)
 COUNT = number(1, whole=True)
+
+
+def group(name: str) -> Rule:
+    """Return the rule of a group of arguments.
+
+    :param name: of its class in ``airflow_provider_mail.arguments``.
+    """
+
+    def check(argument: str, value: Any) -> str | None:
+        if type(value).__name__ == name and hasattr(value, "template_fields"):
+            return None
+        return (
+            f"{name}(...) is needed, of airflow_provider_mail.arguments, not {_shown(value)}: write {argument}={name}()"
+        )
+
+    return Rule(check)
+
+
 AUDIENCE = Rule(_audience, read=read_container, text_inside=True)
 """The audience of a campaign."""
 
@@ -387,17 +405,16 @@ AUDIENCE = Rule(_audience, read=read_container, text_inside=True)
 ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys((
         "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "cancel_on_kill",
-        "changes_only", "count_first", "deferrable", "dry_run", "fail_if_invalid", "history", "ignore_draft",
-        "ignore_if_missing", "only_save", "replace", "resume", "sandbox_mode", "send_again", "snapshots",
+        "count_first", "deferrable", "dry_run", "fail_if_invalid", "history", "ignore_draft",
+        "ignore_if_missing", "only_save", "replace", "sandbox_mode", "send_again", "snapshots",
         "track_click", "track_open", "trans_enable", "wait_for_completion",
     ), FLAG),
     **dict.fromkeys((
         "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding", "events_table",
         "history_table", "inbox_conn_id", "inbox_table", "list_description", "log_table", "mail_conn_id", "market_name",
         "name_column", "object_storage_conn_id", "project_code", "reference", "rejects_path", "rejects_table",
-        "selector", "snapshots_table", "sql", "sql_conn_id", "state_conn_id", "state_path",
-        "state_table", "subscript_name", "suppress_conn_id", "suppress_sql", "suppress_table", "table", "team_name",
-        "time_zone", "to_column",
+        "selector", "snapshots_table", "sql", "sql_conn_id", "subscript_name", "table", "team_name", "time_zone",
+        "to_column",
     ), TEXT),
     # Texts with the limits of a field of a request.
     **dict.fromkeys(("campaign", "category"), text("Label")),
@@ -434,13 +451,17 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("manifest", "path"), Rule(_path, read=_read_result, text=True, text_inside=True)),
     "attachment": Rule(_file, read=read_container, text=True, text_inside=True),
     "send_window": Rule(_send_window),
+    "brakes": group("Brakes"),
+    "changes_only": group("ChangesOnly"),
+    "rejects": group("Rejects"),
+    "suppress": group("Suppress"),
     # Numbers and durations.
     **dict.fromkeys((
         "batch_size", "chunk_size", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_pushes",
         "keep_lists", "limit", "max_recipients", "max_rows", "max_seeds", "rows_per_file",
     ), COUNT),
     **dict.fromkeys((
-        "max_bounce", "max_hard_bounce", "max_reject_fraction", "max_removed_fraction", "max_soft_bounce", "max_spam",
+        "max_bounce", "max_fraction", "max_hard_bounce", "max_removed_fraction", "max_soft_bounce", "max_spam",
         "max_unsubscribe", "tolerance_fraction",
     ), FRACTION),
     "confidence": number(0.5, 0.999_999),
@@ -480,7 +501,6 @@ ARGUMENTS: dict[str, Rule] = {
     "on_unfilled_tag": choice("fail", "warn"),
     "on_unstorable": choice("fail", "reject"),
     "source": choice("statistics", "events"),
-    "suppress": choice("events"),
     "trans_callback_url_extra_update_mode": choice("save", "replace"),
     "type": choice("MailList", "ABTest"),
     "update_mode": choice("create_and_update", "create_only", "update_only"),

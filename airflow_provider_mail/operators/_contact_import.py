@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error, is_known
 from airflow_provider_mail._task.mixin import OnEmpty, task_instance_name
+from airflow_provider_mail.arguments import Brakes, Rejects
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
@@ -36,16 +36,7 @@ UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only
 AudienceMode: TypeAlias = Literal["add", "exact"]
 """Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
 
-OnRemoved: TypeAlias = Literal["exclude", "ignore", "delete_contact"]
-"""What to do about people whom the source no longer returns."""
-
-Suppress: TypeAlias = Literal["events"]
-"""Whom an import leaves out: people whose events say so."""
-
-AUDIENCE_FIELDS = (
-    "audience", "suppress", "suppress_sql", "suppress_table", "suppress_conn_id", "state_conn_id", "state_table",
-    "state_path", "log_table",
-)  # fmt: skip
+IMPORT_FIELDS = ("rejects", "audience", "suppress", "changes_only")
 """Template fields of all imports."""
 
 MAX_IMPORT_ID_BYTES = 250
@@ -90,32 +81,24 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
     chunk_size: int
     max_in_flight: int
     null_value: str | None
-    max_reject_fraction: float
-    rejects_path: str | None
-    rejects_table: str | None = None
-    keep_days: float | None = None
+    # Templates in groups are rendered when the task runs.
+    rejects: Any
     on_empty: OnEmpty
-    resume: bool
     stage: Stage | None = None
     """The stage of a mass mail whose people are imported; ``staged_send`` sets it. Default: all people."""
     audience: AudienceMode
     keep_lists: int
     limit: int | None
-    max_rows: int | None
-    suppress: Suppress | None
-    suppress_sql: str | None
-    suppress_table: str | None
-    suppress_conn_id: str | None
-    changes_only: bool
-    state_conn_id: str | None
-    state_table: str
-    state_path: str | None
-    full_every: float | timedelta | None
-    on_removed: OnRemoved | None
-    max_change_fraction: float | None
-    max_removed_fraction: float | None
-    log_table: str | None
+    suppress: Any
+    changes_only: Any
+    brakes: Any
     dry_run = DryRun()
+
+    def set_arguments(self, **arguments: Any) -> None:
+        super().set_arguments(**arguments)
+        # Airflow shows no default.
+        self.rejects = self.rejects or Rejects()
+        self.brakes = self.brakes or Brakes()
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
@@ -142,11 +125,13 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
         """
         from airflow_provider_mail._task.rejects import store_rejects
 
-        if self.rejects_path:
-            spool.write(self.rejects_path)
-        if self.rejects_table:
-            hook = self.audience_hook("sql_conn_id")
-            store_rejects(hook, self.rejects_table, spool, import_id=import_id, keep_days=self.keep_days)
+        rejects = self.rejects
+        if rejects.path:
+            spool.write(rejects.path)
+        if rejects.table:
+            store_rejects(
+                self.audience_hook(None), rejects.table, spool, import_id=import_id, keep_days=rejects.keep_days
+            )
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
         """Return the audience that the arguments ask for."""
@@ -158,23 +143,15 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
             return TrackedAudience(self, context, progress)
         return RunAudience(self, context, progress) if self.audience == "exact" else Audience(self, context, progress)
 
-    def audience_hook(self, argument: str) -> DbApiHook:
-        """Return the hook of a database with tables about people.
-
-        :param argument: names the connection. Default: that of the source.
-        """
+    def audience_hook(self, sql_conn_id: str | None) -> DbApiHook:
+        """Return the hook of a database with tables about people; by default, that of the source."""
         from airflow_provider_mail._task.storage import sql_hook
 
-        return sql_hook(getattr(self, argument) or vars(self)["sql_conn_id"])
+        return sql_hook(sql_conn_id or vars(self)["sql_conn_id"])
 
     @property
     def is_dry_run(self) -> bool:
         return bool(vars(self)[DryRun.NAME])
-
-    def reject_places(self) -> dict[str, str]:
-        """Return where rejected rows are stored, by argument."""
-        places = {"rejects_path": self.rejects_path, "rejects_table": self.rejects_table}
-        return {argument: place for argument, place in places.items() if place}
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_provider_mail._task.imports import import_checkpoint, import_counts, import_record
@@ -198,7 +175,7 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
                     with audience.running(), self.source(context) as source:
-                        self._import(source, spool, audience, checkpoint if self.resume else None, context)
+                        self._import(source, spool, audience, checkpoint, context)
                 except BaseException:
                     self._rescue_rejects(spool, import_id)
                     raise
@@ -214,7 +191,7 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
             "list_name": audience.list_name,
             **import_counts(progress),
             "sandbox": sandbox,
-            **(self.reject_places() if progress.rejected else {}),
+            **(self.rejects.places if progress.rejected else {}),
             **lists,
         }
 
@@ -368,13 +345,13 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
             )
         if not progress.rejected:
             return
-        kept = ", ".join(self.reject_places().values())
+        kept = ", ".join(self.rejects.places.values())
         message = f"{progress.rejected} of {progress.read} rows were rejected: {spool.summary()}. " + (
-            f"They are kept in {kept}" if kept else "Set rejects_path to keep them with all reasons"
+            f"They are kept in {kept}" if kept else "Set rejects=Rejects(path=...) to keep them with all reasons"
         )
-        if progress.rejected / progress.read > self.max_reject_fraction:
+        if progress.rejected / progress.read > self.rejects.max_fraction:
             raise AirflowFailException(
-                f"{message}. That is more than max_reject_fraction={self.max_reject_fraction} allows; "
+                f"{message}. That is more than Rejects(max_fraction={self.rejects.max_fraction}) allows; "
                 f"the other {progress.accepted} rows were accepted"
             )
         self.log.warning("%s", message)
@@ -410,32 +387,35 @@ def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str
         return "list_name: needed by audience='exact': the lists of the runs are named after it"
     if exact and arguments.get("update_mode", "create_and_update") in ("create_only", "update_only"):
         return "update_mode: audience='exact' needs 'create_and_update': the others may leave people off the list"
-    names = ("suppress", "suppress_sql", "suppress_table")
-    needs_database = next((name for name in names if arguments.get(name) is not None), None)
-    if needs_database and not has_database and arguments.get("suppress_conn_id", ...) is None:
-        return f"suppress_conn_id: needed by {needs_database}: the connection of the database"
+    suppress = arguments.get("suppress")
+    if suppress is not None and suppress.sql_conn_id is None and not has_database:
+        return "suppress: Suppress(sql_conn_id=...) is needed: the connection of the database"
     return _state_problem(arguments, has_database=has_database)
 
 
 def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:
     """Return why the arguments of a state do not go together."""
-    if arguments.get("changes_only") is False:
-        names = ("full_every", "on_removed", "max_change_fraction", "max_removed_fraction", "log_table", "state_path")
-        useless = next((name for name in names if arguments.get(name) is not None), None)
-        return useless and f"{useless}: needs changes_only=True: without a state, nothing is compared"
-    if not arguments.get("changes_only"):
+    changes_only, brakes = arguments.get("changes_only", ...), arguments.get("brakes") or Brakes()
+    if changes_only is None:
+        names = ("max_change_fraction", "max_removed_fraction")
+        useless = next((name for name in names if getattr(brakes, name) is not None), None)
+        return useless and f"brakes: {useless} needs changes_only: without a state, nothing is compared"
+    if changes_only is ...:
         return None
-    if not has_database and all(arguments.get(name, ...) is None for name in ("state_conn_id", "state_path")):
-        return "state_conn_id or state_path: needed by changes_only: where the state is"
-    if arguments.get("log_table") is not None and not has_database and arguments.get("state_conn_id", ...) is None:
-        return "state_conn_id: needed by log_table: the connection of the database"
+    if changes_only.sql_conn_id is None and not has_database:
+        if changes_only.path is None:
+            return "changes_only: ChangesOnly(sql_conn_id=...) or ChangesOnly(path=...) is needed: where the state is"
+        if changes_only.log_table is not None:
+            return "changes_only: log_table needs sql_conn_id: the connection of the database"
     if arguments.get("limit") is not None:
         return "limit: not with changes_only: people behind the limit would count as having left; use dry_run"
-    on_removed = arguments.get("on_removed")
+    on_removed = changes_only.on_removed
     if arguments.get("audience") == "exact" and on_removed == "ignore":
-        return "on_removed: 'ignore' would leave people on an audience that is to be exact"
+        return "changes_only: on_removed='ignore' would leave people on an audience that is to be exact"
     if arguments.get("audience") == "add" and on_removed == "exclude":
-        return "on_removed: 'exclude' needs audience='exact': nobody is excluded from a list that others use"
-    if on_removed == "delete_contact" and arguments.get("max_removed_fraction", ...) is None:
-        return "max_removed_fraction: needed by on_removed='delete_contact': how many may be deleted in one run"
+        return "changes_only: on_removed='exclude' needs audience='exact': nobody is excluded from a list of others"
+    if on_removed == "delete_contact" and "brakes" in arguments and brakes.max_removed_fraction is None:
+        return (
+            "brakes: Brakes(max_removed_fraction=...) is needed by on_removed='delete_contact': how many may be deleted"
+        )
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
@@ -13,13 +13,11 @@ from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
 from airflow_provider_mail.operators._base import BaseMailOperator, BaseNamedOperator
 from airflow_provider_mail.operators._contact_import import (
-    AUDIENCE_FIELDS,
+    IMPORT_FIELDS,
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
-    OnRemoved,
     Source,
-    Suppress,
     UpdateMode,
 )
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Flow
     from airflow_provider_mail.api.contacts import DeleteContact
+    from airflow_provider_mail.arguments import Brakes, ChangesOnly, Rejects, Suppress
 
 __all__ = ["MailDeleteContactOperator", "MailImportContactsOperator", "MailUpsertContactOperator"]
 
@@ -71,15 +70,11 @@ class MailImportContactsOperator(BaseContactImportOperator):
         16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
         specification does not describe. (templated)
-    :param max_reject_fraction: the largest share of rejected rows, from 0 to 1, with which the task succeeds. Default:
-        0.
-    :param rejects_path: a file for the rejected rows with reasons, as JSON Lines: a path or URL as Airflow's
-        ``ObjectStoragePath`` takes it. Another try replaces it. It contains personal data. Default: none. (templated)
+    :param rejects: how many rows may be rejected, and where they are kept, see
+        :class:`~airflow_provider_mail.arguments.Rejects`. Default: none may, and none is kept. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
         zeros. Default: ``error``.
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
-    :param resume: let a retried task skip chunks of unchanged rows that were accepted less than a day ago. If false,
-        every try sends everything. Default: true.
     :param audience: ``add``: the contacts are added to ``list_name``, and campaigns reach everybody on it; ``exact``:
         campaigns reach exactly the people whom the source returned and the service accepted. For that, every try fills
         a list of its own, whose name begins with ``list_name``: give the result to ``MailCreateCampaignOperator`` as
@@ -87,43 +82,18 @@ class MailImportContactsOperator(BaseContactImportOperator):
     :param keep_lists: the number of runs whose lists ``audience="exact"`` keeps, this one included. Older ones are
         deleted an hour or more after they were made, unless a campaign that is not finished names them. Default: 2.
     :param limit: the number of rows to read from the source, to try something out. Default: all.
-    :param max_rows: the number of rows above which the task fails before the first request, unless the DAG run has the
-        parameter ``pass_brakes``. Default: none.
-    :param suppress: ``events`` leaves out people who unsubscribed, complained, were dropped, or bounced three times
-        since the last delivery, according to the table of events. Default: nobody. (templated)
-    :param suppress_sql: a query whose first column has the addresses of people to leave out. Default: none. (templated)
-    :param suppress_table: the table of events, with ``suppress``: default ``mail_events``; without it, a table whose
-        column ``email`` has the addresses of people to leave out. Default: none. (templated)
-    :param suppress_conn_id: the connection to the database of ``suppress``, ``suppress_sql`` and ``suppress_table``.
-        Default: none. (templated)
+    :param suppress: whom to leave out, see :class:`~airflow_provider_mail.arguments.Suppress`. Default: nobody.
+        (templated)
     :param dry_run: read and check the rows, log counts and masked examples, and send nothing. Default: false.
-    :param changes_only: send only rows that are new or whose mapped values changed since the service accepted them. It
-        needs a state, in which the rows are encrypted; the secret is ``[mail] audience_key``, or
-        Airflow's Fernet key. A state that is missing, or another one's, or does not fit the list, is not used:
-        everybody is sent, with a warning. Default: false.
-    :param state_conn_id: the connection of the database for the state. Default: none. (templated)
-    :param state_table: the table of audiences; its members are in a table whose name ends with ``_members``. Both are
-        created when missing. Default: ``mail_audiences``. (templated)
-    :param state_path: a folder for the state instead of a database: a path or URL as Airflow's ``ObjectStoragePath``
-        takes it. Default: none. (templated)
-    :param full_every: the time after which everybody is sent again, to a new list: seconds or a timedelta. That repairs
-        what others changed at the service. Default: never.
-    :param on_removed: what to do about people whom the source no longer returns: ``exclude`` puts them on an exclusion
-        list, which campaigns to ``audience`` use; ``ignore`` forgets them; ``delete_contact`` deletes their contacts
-        permanently, and needs ``max_removed_fraction``. Default: ``exclude`` for an exact audience, else ``ignore``.
-    :param max_change_fraction: the largest share of the audience, before this run, that may join, change or leave; not
-        applied below ten people. Default: any.
-    :param max_removed_fraction: the largest share of the audience that may leave, from 0 to 1. When this, or one of the
-        two limits above, is exceeded, the task fails before the first request, unless the DAG run has the parameter
-        ``pass_brakes``. An empty source removes nobody. Default: any.
-    :param log_table: a table in the database of the state for a row per run; the changes of each person are in a table
-        whose name ends with ``_changes``. Both are created when missing. Default: none. (templated)
+    :param changes_only: send only rows that are new or whose mapped values changed since the service accepted them, see
+        :class:`~airflow_provider_mail.arguments.ChangesOnly`. Default: all rows. (templated)
+    :param brakes: what stops the import before its first request, see
+        :class:`~airflow_provider_mail.arguments.Brakes`. Default: nothing.
     """
 
     template_fields = (
         "mail_conn_id", "list_name", "list_description", "contacts", "column_names", "columns", "update_mode",
-        "null_value", "rejects_path",
-        *AUDIENCE_FIELDS,
+        "null_value", *IMPORT_FIELDS,
     )  # fmt: skip
     contacts = RedactedField()
     column_names: Sequence[str] | None
@@ -141,42 +111,25 @@ class MailImportContactsOperator(BaseContactImportOperator):
         chunk_size: int = 5000,
         max_in_flight: int = 16,
         null_value: Templated[str] | None = None,
-        max_reject_fraction: float = 0.0,
-        rejects_path: Templated[str] | None = None,
+        rejects: Templated[Rejects] | None = None,
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
-        resume: bool = True,
         audience: Templated[AudienceMode] = "add",
         keep_lists: int = 2,
         limit: int | None = None,
-        max_rows: int | None = None,
         suppress: Templated[Suppress] | None = None,
-        suppress_sql: Templated[str] | None = None,
-        suppress_table: Templated[str] | None = None,
-        suppress_conn_id: Templated[str] | None = None,
         dry_run: bool = False,
-        changes_only: bool = False,
-        state_conn_id: Templated[str] | None = None,
-        state_table: Templated[str] = "mail_audiences",
-        state_path: Templated[str] | None = None,
-        full_every: float | timedelta | None = None,
-        on_removed: OnRemoved | None = None,
-        max_change_fraction: float | None = None,
-        max_removed_fraction: float | None = None,
-        log_table: Templated[str] | None = None,
+        changes_only: Templated[ChangesOnly] | None = None,
+        brakes: Brakes | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(
             mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, contacts=contacts,
             column_names=column_names, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
-            max_in_flight=max_in_flight, null_value=null_value, max_reject_fraction=max_reject_fraction,
-            rejects_path=rejects_path, on_empty=on_empty, sandbox_mode=sandbox_mode, resume=resume,
-            audience=audience, keep_lists=keep_lists, limit=limit, max_rows=max_rows,
-            suppress=suppress, suppress_sql=suppress_sql, suppress_table=suppress_table,
-            suppress_conn_id=suppress_conn_id, dry_run=dry_run, changes_only=changes_only, state_conn_id=state_conn_id,
-            state_table=state_table, state_path=state_path, full_every=full_every, on_removed=on_removed,
-            max_change_fraction=max_change_fraction, max_removed_fraction=max_removed_fraction, log_table=log_table,
+            max_in_flight=max_in_flight, null_value=null_value, rejects=rejects, on_empty=on_empty,
+            sandbox_mode=sandbox_mode, audience=audience, keep_lists=keep_lists, limit=limit, suppress=suppress,
+            dry_run=dry_run, changes_only=changes_only, brakes=brakes,
         )  # fmt: skip
 
     @contextmanager

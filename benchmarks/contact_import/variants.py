@@ -24,6 +24,7 @@ from queue import Queue
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
+from airflow_provider_mail.arguments import Rejects
 from benchmarks.support import Run, TaskStateStore, imported, measure, tls_context
 
 # The operator's defaults, and what its lower bound does.
@@ -85,7 +86,7 @@ def ours() -> Run:
             sql_conn_id="contacts_db",
             sql=SQL,
             columns=dict(zip(("email", "name", "phone"), PROPERTIES, strict=True)),
-            max_reject_fraction=1,
+            rejects=Rejects(max_fraction=1),
             **json.loads(os.environ.get("BENCHMARK_ARGUMENTS", "{}")),
         )
         task_instance = SimpleNamespace(

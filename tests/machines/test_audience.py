@@ -34,6 +34,7 @@ from tests.machines import REJECTED_KEY, UNCLEAR
 from tests.machines.audience_parts import FileStateStore, SqlStateStore, StateChangedError
 from tests.support.changes import around_requests, post, snapshot
 from tests.support.clock import Clock
+from tests.support.groups import grouped
 from tests.support.sampling import ALL_FAULTS, EVERYTHING, examples
 from tests.support.tries import Killed, Tries
 
@@ -328,10 +329,9 @@ class Audiences(RuleBasedStateMachine):
             columns=self.columns,
             list_name="friends",
             chunk_size=self.chunk_size,
-            max_reject_fraction=1,
             audience="exact",
             on_empty="continue",
-            **arguments,
+            **grouped(arguments | {"max_reject_fraction": 1}),
         )
 
     def _check(self, results: list[dict[str, Any]], run_id: str, schedule: bool) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator
@@ -126,8 +127,7 @@ class Importing(RuleBasedStateMachine):
             list_name=self.list_name,
             chunk_size=self.chunk_size,
             max_in_flight=threads,
-            max_reject_fraction=1,
-            rejects_path=str(self.rejects),
+            rejects=Rejects(max_fraction=1, path=str(self.rejects)),
             on_empty="continue",
         )
 

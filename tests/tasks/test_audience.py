@@ -15,6 +15,7 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.clock import Clock
+from tests.support.groups import grouped
 from tests.support.tries import Tries
 from tests.tasks.conftest import Connect, SqlDatabase
 from tests.tasks.loading import error_of
@@ -30,7 +31,7 @@ def imported(*people: str, **arguments: Any) -> MailImportContactsOperator:
     pairs = [person.partition("=") for person in people]
     contacts = [{"email": f"{person}@example.com", "name": name or "N"} for person, _, name in pairs]
     given: dict[str, Any] = {"task_id": "load", "contacts": contacts, "list_name": "friends", "audience": "exact"}
-    return MailImportContactsOperator(**given | {"on_empty": "continue"} | arguments)
+    return MailImportContactsOperator(**given | {"on_empty": "continue"} | grouped(arguments))
 
 
 def created(audience: Any, mail_name: str | None = "spring", **arguments: Any) -> MailCreateCampaignOperator:
@@ -160,18 +161,18 @@ def test_a_prefix_separates_deployments(emulator: Emulator, monkeypatch: pytest.
 @pytest.mark.parametrize(("arguments", "problem"), [
     ({"list_name": None}, "list_name: needed"),
     ({"update_mode": "update_only"}, "update_mode: audience='exact' needs"),
-    ({"suppress": "events"}, "suppress_conn_id: needed by suppress"),
+    ({"suppress_events": "mail_events"}, "suppress: Suppress(sql_conn_id=...) is needed"),
     ({"keep_lists": 0}, "keep_lists: must be"),
     ({"audience": "some"}, "audience: 'some' is none of add, exact"),
-    ({"changes_only": True}, "state_conn_id or state_path: needed by changes_only"),
+    ({"changes_only": True}, "changes_only: ChangesOnly(sql_conn_id=...) or ChangesOnly(path=...) is needed"),
     ({"changes_only": True, "state_conn_id": "a", "limit": 5}, "limit: not with changes_only"),
-    ({"changes_only": True, "state_conn_id": "a", "on_removed": "ignore"}, "on_removed: 'ignore' would leave"),
+    ({"changes_only": True, "state_conn_id": "a", "on_removed": "ignore"}, "on_removed='ignore' would leave"),
     ({"changes_only": True, "state_conn_id": "a", "on_removed": "exclude", "audience": "add"},
-     "on_removed: 'exclude' needs"),
-    ({"changes_only": True, "state_conn_id": "a", "on_removed": "delete_contact"}, "max_removed_fraction: needed"),
+     "on_removed='exclude' needs"),
+    ({"changes_only": True, "state_conn_id": "a", "on_removed": "delete_contact"}, "brakes: Brakes(max_rem"),
     ({"changes_only": True, "state_conn_id": "a", "max_removed_fraction": 2}, "max_removed_fraction: must be"),
-    ({"full_every": 5}, "full_every: needs changes_only"),
-    ({"max_change_fraction": 0.1}, "max_change_fraction: needs changes_only"),
+    ({"max_change_fraction": 0.1}, "brakes: max_change_fraction needs changes_only"),
+    ({"brakes": 5}, "brakes: Brakes(...) is needed, of airflow_provider_mail.arguments, not 5"),
 ])  # fmt: skip
 def test_arguments_that_do_not_go_together(arguments: dict[str, Any], problem: str) -> None:
     assert problem in error_of(lambda: imported("ada", **{"changes_only": False} | arguments))
@@ -208,10 +209,10 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
     crm.execute("INSERT INTO staff", [["eva@example.com"]])
     staff = "SELECT email FROM staff"
     for arguments, reached in (
-        ({"suppress": "events"}, "cem dora eva"),
+        ({"suppress_events": "mail_events"}, "cem dora eva"),
         ({"suppress_table": "staff"}, "ada bob cem dora"),
         ({"suppress_sql": staff}, "ada bob cem dora"),
-        ({"suppress": "events", "suppress_sql": staff}, "cem dora"),
+        ({"suppress_events": "mail_events", "suppress_sql": staff}, "cem dora"),
     ):
         result = audience.run("ada bob cem dora eva", reached, reached=reached, suppress_conn_id="crm", **arguments)
         assert [result["read"], result["suppressed"]] == [5, 5 - len(reached.split())]

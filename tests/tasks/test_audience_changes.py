@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail.arguments import ChangesOnly, Rejects
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
@@ -373,8 +374,9 @@ def test_a_file_of_which_only_changes_are_sent(emulator: Emulator, tmp_path: Pat
         rows = text.replace(",", "@example.com,").split()
         file.write_text("\n".join(["email,name", *rows, ""]))
         operator = ObjectStorageToMailContactsOperator(
-            task_id="load", path=f"file://{file}", list_name="friends", audience="exact", changes_only=True,
-            state_path=f"file://{tmp_path}/state", rejects_path=str(rejects), max_reject_fraction=1, chunk_size=2,
+            task_id="load", path=f"file://{file}", list_name="friends", audience="exact", chunk_size=2,
+            changes_only=ChangesOnly(path=f"file://{tmp_path}/state"),
+            rejects=Rejects(path=str(rejects), max_fraction=1),
         )  # fmt: skip
         result = done(operator, text)
         assert requested(emulator) == sorted(sent.split())

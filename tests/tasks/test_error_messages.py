@@ -19,6 +19,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.templates import AddTemplate
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY
 from mail_emulator import Emulator, EmulatorSettings
@@ -287,14 +288,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [  # words of a message of the pa
     ("1 of 2 rows were rejected: email is not", "sql", {"sql": "SELECT email FROM people"}),
     ("update_mode: 'upsert' is none of create_and_update, create_only", "contacts", {"update_mode": "upsert"}),
     ("chunk_size: must be ... at least 1", "contacts", {"chunk_size": 0}),
-    ("max_reject_fraction: must be ... from 0 to 1", "contacts", {"max_reject_fraction": -0.1}),
+    ("brakes: Brakes(...) is needed", "contacts", {"brakes": 5}),
     ("on_empty: 'ignore' is none of error, skip, continue", "contacts", {"on_empty": "ignore"}),
     # databases
     ("`sql` on connection 'crm': OperationalError: no such table", "sql", {"sql": "SELECT email FROM persons"}),
     ("`sql` on connection 'crm': OperationalError: no such column", "sql", {"sql": "SELECT mail FROM people"}),
     ("sql_conn_id: connection 'shop' of type 'oracle' has no hook", "without_hook", {}),
     ("sql_conn_id: connection 'mail_default' is not a database with", "sql", {"sql_conn_id": "mail_default"}),
-    ("rejects_table", "sql", {"sql": "SELECT email FROM people", "rejects_table": "a.b.c.d"}),
+    ("rejects.table", "sql", {"sql": "SELECT email FROM people", "rejects": Rejects(table="a.b.c.d")}),
     ("table unsuited on connection 'crm'", "unsuited", {}),
     ("40 rows would become 0. Nothing was removed; allow_empty=True", "emptied", {}),
     ("no response has a valid totalRecords", "uncounted", {}),
@@ -366,7 +367,6 @@ WRONG_VALUES: dict[str, dict[str, list[Any]]] = {
     "MailContactsToObjectStorageOperator": {"rows_per_file": [0], "rejects_path": ["/tmp/x"]},
     "MailStatsToObjectStorageOperator": {
         "path": ["", "nope://lake/mail"], "start_day": ["soon"], "file_format": ["csv"], "lookback_days": [-1]},
-    "SqlToMailContactsOperator": {"keep_days": [0, "30", 30]},
     "MailEventsToSqlOperator": {
         "inbox_conn_id": ["nowhere", None], "inbox_table": ["mail_events"], "table": ["a b"],
         "dead_letters_table": ["mail_events"], "batch_size": [0, 1.5], "max_pushes": [0], "retention_days": [-1]},
@@ -379,7 +379,6 @@ WRONG_TOGETHER: list[tuple[str, dict[str, Any], str]] = [
     ("MailContactsToSqlOperator", {"history": True, "on_change": "accept"}, "history: needs a list that is read whole"),
     ("MailCampaignStatsToSqlOperator", {"snapshots": True, "table": "t" * 60}, "snapshots_table: "),
     ("MailCampaignStatsToSqlOperator", {"start_day": "2126-01-01", "end_day": "2126-01-02"}, "is in the future"),
-    ("SqlToMailContactsOperator", {"rejects_table": "rejects", "keep_days": 0}, "keep_days: must be a number, more th"),
     ("MailEventsToSqlOperator", {"inbox_table": "a b"}, "must be a name"),
     ("MailEventsToSqlOperator", {"inbox_conn_id": "duck"}, "needs a Postgres or SQLite database, not duckdb"),
     ("MailImportContactsOperator", {"contacts": ["a@example.com"]}, "contacts: item 0 must be a dictionary such as {"),

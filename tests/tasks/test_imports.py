@@ -22,6 +22,7 @@ from mail_emulator import Emulator
 from tests.support.changes import at_every_request, at_request, time_out_task
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
+from tests.support.groups import grouped
 from tests.support.task_parts import CHECKPOINT_KEY
 from tests.support.tries import Tries
 from tests.tasks.conftest import TASK, Done, Run, SqlDatabase
@@ -36,12 +37,12 @@ ONE_BY_ONE: dict[str, Any] = {"chunk_size": 10, "max_in_flight": 1}
 
 
 def imported(contacts: Any, **arguments: Any) -> MailImportContactsOperator:
-    return MailImportContactsOperator(**{"task_id": TASK, "contacts": contacts} | arguments)
+    return MailImportContactsOperator(**{"task_id": TASK, "contacts": contacts} | grouped(arguments))
 
 
 def queried(**arguments: Any) -> SqlToMailContactsOperator:
     sql = "SELECT email, name FROM people ORDER BY id"
-    return SqlToMailContactsOperator(**{"task_id": TASK, "sql_conn_id": "crm", "sql": sql} | arguments)
+    return SqlToMailContactsOperator(**{"task_id": TASK, "sql_conn_id": "crm", "sql": sql} | grouped(arguments))
 
 
 def insert(database: SqlDatabase, rows: Any) -> None:
@@ -112,7 +113,7 @@ EMAILS = {"column_names": ["email"]}
     (lambda: imported(lambda: [["ada@example.com"], ADA], **EMAILS), "row 2 is of type dict"),
     (lambda: imported(lambda: [ADA, ["bob@example.com", "Bob"]]), "row 2 is of type list"),
     (lambda: imported(lambda: [ADA, BOB | {"city": "Y"}]), "row 2 has 'city', the first row has not"),
-    (lambda: imported([ADA], max_reject_fraction=float("nan")), "max_reject_fraction: must be a number from 0 to 1"),
+    (lambda: imported([ADA], max_reject_fraction=float("nan")), "Rejects: max_fraction: must be a number from 0 to 1"),
     (lambda: queried(sql="SELECT email, name AS email FROM people"), "columns: the source has more than one 'email'"),
     (lambda: queried(columns={"email": "email", "name": "email"}), "columns: duplicate properties: email"),
 ])  # fmt: skip
@@ -263,7 +264,7 @@ def test_rejected_rows_go_to_table_and_file_also_of_a_failure(
     done = run(lambda: queried(**places, chunk_size=2, retries=2))
     assert (done.state, done.tries) == ("failed", 1)
     reasons = "email is not an email address (3), email is empty (1); rows 2, 3, 5, 6"
-    ends = "That is more than max_reject_fraction=0.0 allows; the other 2 rows were accepted"
+    ends = "That is more than Rejects(max_fraction=0.0) allows; the other 2 rows were accepted"
     assert f"4 of 6 rows were rejected: {reasons}. They are kept in file://{path}, rejects. {ends}" in done.log
     assert stored(crm) == BAD
     assert set(crm.query("SELECT import_id FROM rejects")) == {(import_id(done),)}

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk import chain
 
 from airflow_provider_mail.api.campaigns import GetCampaigns
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.version_compat import Stats
@@ -57,7 +58,7 @@ def test_what_tasks_do_is_counted(run: Run, emulator: Emulator, warehouse: SqlDa
     def tasks() -> None:
         chain(
             OPERATORS["MailImportContactsOperator"](
-                task_id="import", contacts=rows, list_name="news", chunk_size=1, max_reject_fraction=0.5
+                task_id="import", contacts=rows, list_name="news", chunk_size=1, rejects=Rejects(max_fraction=0.5)
             ),
             OPERATORS["MailCreateCampaignOperator"](task_id="send", send_list_names=["news"], **campaign, **waits),
             OPERATORS["MailContactsToSqlOperator"](task_id="load", sql_conn_id=warehouse.conn_id, list_name="news"),

@@ -19,10 +19,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_mail.arguments import FileFormat
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read_files import FileForm, file_rows, form_of
 from mail_emulator import Emulator
+from tests.support.groups import grouped
 from tests.support.sampling import examples
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.loading import error_of, executed
@@ -67,7 +69,9 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def imported(path: Any, **arguments: Any) -> ObjectStorageToMailContactsOperator:
-    return ObjectStorageToMailContactsOperator(**{"task_id": TASK, "path": path, "list_name": "all"} | arguments)
+    return ObjectStorageToMailContactsOperator(
+        **{"task_id": TASK, "path": path, "list_name": "all"} | grouped(arguments)
+    )
 
 
 def contacts(emulator: Emulator) -> dict[str | None, tuple[str, str | None]]:
@@ -88,15 +92,15 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
 @pytest.mark.parametrize(("name", "make", "arguments"), [
     ("contacts.parquet", lambda rows: parquet_file(rows, compression="zstd", row_group_size=2), {}),
     ("people.tsv", lambda rows: csv_file(rows, delimiter="\t"), {}),
-    ("people.csv", lambda rows: csv_file(rows, None), {"column_names": NAMES}),
+    ("people.csv", lambda rows: csv_file(rows, None), {"file_format": FileFormat(column_names=NAMES)}),
     ("people.CSV.GZ", lambda rows: gzip.compress(csv_file(rows)), {}),
     ("people.csv", lambda rows: b"\xef\xbb\xbf" + csv_file(rows), {}),
     ("people.csv", lambda rows: b"\n" + csv_file(rows).replace(b"\r\nbob", b"\r\n\r\nbob") + b"\n\n", {}),
     ("people.ndjson", lambda rows: b"\xef\xbb\xbf" + jsonl_file(rows).replace(b"\n", b"\r\n\n"), {}),
     ("people.jsonl", lambda rows: jsonl_file(rows).decode().encode("gb18030"), {"encoding": "gb18030"}),
-    ("people.2026.gz", jsonl_file, {"file_format": "jsonl", "compression": "none"}),
+    ("people.2026.gz", jsonl_file, {"format": "jsonl", "compression": "none"}),
     ("people.tsv.gz", lambda rows: bz2.compress(csv_file(rows, delimiter=";").decode().encode("utf-16")),
-     {"file_format": "{{ 'csv' }}", "compression": "{{ 'bz2' }}", "encoding": "{{ 'utf-16' }}",
+     {"format": "{{ 'csv' }}", "compression": "{{ 'bz2' }}", "encoding": "{{ 'utf-16' }}",
       "delimiter": "{{ ';' }}"}),
 ])  # fmt: skip
 def test_files_of_every_form(
@@ -123,12 +127,12 @@ def test_files_of_every_form(
         for ending, name in [("gz", "gzip"), ("bz2", "bz2"), ("xz", "xz"), ("zst", "zstd")]
     ),
     ("a.jsonl", b'[{"email": "a@b.cc"}]\n', {}, "line 1: is no JSON object"),
-    ("a.xlsx", b"PK", {}, "file_format: unknown extension of 'a.xlsx'; set one of csv, jsonl, parquet"),
-    ("a.csv", b"", {"file_format": "xlsx"}, "file_format: 'xlsx' is none of csv, jsonl, parquet"),
-    ("a.csv", b"", {"compression": "lz4"}, "compression: 'lz4' is none of gzip, bz2, xz, zstd, none"),
-    ("a.csv", b"", {"encoding": "utf-9"}, "encoding: unknown encoding: utf-9"),
-    ("a.csv", b"", {"delimiter": "||"}, "delimiter: '||' is not one character"),
-    ("a.csv", b"email;name\na@b.cc;A\n", {}, "delimiter: set delimiter=';', which separates values"),
+    ("a.xlsx", b"PK", {}, "file_format: unknown extension of 'a.xlsx'; set FileFormat(name=...) to one of csv, "),
+    ("a.csv", b"", {"format": "xlsx"}, "FileFormat: name: 'xlsx' is none of csv, jsonl, parquet"),
+    ("a.csv", b"", {"compression": "lz4"}, "FileFormat: compression: 'lz4' is none of gzip, bz2, xz, zstd, none"),
+    ("a.csv", b"", {"encoding": "utf-9"}, "file_format.encoding: unknown encoding: utf-9"),
+    ("a.csv", b"", {"delimiter": "||"}, "file_format.delimiter: '||' is not one character"),
+    ("a.csv", b"email;name\na@b.cc;A\n", {}, "file_format: set FileFormat(delimiter=';'), which separates values"),
     ("b.csv", None, {}, "path: there is no such file: "),
     ("b.csv", None, {"path": "nowhere://b.csv"}, "path: install the provider of that storage"),
 ])  # fmt: skip

@@ -37,6 +37,7 @@ from airflow_provider_mail.api import (
     transactional,
     webhooks,
 )
+from airflow_provider_mail.arguments import Brakes, ChangesOnly, FileFormat, Rejects, Suppress
 from airflow_provider_mail.send_window import SendWindow
 from airflow_provider_mail.version_compat import AirflowFailException, BaseHook
 from mail_emulator import Emulator
@@ -227,7 +228,9 @@ Text = str | Mapping[str, str]
 TYPES: dict[Any, tuple[Any, Any]] = {
     bool: (True, 1), int: (2, 1.5), float: (1.0, "x"), float | timedelta: (timedelta(1), "x"), str: ("x", 5),
     datetime: (datetime(2026, 1, 1), "x"),
-    SendWindow: (SendWindow(), "x"), Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
+    SendWindow: (SendWindow(), "x"), Brakes: (Brakes(), 5), Rejects: (Rejects(), {}), FileFormat: (FileFormat(), 5),
+    Suppress: (Suppress(table="staff"), "events"), ChangesOnly: (ChangesOnly(), True),
+    Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
     Collection[str]: (["x"], 5), Mapping[str, bool]: ({}, 5), Mapping[str, str]: ({"a": "x"}, {"a": 5}),
     Mapping[str, Any] | Sequence[Mapping[str, Any]]: ({}, "x"),
     Mapping[str, Any]: ({}, 5), Sequence[Any] | Mapping[str, Any]: ([1], 5), ObjectStoragePath: ("x", 5),
@@ -241,6 +244,7 @@ CREATE, IMPORT, FROM_SQL, SEND, BATCH = (OPERATORS[name] for name in (
     "MailCreateCampaignOperator", "MailImportContactsOperator", "SqlToMailContactsOperator", "MailSendOperator",
     "MailSendBatchOperator",
 ))  # fmt: skip
+GROUPS: tuple[type, ...] = (Brakes, ChangesOnly, FileFormat, Rejects, Suppress)
 native_or_not = pytest.mark.parametrize("native", [False, True])
 
 
@@ -272,6 +276,7 @@ class Value:
 @every_kind
 def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
     names = {"Templated": Value, "Unpack": Value, "ObjectStoragePath": ObjectStoragePath, "SendWindow": SendWindow}
+    names |= {group.__name__: group for group in GROUPS}
     known = names | dict.fromkeys(("TaskArguments", "SensorArguments"), Any)
     types = get_type_hints(constructor(kind), localns=known)
     assert declared(kind).keys() == types.keys() - {"kwargs", "return"}
@@ -288,7 +293,32 @@ def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
 
 
 def test_each_rule_is_that_of_an_argument() -> None:
-    assert ARGUMENTS.keys() == {name for kind in NEEDED for name in declared(kind)}
+    of_groups = {name for group in GROUPS for name in declared(group)} - {"name"}
+    assert ARGUMENTS.keys() == of_groups | {name for kind in NEEDED for name in declared(kind)}
+
+
+@native_or_not
+def test_templates_in_a_group(native: bool) -> None:
+    """They are rendered, checked and read as those of arguments; tasks whose results they contain go first."""
+    rejects = Rejects(table="{{ value }}", max_fraction=0.5)
+    assert rendered(FROM_SQL, "rejects", rejects, "20260131", native=native) == Rejects(
+        table="20260131", max_fraction=0.5
+    )
+    if not native:
+        fails("rejects.table: its template rendered to None", FROM_SQL, "rejects", rejects, None)
+    fails("rejects.table: one text is needed", FROM_SQL, "rejects", rejects, {"a": 1}, native=native)
+    with DAG("groups", schedule=None):
+
+        @task
+        def something() -> str:
+            return "something"
+
+        output = something()
+        group = Rejects(table=output)
+        assert made(FROM_SQL, rejects=group).upstream_task_ids == {"something"}
+        mapped = FROM_SQL.partial(task_id="mapped", sql_conn_id="crm", rejects=group).expand(sql=["SELECT 1"])
+        assert mapped.upstream_task_ids == {"something"}
+    assert Rejects(table="a", keep_days=5).serialize() == {"table": "a", "keep_days": 5}
 
 
 def test_durations_may_be_timedeltas() -> None:
@@ -338,7 +368,7 @@ def test_text_and_lists_stay_what_they_are(native: bool) -> None:
     for text in ("20260131", "1e5", "1_000", "'Ada'", "+4412345678", "True", "(1)"):
         for kind, name in (
             (SEND, "subject"),
-            (FROM_SQL, "rejects_path"),
+            (FROM_SQL, "list_description"),
         ):
             assert rendered(kind, name, "{{ value }}", text, native=native) == text
         for kind, name, written in (

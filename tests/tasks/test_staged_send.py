@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail._task.statistics import two_proportion_test, wilson_bounds
+from airflow_provider_mail.arguments import ChangesOnly, Rejects
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.gate import MailStatsGateSensor
@@ -251,7 +252,7 @@ MANY = [f"user{number}@example.com" for number in range(1000)]
 def importing(people: list[str]) -> Callable[[Stage], MailImportContactsOperator]:
     return lambda stage: MailImportContactsOperator(
         task_id=f"people_{stage.name}", contacts=lambda: [{"email": person} for person in people],
-        list_name=f"all {stage.name}", audience="exact", max_reject_fraction=0.5, **AT_ONCE,
+        list_name=f"all {stage.name}", audience="exact", rejects=Rejects(max_fraction=0.5), **AT_ONCE,
     )  # fmt: skip
 
 
@@ -368,7 +369,7 @@ def test_the_rest_has_one_name(new_dag: Any) -> None:
 
 
 def changes_only(stage: Stage) -> MailImportContactsOperator:
-    given = {"contacts": [{"email": "a@example.com"}], "changes_only": True, "state_path": "file:///tmp/state"}
+    given = {"contacts": [{"email": "a@example.com"}], "changes_only": ChangesOnly(path="file:///tmp/state")}
     return MailImportContactsOperator(task_id="people", list_name="a", **given)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetWatcher, task
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.assets import campaigns_asset
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications.mail import MailNotifier
@@ -23,7 +24,7 @@ FOLDER, ADDRESS, NAME, PHONE, GONE, CALLBACK = (
     f"{{{{ var.value.leak_{name} }}}}" for name in ("folder", "address", "name", "phone", "gone", "callback")
 )
 HELLO = {"sender_mail": "news@example.com", "subject": "Hello", "content": "<p>Hello</p> unsubscribe"}
-PEOPLE: dict[str, Any] = {"sql_conn_id": "crm", "sql": "SELECT * FROM people", "max_reject_fraction": 1}
+PEOPLE: dict[str, Any] = {"sql_conn_id": "crm", "sql": "SELECT * FROM people", "rejects": Rejects(max_fraction=1)}
 ONE: dict[str, Any] = {"sql": "SELECT * FROM people WHERE email = %s", "parameters": [ADDRESS]}
 SAVED = {"contact_email": ADDRESS, "phone_number": PHONE, "name": NAME}
 CRM, NOBODY = {"sql_conn_id": "crm"}, {"sql_conn_id": "crm_elsewhere"}
@@ -82,8 +83,18 @@ with DAG("leaks", schedule=None, max_active_tasks=32, on_failure_callback=notifi
     add("delete_code_500", "MailDeleteContactOperator", "code_500", contact_email=ADDRESS)
 
     # Out of a database, and out of files.
-    add("sql_imported", "SqlToMailContactsOperator", "good", rejects_table="aside", **PEOPLE)
-    add("sql_rejects", "SqlToMailContactsOperator", "good", rejects_table="unsuited", **PEOPLE)
+    add(
+        "sql_imported",
+        "SqlToMailContactsOperator",
+        "good",
+        **PEOPLE | {"rejects": Rejects(max_fraction=1, table="aside")},
+    )
+    add(
+        "sql_rejects",
+        "SqlToMailContactsOperator",
+        "good",
+        **PEOPLE | {"rejects": Rejects(max_fraction=1, table="unsuited")},
+    )
     add("sql_password", "SqlToMailContactsOperator", "good", sql="SELECT 1", **NOBODY)
     add("batch_sent", "SqlToMailBatchOperator", "emulator", name_column="name", **ONE, **CRM, **HELLO)
     add("batch_refused", "SqlToMailBatchOperator", "code_400", name_column="name", **ONE, **CRM, **HELLO)
@@ -95,8 +106,8 @@ with DAG("leaks", schedule=None, max_active_tasks=32, on_failure_callback=notifi
         "parameter": {"sql": "SELECT %s::int AS email", "parameters": [ADDRESS]},
     }.items():
         add(f"batch_{name}", "SqlToMailBatchOperator", "good", **query, **CRM, **HELLO)
-    file = {"path": f"file://{FOLDER}/people.csv", "rejects_path": f"file://{FOLDER}/aside.jsonl"}
-    given = {"list_name": "friends", "max_reject_fraction": 1}
+    file = {"path": f"file://{FOLDER}/people.csv"}
+    given = {"list_name": "friends", "rejects": Rejects(max_fraction=1, path=f"file://{FOLDER}/aside.jsonl")}
     add("file_imported", "ObjectStorageToMailContactsOperator", "emulator", **file, **given)
     for name in ("people.csv", "torn.jsonl"):
         path = f"file://{FOLDER}/{name}"
