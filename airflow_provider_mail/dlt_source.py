@@ -36,7 +36,7 @@ from airflow_provider_mail._dlt_resources import (
 )
 from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Changes, Pager
-from airflow_provider_mail.api._core.requests import PagedRequest
+from airflow_provider_mail.api._core.requests import DateWindow, PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from airflow_provider_mail.api.contacts import GetListContacts
@@ -238,7 +238,7 @@ class _Source:
             return list(dict.fromkeys(record.list_name for page in pages for record in page))
         for name in lists:
             # The service may return no contacts for a wrong name.
-            if self._client.run(find_list(name)) is None:
+            if find_list(self._client, name) is None:
                 raise MailValidationError(
                     f"contact_lists: there is no list {name!r}. If it was deleted, remove the name and its rows, or "
                     'use "all", which deletes them'
@@ -248,7 +248,7 @@ class _Source:
     def campaign_stats(self, days: DaysToRead) -> Pages:
         for first, last in days.windows():
             request = GetCampaignStats(start_date=first, end_date=last)
-            rows = self._window(campaign_stats(request, compact=True), campaign_stats_row)
+            rows = self._window(partial(campaign_stats, compact=True), request, campaign_stats_row)
             days.answered(span(first, last) if rows else ())
             yield rows
         days.save()
@@ -257,14 +257,14 @@ class _Source:
         at = TRANSACTIONAL_STATS.names.index("stats_date")
         for first, last in days.windows():
             request = GetTransactionalStats(start_date=first, end_date=last)
-            rows = self._window(transactional_stats(request), transactional_stats_row)
+            rows = self._window(transactional_stats, request, transactional_stats_row)
             days.answered(row[at] for row in rows)
             yield rows
         days.save()
 
-    def _window(self, flow: Any, row: Callable[..., Row]) -> list[Row]:
+    def _window(self, flow: Callable[..., list[Any]], request: DateWindow, row: Callable[..., Row]) -> list[Row]:
         began = time.time()
-        records = self._client.run(flow)
+        records = flow(self._client, request)
         values = {"mail_conn_id": self._mail_conn_id, "team": self._team}
         observed_at = self._at(began)
         return [row(record, **values, observed_at=observed_at) for record in records]

@@ -169,7 +169,7 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
 
     client = hook.get_conn()
     settle_seconds = 0.0 if hold is None else SETTLE_SECONDS
-    return client.run(stop_campaigns(prefix, clock=client.service_clock, settle_seconds=settle_seconds))
+    return stop_campaigns(client, prefix, settle_seconds=settle_seconds)
 
 
 def _read_as_task(send: Callable[[Any], Any]) -> str | None:

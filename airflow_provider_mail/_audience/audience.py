@@ -240,7 +240,7 @@ class RunAudience(Audience):
         """Create the list if no row was accepted: an import creates it otherwise, and a campaign needs it."""
         if not self.progress.accepted:
             description = self.task.list_description
-            self.task.hook.run(create(AddList(list_name=self.list_name, list_description=description)))
+            create(self.task.hook.get_conn(), AddList(list_name=self.list_name, list_description=description))
 
     def delete_old(self, needed: set[str], *, own_part: bool = False) -> None:
         """Delete the lists of earlier runs; an error is only logged, since the audience is complete.
@@ -248,15 +248,10 @@ class RunAudience(Audience):
         :param own_part: whether later runs use the lists of other mapped tasks.
         """
         task = self.task
-        flow = delete_old_lists(
-            self.new_list,
-            needed=needed,
-            keep=task.keep_lists,
-            clock=task.hook.get_conn().service_clock,
-            own_part=own_part,
-        )
         try:
-            deleted = task.hook.run(flow)
+            deleted = delete_old_lists(
+                task.hook.get_conn(), self.new_list, needed=needed, keep=task.keep_lists, own_part=own_part
+            )
         except MailError as error:
             task.log.warning("Lists of earlier runs could not be deleted; the next run tries again: %s", error)
             return

@@ -70,7 +70,7 @@ class Removal:
         email, deleted = self._plan.properties.index("email"), 0
         for _, line in self._index.removed(GONE):
             if address := decoded(line)[email]:
-                self._task.hook.run(delete(DeleteContact(email=address)))
+                delete(self._task.hook.get_conn(), DeleteContact(email=address))
                 deleted += 1
         if deleted:
             self._task.log.info("%s contacts were deleted, as on_removed says.", f"{deleted:,}")
@@ -137,5 +137,5 @@ class Removal:
                 "list"
             )
         if not progress.accepted:
-            self._task.hook.run(create(AddList(list_name=list_name)))
+            create(self._task.hook.get_conn(), AddList(list_name=list_name))
         self._task.log.info("%s people were added to exclusion list %r.", f"{progress.accepted:,}", list_name)

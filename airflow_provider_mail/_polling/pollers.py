@@ -170,7 +170,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         # The list may change while it is read; campaigns that are not in it are requested by name.
         with suppress(MailIncompleteError):
             while waiting and pager.next_request is not None and max(pages, pager.page_count or 0) <= max_pages:
-                for campaign in await client.run(next_pages(pager, PAGES_AT_ONCE)):
+                for campaign in await client.run(next_pages, pager, PAGES_AT_ONCE):
                     if campaign.mail_name in waiting:
                         handle(campaign.mail_name, campaign)
                 pages += 1
@@ -179,7 +179,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         self, client: AsyncMailClient, names: Iterator[str], handle: Callable[[str, PollResult], None]
     ) -> None:
         for name in names:
-            handle(name, await result_or_error(client.run(find_campaign(name))))
+            handle(name, await result_or_error(client.run(find_campaign, name)))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -202,8 +202,8 @@ class SenderPoller(MailPoller[SenderSubscription]):
     ) -> None:
         for subscription in due:
             if subscription.selector is not None:
-                checks = verify_sender(subscription.sender_email, subscription.selector)
-                report(subscription, await result_or_error(client.run(checks)))
+                checks = client.run(verify_sender, subscription.sender_email, subscription.selector)
+                report(subscription, await result_or_error(checks))
         if unchecked := [subscription for subscription in due if subscription.selector is None]:
             senders = await client.send(GetSenders())
             for subscription in unchecked:
@@ -238,7 +238,7 @@ class StatsPoller(MailPoller[StatsSubscription]):
             only = next(iter(names)) if len(names) == 1 else None
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
             # A day that cannot be read must not block the waits for other days.
-            result = await result_or_error(client.run(campaign_stats(request)))
+            result = await result_or_error(client.run(campaign_stats, request))
             records = {} if isinstance(result, MailError) else by_name(result)
             for subscription in within:
                 report(subscription, result if isinstance(result, MailError) else records.get(subscription.mail_name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -28,7 +28,7 @@ from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api._core.requests import Flow, RequestModel
+    from airflow_provider_mail.api._core.requests import RequestModel
     from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.hold import HoldCheck
     from airflow_provider_mail.hooks.mail import MailHook
@@ -247,18 +247,21 @@ class MailTaskMixin(RenderingMixin):
         senders = (getattr(self, name, None) for name in SENDER_FIELDS)
         return AirflowErrors(self.mail_conn_id, senders=[address for address in senders if isinstance(address, str)])
 
-    def ask(self, flow: Flow[T]) -> T | MailError:
-        """Run the flow for a task that waits; return its result, or the `MailError` instead of raising it.
+    def ask(self, flow: Callable[..., T], *arguments: Any) -> T | MailError:
+        """Return what an operation returns for a task that waits, or the `MailError` instead of raising it.
 
         After a rejection, and repeatedly while temporary errors last, the connection is read again: it may have been
         fixed meanwhile.
+
+        :param flow: a function whose first argument is the client, such as ``find_campaign``.
+        :param arguments: its other arguments.
         """
         from airflow_provider_mail.api.errors import MailError
 
         if "hook" not in self.__dict__:
             self._connected_at = time.monotonic()
         try:
-            result = self.hook.run(flow)
+            result = flow(self.hook.get_conn(), *arguments)
         except MailError as error:
             if not error.temporary or time.monotonic() - self._connected_at >= RECONNECT_SECONDS:
                 self.hook.close()

@@ -230,7 +230,7 @@ def read_campaign_stats(
 
     fields: dict[str, Any] = {"mail_name": mail_name or None, "type": type or None}
     request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
-    records = hook.run(campaign_stats(request, compact=True))
+    records = campaign_stats(hook.get_conn(), request, compact=True)
     origin = _origin(hook, observation)
 
     def rows(selected: Sequence[Any] = records) -> Iterator[tuple[Any, ...]]:
@@ -238,13 +238,15 @@ def read_campaign_stats(
 
     def read_again() -> Iterator[tuple[Any, ...]]:
         known = {record.mail_name for record in records}
-        more = [record for record in hook.run(campaign_stats(request, compact=True)) if record.mail_name not in known]
+        more = [
+            record for record in campaign_stats(hook.get_conn(), request, compact=True) if record.mail_name not in known
+        ]
         records.extend(more)
         yield from rows(more)
 
     def exists(names: Sequence[str]) -> Collection[str]:
         known = {record.mail_name for record in records}
-        return hook.run(existing_campaigns([name for name in names if name not in known]))
+        return existing_campaigns(hook.get_conn(), [name for name in names if name not in known])
 
     day = timedelta(days=1)
     if mail_name or type or end_day - start_day <= day:
@@ -271,7 +273,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
     from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS, transactional_stats_row
 
     request = GetTransactionalStats(start_date=start_day, end_date=end_day)
-    records = hook.run(transactional_stats(request))
+    records = transactional_stats(hook.get_conn(), request)
     origin = _origin(hook, observation)
     covers = Coverage.days(
         TRANSACTIONAL_STATS["stats_date"],

@@ -234,6 +234,6 @@ async def _cancel_if_ended(ti: Any, mail_conn_id: str, mail_name: str) -> str:
             if ti is None or not await asyncio.to_thread(was_ended, ti):
                 return "was not cancelled: the task was not ended, another process continues to wait"
             async with await MailHook(mail_conn_id).get_async_conn() as client:
-                return (await client.run(cancel_campaign(mail_name, client.service_clock))).text
+                return (await client.run(cancel_campaign, mail_name)).text
     except TimeoutError:
         return f"may not have been cancelled: the request took longer than {seconds:g} s"

@@ -28,15 +28,14 @@ from airflow_provider_mail.api._core.fields import (
 )
 from airflow_provider_mail.api._core.pagination import Pager, find, next_page
 from airflow_provider_mail.api._core.requests import (
+    Client,
     DateWindow,
     Effect,
-    Flow,
     MailRequest,
     MailResponse,
     OpenResource,
     PagedRequest,
     PageResponse,
-    Pause,
     Records,
     RequestModel,
     Sandboxed,
@@ -204,10 +203,10 @@ class CancelCampaign(MailRequest[MailResponse], Sandboxed):
 
     mail_name: MailName
 
-    def took_effect(self, clock: ServiceClock) -> Flow[bool]:
+    def took_effect(self, client: Client) -> bool:
         if self.sandbox_mode:
             return False  # Nothing was changed.
-        campaign, sent = yield from state_after_rejection(self.mail_name, clock)
+        campaign, sent = state_after_rejection(client, self.mail_name)
         if sent is None:
             raise not_known(campaign, self.path)
         return not sent
@@ -270,8 +269,8 @@ class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
 
     mail_name: MailName
 
-    def find(self) -> Flow[Campaign | None]:
-        return find_campaign(self.mail_name)
+    def find(self, client: Client) -> Campaign | None:
+        return find_campaign(client, self.mail_name)
 
 
 class CampaignStats(OpenResource):
@@ -319,15 +318,15 @@ class GetCampaignStats(MailRequest[CampaignStatsResponse], DateWindow):
     type: TaskType | None = None
 
 
-def find_campaign(mail_name: str) -> Flow[Campaign | None]:
+def find_campaign(client: Client, mail_name: str) -> Campaign | None:
     """Return the campaign with exactly this name in the own team, or ``None``.
 
     :param mail_name: its name.
     """
-    return find(_FindCampaign(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)
+    return find(client, _FindCampaign(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)
 
 
-def existing_campaigns(mail_names: Collection[str]) -> Flow[set[str]]:
+def existing_campaigns(client: Client, mail_names: Collection[str]) -> set[str]:
     """Return those of the names that a campaign of the own team has.
 
     :raises MailIncompleteError: the response does not show whether there are such campaigns.
@@ -335,38 +334,39 @@ def existing_campaigns(mail_names: Collection[str]) -> Flow[set[str]]:
     existing = set[str]()
     if len(mail_names) <= _MAX_LOOKUPS:
         for mail_name in mail_names:
-            if (yield from find_campaign(mail_name)) is not None:
+            if find_campaign(client, mail_name) is not None:
                 existing.add(mail_name)
         return existing
     pager = Pager(GetCampaigns(page_size=100))
     while pager.next_request is not None:
-        existing.update(campaign.mail_name for campaign in (yield from next_page(pager)))
+        existing.update(campaign.mail_name for campaign in next_page(client, pager))
     return existing.intersection(mail_names)
 
 
-def is_scheduled(mail_name: str) -> Flow[bool]:
+def is_scheduled(client: Client, mail_name: str) -> bool:
     """Return whether the service would cancel a campaign, that is, whether its send time is ahead.
 
     The specification shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
     draft. A cancellation in sandbox mode distinguishes them and changes nothing.
     """
     try:
-        yield CancelCampaign(mail_name=mail_name, sandbox_mode=True)
+        client.send(CancelCampaign(mail_name=mail_name, sandbox_mode=True))
     except MailRejectedError:
         return False
     return True
 
 
-def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None, bool | None]]:
+def state_after_rejection(client: Client, mail_name: str) -> tuple[Campaign | None, bool | None]:
     """Determine whether a campaign is or will be sent although the service rejects its cancellation.
 
     A rejection may be temporary, caused by an earlier cancellation, or because the cancellation is too late.
 
     :return: the campaign as the service shows it, and whether it is sent: ``None`` if the service does not show it.
     """
+    clock = client.service_clock
     for seconds in (*_CONFIRM_PAUSES, None):
-        scheduled = yield from is_scheduled(mail_name)
-        campaign: Campaign | None = yield from find_campaign(mail_name)
+        scheduled = is_scheduled(client, mail_name)
+        campaign: Campaign | None = find_campaign(client, mail_name)
         if scheduled:
             return campaign, True
         if campaign is None:
@@ -380,7 +380,7 @@ def state_after_rejection(mail_name: str, clock: ServiceClock) -> Flow[tuple[Cam
         new = is_new(campaign, clock)
         if seconds is None or not (ahead or new):
             break
-        yield Pause(seconds)
+        client.pause(seconds)
     # A campaign whose send time has just passed may still show as a draft.
     return campaign, None if new else False
 

@@ -1,53 +1,38 @@
-"""The two clients, for threads and for asyncio: they execute the steps that `_core.exchange` determines.
+"""The client, for threads and for an event loop.
 
-``send`` sends one request; ``pages``, ``run`` and :func:`concurrent_pages` are built on it.
+``send`` sends one request. An operation of several requests is a function whose first argument is a client, such as
+``find_campaign(client, name)``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from contextvars import copy_context
+from functools import cached_property, partial
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
 from airflow_provider_mail.api._core import interrupt
-from airflow_provider_mail.api._core.exchange import (
-    BeforeWrite,
-    Call,
-    Exchange,
-    FlowRunner,
-    OnRequest,
-    PauseAll,
-    Reserve,
-    Steps,
-    transport_error,
-)
+from airflow_provider_mail.api._core.exchange import BeforeWrite, Call, Exchange, OnRequest, transport_error
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import (
-    Concurrent,
-    Flow,
-    MailRequest,
-    MailResponse,
-    PagedRequest,
-    PageResponse,
-    Pause,
-)
+from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PagedRequest, PageResponse
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
-from airflow_provider_mail.api._core.shared_rate import AsyncSharedRate, SharedRate
-from airflow_provider_mail.api._core.transport import Transmission, async_http_client, http_client
+from airflow_provider_mail.api._core.shared_rate import SharedRate
+from airflow_provider_mail.api._core.transport import Transmission, http_client
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailError, MailRejectedError, clear_traceback_frames
+from airflow_provider_mail.api.errors import MailError, MailRejectedError
 from airflow_provider_mail.api.lists import GetLists
 
 __all__ = ["AsyncMailClient", "MailClient"]
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
-Http = TypeVar("Http", bound=httpx.Client | httpx.AsyncClient)
+P = ParamSpec("P")
 Item = TypeVar("Item")
 
 _READ = httpx.ByteStream(b"")
@@ -55,54 +40,7 @@ _READ = httpx.ByteStream(b"")
 would stay in memory until the garbage collector finds them."""
 
 
-class _Client(Generic[Http]):
-    def __init__(
-        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
-    ) -> None:
-        self.config = config
-        self._exchange = Exchange(config, credentials_probe=GetLists(page_size=1), on_request=on_request)
-        self.service_clock = self._exchange.service_clock
-        """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
-        self._before_write = before_write
-        self._https = {os.getpid(): self._create_http()}
-        self._urls: dict[str, httpx.URL] = {}
-
-    def _create_http(self) -> Http:
-        raise NotImplementedError
-
-    @property
-    def _http(self) -> Http:
-        return self._https[os.getpid()]
-
-    def _arguments(self, call: Call) -> dict[str, Any]:
-        """Return the arguments of httpx's ``stream`` for a request."""
-        # Parsing the address for each request would take a tenth of the request's CPU time.
-        url = self._urls.get(call.path) or self._urls.setdefault(call.path, httpx.URL(self.config.base_url + call.path))
-        return {
-            "method": call.method,
-            "url": url,
-            "headers": dict(call.headers),
-            "content": call.content,
-            "params": call.params,
-        }
-
-    def _enter_process(self) -> None:
-        """Replace the connections and locks of the parent process after a fork.
-
-        On a shared connection, each process would read responses of the other; a lock may be held by a thread that does
-        not exist in this process.
-        """
-        process = os.getpid()
-        if process not in self._https:
-            self._exchange.after_fork()
-            self.__dict__.pop("_shared_rate", None)
-            self._https.setdefault(process, self._create_http())
-            for other in self._https.keys() - {process}:
-                # Do not close it: closing needs the client's locks.
-                self._https.pop(other, None)
-
-
-class MailClient(_Client[httpx.Client]):
+class MailClient(Exchange):
     """A client for threads; several threads may share one.
 
     :param config: the client's settings.
@@ -113,26 +51,36 @@ class MailClient(_Client[httpx.Client]):
         Default: nothing is called.
     """
 
-    def _create_http(self) -> httpx.Client:
-        return http_client(self.config)
+    def __init__(
+        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
+    ) -> None:
+        super().__init__(config, credentials_probe=GetLists(page_size=1), on_request=on_request)
+        self._before_write = before_write
+        self._https = {os.getpid(): http_client(config)}
+        self._urls: dict[str, httpx.URL] = {}
 
     def send(self, request: MailRequest[R]) -> R:
-        """Carry out one operation and return its response.
+        self._enter_process()
+        return super().send(request)
 
-        :param request: the operation.
-        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
-        """
-        response: R = self._drive(self._exchange.send(request))
-        return response
+    def send_all(self, requests: Sequence[MailRequest[R]]) -> list[R | MailError]:
+        if len(requests) < 2:
+            return [self._result(request) for request in requests]
+        threads = min(len(requests), self.config.max_in_flight)
+        with interrupt.Workers[R | MailError](threads, "mail-requests") as workers:
+            futures = [workers.submit(self._result, request) for request in requests]
+            while pending := [future for future in futures if not future.done()]:
+                workers.first_done(pending)
+            return [future.result() for future in futures]
 
-    def run(self, flow: Flow[T]) -> T:
-        """Carry out a flow and return its result.
+    def _result(self, request: MailRequest[R]) -> R | MailError:
+        try:
+            return self.send(request)
+        except MailError as error:
+            return error
 
-        :param flow: several requests in a row, such as ``find_campaign(name)``.
-        :raises MailError: the first error that the flow does not handle.
-        """
-        result: T = self._drive(flow)
-        return result
+    def pause(self, seconds: float) -> None:
+        interrupt.sleep(seconds)
 
     def pages(self, request: PagedRequest[PageResponse[Item]]) -> Iterator[list[Item]]:
         """Yield the records of a list page by page; the list is complete, or the iterator raises an error.
@@ -143,60 +91,41 @@ class MailClient(_Client[httpx.Client]):
         """
         pager = Pager(request)
         while pager.next_request is not None:
-            if records := self.run(next_page(pager)):
+            if records := next_page(self, pager):
                 yield records
 
-    def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
-        self._enter_process()
-        with clear_traceback_frames():
-            runner = FlowRunner(steps)
-            while runner.step is not None:
-                try:
-                    result = self._perform(runner.step)
-                except MailError as error:
-                    runner.fail(error)
-                else:
-                    runner.send(result)
-            return runner.result
-
     @cached_property
-    def _shared_rate(self) -> SharedRate:
+    def shared_rate(self) -> SharedRate:  # type: ignore[override]
         return SharedRate(self.config)
 
-    def _perform(self, step: Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any]) -> Any:
-        if isinstance(step, Call):
-            return self._fetch(step)
-        if isinstance(step, Pause):
-            return interrupt.sleep(step.seconds)
-        if isinstance(step, Reserve):
-            return self._shared_rate.reserve()
-        if isinstance(step, PauseAll):
-            return self._shared_rate.pause_all(step.seconds)
-        if isinstance(step, Concurrent):
-            return self._send_all(step.requests)
-        return self.send(step)
+    def _enter_process(self) -> None:
+        """Replace the connections and locks of the parent process after a fork.
 
-    def _send_all(self, requests: Sequence[MailRequest[Any]]) -> list[MailResponse | MailError]:
-        threads = min(len(requests), self.config.max_in_flight)
-        with interrupt.Workers[MailResponse | MailError](threads, "mail-requests") as workers:
-            futures = [workers.submit(self._result, request) for request in requests]
-            while pending := [future for future in futures if not future.done()]:
-                workers.first_done(pending)
-            return [future.result() for future in futures]
+        On a shared connection, each process would read responses of the other; a lock may be held by a thread that does
+        not exist in this process.
+        """
+        process = os.getpid()
+        if process not in self._https:
+            self.after_fork()
+            self.__dict__.pop("shared_rate", None)
+            self._https.setdefault(process, http_client(self.config))
+            for other in self._https.keys() - {process}:
+                # Do not close it: closing needs the client's locks.
+                self._https.pop(other, None)
 
-    def _result(self, request: MailRequest[Any]) -> MailResponse | MailError:
-        try:
-            response: MailResponse = self.send(request)
-        except MailError as error:
-            return error
-        return response
-
-    def _fetch(self, call: Call) -> HttpResponse:
+    def fetch(self, call: Call) -> HttpResponse:
         if (interrupted_by := interrupt.current()) is not None:
             interrupted_by.check()
-        transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
+        # Parsing the address for each request would take a tenth of the request's CPU time.
+        url = self._urls.get(call.path) or self._urls.setdefault(call.path, httpx.URL(self.config.base_url + call.path))
+        transmission = Transmission(call.path, self.max_seconds, call.effect, self._before_write)
         try:
-            with transmission, self._http.stream(**self._arguments(call)) as response:
+            with (
+                transmission,
+                self._https[os.getpid()].stream(
+                    call.method, url, headers=call.headers, content=call.content, params=call.params
+                ) as response,
+            ):
                 transmission.check_response(response.status_code)
                 body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
@@ -210,8 +139,8 @@ class MailClient(_Client[httpx.Client]):
         raise failure
 
     def close(self) -> None:
-        if "_shared_rate" in self.__dict__:
-            self._shared_rate.close()
+        if "shared_rate" in self.__dict__:
+            self.shared_rate.close()
         if (http := self._https.get(os.getpid())) is not None:
             http.close()
 
@@ -222,19 +151,26 @@ class MailClient(_Client[httpx.Client]):
         self.close()
 
 
-class AsyncMailClient(_Client[httpx.AsyncClient]):
-    """A client for one event loop.
+class AsyncMailClient:
+    """A client for one event loop: a `MailClient` in threads, at most ``max_in_flight`` of them.
+
+    A cancelled call ends its requests, as far as the operating system allows: a host name lookup or a connection that
+    is being opened ends by its own time limit, in a thread that nothing waits for.
 
     :param config: the client's settings.
-    :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
-        failed, and the seconds that it was delayed; must not block. Default: nothing is called.
-    :param before_write: called with the path of the operation right before the first byte of each HTTP request, when
-        the rate and a free connection have been waited for. A ``MailError`` that it raises prevents the request.
+    :param on_request: called before each HTTP request, in its thread; see `MailClient`. Default: nothing is called.
+    :param before_write: called right before the first byte of each HTTP request, in its thread; see `MailClient`.
         Default: nothing is called.
     """
 
-    def _create_http(self) -> httpx.AsyncClient:
-        return async_http_client(self.config)
+    def __init__(
+        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
+    ) -> None:
+        self._client = MailClient(config, on_request=on_request, before_write=before_write)
+        self._threads = asyncio.Semaphore(config.max_in_flight)
+        self.config = config
+        self.service_clock = self._client.service_clock
+        """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -242,17 +178,35 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         :param request: the operation.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
-        response: R = await self._drive(self._exchange.send(request))
-        return response
+        return await self.run(MailClient.send, request)
 
-    async def run(self, flow: Flow[T]) -> T:
-        """Carry out a flow and return its result.
+    async def run(
+        self, operation: Callable[Concatenate[MailClient, P], T], /, *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """Carry out an operation of several requests and return its result.
 
-        :param flow: several requests in a row, such as ``find_campaign(name)``.
-        :raises MailError: the first error that the flow does not handle.
+        :param operation: a function whose first argument is a client, such as ``find_campaign``.
+        :param arguments: its other arguments.
+        :param options: its other arguments.
+        :raises MailError: the first error that the operation does not handle.
         """
-        result: T = await self._drive(flow)
-        return result
+        async with self._threads:
+            ended_by = interrupt.Interrupt()
+            work = partial(ended_by.run, partial(operation, self._client, *arguments, **options))
+            done = asyncio.wrap_future(_start(work))
+            # Nobody may be left to ask for the error of a cancelled call.
+            done.add_done_callback(asyncio.Future.exception)
+            try:
+                # A cancellation would end `await done` before the thread.
+                await asyncio.wait([done])
+            except asyncio.CancelledError:
+                ended_by.abort()
+                await asyncio.wait([done], timeout=interrupt.GRACE_SECONDS)
+                raise
+        try:
+            return done.result()
+        finally:
+            del done  # The traceback of an error refers to this frame.
 
     async def pages(self, request: PagedRequest[PageResponse[Item]]) -> AsyncIterator[list[Item]]:
         """Yield the records of a list page by page; the list is complete, or the iterator raises an error.
@@ -263,76 +217,36 @@ class AsyncMailClient(_Client[httpx.AsyncClient]):
         """
         pager = Pager(request)
         while pager.next_request is not None:
-            if records := await self.run(next_page(pager)):
+            if records := await self.run(next_page, pager):
                 yield records
 
-    async def _drive(self, steps: Steps[Any] | Flow[Any]) -> Any:
-        self._enter_process()
-        with clear_traceback_frames():
-            runner = FlowRunner(steps)
-            while runner.step is not None:
-                try:
-                    result = await self._perform(runner.step)
-                except MailError as error:
-                    runner.fail(error)
-                else:
-                    runner.send(result)
-            return runner.result
-
-    @cached_property
-    def _shared_rate(self) -> AsyncSharedRate:
-        return AsyncSharedRate(self.config)
-
-    async def _perform(self, step: Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any]) -> Any:
-        if isinstance(step, Call):
-            return await self._fetch(step)
-        if isinstance(step, Pause):
-            return await asyncio.sleep(step.seconds)
-        if isinstance(step, Reserve):
-            return await self._shared_rate.reserve()
-        if isinstance(step, PauseAll):
-            return await self._shared_rate.pause_all(step.seconds)
-        if isinstance(step, Concurrent):
-            slots = asyncio.Semaphore(self.config.max_in_flight)
-            return await asyncio.gather(*(self._result(request, slots) for request in step.requests))
-        return await self.send(step)
-
-    async def _result(self, request: MailRequest[Any], slots: asyncio.Semaphore) -> MailResponse | MailError:
-        async with slots:
-            try:
-                response: MailResponse = await self.send(request)
-            except MailError as error:
-                return error
-        return response
-
-    async def _fetch(self, call: Call) -> HttpResponse:
-        transmission = Transmission(call.path, self._exchange.max_seconds, call.effect, self._before_write)
-        try:
-            with transmission:
-                async with self._http.stream(**self._arguments(call)) as response:
-                    transmission.check_response(response.status_code)
-                    body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
-                    async for chunk in response.aiter_raw():
-                        body.feed(chunk)
-                    response.stream = _READ
-                    return body.response()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            late = transmission.seconds if transmission.late else None
-            failure = transport_error(call.path, error, self.config, late)
-        # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
-        raise failure
-
     async def close(self) -> None:
-        if "_shared_rate" in self.__dict__:
-            await self._shared_rate.close()
-        if (http := self._https.get(os.getpid())) is not None:
-            await http.aclose()
+        self._client.close()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _start(work: Callable[[], T]) -> Future[T]:
+    """Call a function in a new thread.
+
+    A daemon, so that the end of the process never waits for a thread that cannot be interrupted. Starting one takes a
+    twentieth of the CPU time of a request.
+    """
+    future: Future[T] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            future.set_result(context.run(work))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="mail-async", daemon=True).start()
+    return future
 
 
 def concurrent_pages(

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from airflow_provider_mail.api._core.fields import Address, PhoneNumber, ServiceTime, Text
 from airflow_provider_mail.api._core.requests import (
+    Client,
     Effect,
-    Flow,
     MailRequest,
     MailResponse,
     OpenResource,
@@ -223,10 +223,10 @@ class DeleteContact(MailRequest[MailResponse], Sandboxed):
 
     email: Text
 
-    def exists(self) -> Flow[bool]:
+    def exists(self, client: Client) -> bool:
         """Look up whether the contact exists; the specification does not show the response for an unknown address."""
         try:
-            response = yield GetContact(email=self.email)
+            response = client.send(GetContact(email=self.email))
         except MailRejectedError as rejection:
             if rejection.code is None:
                 raise  # A proxy's response does not show whether the contact exists.

@@ -10,8 +10,8 @@ from pydantic.alias_generators import to_camel, to_pascal
 from airflow_provider_mail.api._core.fields import ServiceTime, Text
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
+    Client,
     Effect,
-    Flow,
     MailRequest,
     MailResponse,
     OpenResource,
@@ -60,8 +60,8 @@ class AddList(MailRequest[MailResponse], Sandboxed):
     list_name: Text
     list_description: str | None = None
 
-    def find(self) -> Flow[ContactList | None]:
-        return find_list(self.list_name)
+    def find(self, client: Client) -> ContactList | None:
+        return find_list(client, self.list_name)
 
     def differences(self, existing: ContactList) -> list[str]:
         """Return how an existing list differs; the service does not return descriptions."""
@@ -109,13 +109,13 @@ class DeleteList(MailRequest[MailResponse], Sandboxed):
 
     list_name: Text
 
-    def find(self) -> Flow[ContactList | None]:
-        return find_list(self.list_name)
+    def find(self, client: Client) -> ContactList | None:
+        return find_list(client, self.list_name)
 
 
-def find_list(list_name: str) -> Flow[ContactList | None]:
+def find_list(client: Client, list_name: str) -> ContactList | None:
     """Return the list with exactly this name, or ``None``.
 
     :param list_name: its name.
     """
-    return find(GetLists(search=list_name, page_size=100), lambda record: record.list_name == list_name)
+    return find(client, GetLists(search=list_name, page_size=100), lambda record: record.list_name == list_name)

@@ -9,8 +9,8 @@ from pydantic import Field
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.fields import SenderEntry, Text
 from airflow_provider_mail.api._core.requests import (
+    Client,
     Effect,
-    Flow,
     MailRequest,
     MailResponse,
     OpenResource,
@@ -65,9 +65,9 @@ class AddSender(MailRequest[MailResponse], Sandboxed):
     sender_email: SenderEntry
     sender_type: Literal["1", "2"]
 
-    def find(self) -> Flow[Sender | None]:
+    def find(self, client: Client) -> Sender | None:
         """Look up the sender of this entry and type; the other type is a different entry."""
-        return find_sender(self.sender_email, int(self.sender_type))
+        return find_sender(client, self.sender_email, int(self.sender_type))
 
 
 class VerifySenderResponse(MailResponse):
@@ -106,11 +106,11 @@ class DeleteSender(MailRequest[MailResponse], Sandboxed):
 
     sender_email: Text
 
-    def find(self) -> Flow[Sender | None]:
-        return find_sender(self.sender_email)
+    def find(self, client: Client) -> Sender | None:
+        return find_sender(client, self.sender_email)
 
 
-def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sender | None]:
+def find_sender(client: Client, sender_email: str, sender_type: int | None = None) -> Sender | None:
     """Return the sender with this entry, compared by `address_key`, or ``None``.
 
     Reads all senders: the specification does not show what else ``senderEmail`` finds.
@@ -118,7 +118,7 @@ def find_sender(sender_email: str, sender_type: int | None = None) -> Flow[Sende
     :param sender_email: the sender entry.
     :param sender_type: only this type: 1 marketing, 2 transactional. Default: any.
     """
-    return sender_in((yield GetSenders()), sender_email, sender_type)
+    return sender_in(client.send(GetSenders()), sender_email, sender_type)
 
 
 def sender_in(response: GetSendersResponse, sender_email: str, sender_type: int | None = None) -> Sender | None:
@@ -152,11 +152,11 @@ def failed_checks(checks: Checks) -> str:
     return ", ".join(name.upper() for name, good in checks.items() if not good and name != "valid")
 
 
-def verify_sender(from_domain: str, selector: str) -> Flow[Checks]:
+def verify_sender(client: Client, from_domain: str, selector: str) -> Checks:
     """Check a sender now and return the results.
 
     :param from_domain: the sender entry.
     :param selector: selector of the DKIM entry.
     """
-    response: VerifySenderResponse = yield VerifySender(from_domain=from_domain, selector=selector)
+    response: VerifySenderResponse = client.send(VerifySender(from_domain=from_domain, selector=selector))
     return {**{name: getattr(response, f"good_{name}") for name in _CHECKS}, "valid": response.valid}

@@ -9,8 +9,8 @@ from pydantic import Field
 from airflow_provider_mail.api._core.fields import Html, Line, ServiceTime, TemplateName
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import (
+    Client,
     Effect,
-    Flow,
     MailRequest,
     MailResponse,
     OpenResource,
@@ -50,8 +50,8 @@ class AddTemplate(MailRequest[MailResponse]):
     template_subject: Annotated[Line, Field(min_length=1)]
     editor_type: EditorType | None = None
 
-    def find(self) -> Flow[Template | None]:
-        return find_template(self.template_name)
+    def find(self, client: Client) -> Template | None:
+        return find_template(client, self.template_name)
 
     def differences(self, existing: Template) -> list[str]:
         """Return the fields in which an existing template differs; the service does not return the editor."""
@@ -103,16 +103,17 @@ class DeleteTemplate(MailRequest[MailResponse]):
 
     template_name: TemplateName
 
-    def find(self) -> Flow[Template | None]:
-        return find_template(self.template_name)
+    def find(self, client: Client) -> Template | None:
+        return find_template(client, self.template_name)
 
 
-def find_template(template_name: str) -> Flow[Template | None]:
+def find_template(client: Client, template_name: str) -> Template | None:
     """Return the template with exactly this name, or ``None``.
 
     :param template_name: its name.
     """
     return find(
+        client,
         GetTemplates(template_name=template_name, page_size=100),
         lambda record: record.template_name == template_name,
     )

@@ -8,8 +8,8 @@ from pydantic import ConfigDict
 
 from airflow_provider_mail.api._core.fields import OptionalWebUrl, Text, WebUrl
 from airflow_provider_mail.api._core.requests import (
+    Client,
     Effect,
-    Flow,
     MailRequest,
     MailResponse,
     Records,
@@ -130,7 +130,7 @@ class SaveWebhook(MailRequest[MailResponse]):
         }
 
 
-def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
+def configure_webhook(client: Client, wanted: SaveWebhook) -> list[str]:
     """Save the fields that differ and read them back; return the names of the changed fields.
 
     :param wanted: the configuration; fields that it leaves out stay unchanged.
@@ -142,11 +142,11 @@ def configure_webhook(wanted: SaveWebhook) -> Flow[list[str]]:
             "nothing to save: give trans_event, trans_callback_url, trans_callback_url_extra or trans_enable",
             operation=wanted.path,
         )
-    different = wanted.changes_to((yield GetWebhook()))
+    different = wanted.changes_to(client.send(GetWebhook()))
     if not different:
         return []
-    yield SaveWebhook(**different)
-    if unsaved := changed_fields(wanted.changes_to((yield GetWebhook()))):
+    client.send(SaveWebhook(**different))
+    if unsaved := changed_fields(wanted.changes_to(client.send(GetWebhook()))):
         raise MailConflictError(
             f"{wanted.path}: the service reports success, but these fields read back differently: {', '.join(unsaved)}",
             operation=wanted.path,

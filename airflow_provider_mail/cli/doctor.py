@@ -167,7 +167,7 @@ def _triggerer() -> Diagnosis:
 
 def _sender(hook: MailHook, sender: str) -> Diagnosis:
     try:
-        finding = hook.run(sender_finding(sender))
+        finding = sender_finding(hook.get_conn(), sender)
     except MailError as error:
         return Diagnosis("sender", sender, "error", without_addresses(str(error)))
     fix = "add it as a marketing sender and set its DNS entries on the platform; wait for it with MailSenderSensor"
@@ -176,7 +176,7 @@ def _sender(hook: MailHook, sender: str) -> Diagnosis:
 
 def _list(hook: MailHook, name: str) -> Diagnosis:
     try:
-        contact_list = hook.run(find_list(name))
+        contact_list = find_list(hook.get_conn(), name)
     except MailError as error:
         return Diagnosis("list", name, "error", without_addresses(str(error)))
     if contact_list is not None:

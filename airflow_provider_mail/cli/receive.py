@@ -163,7 +163,7 @@ def rotate(args: Namespace) -> None:
             tokens.add(token, mail_conn_id)
             _wait("every receiver knows the new token", SPREAD_SECONDS)
             try:
-                changed = hook.run(configure_webhook(request))
+                changed = configure_webhook(hook.get_conn(), request)
             except MailError as error:
                 fail(f"{error}\nThe former token remains valid; rotate again.")
             print(f"Saved: {', '.join(changed)}.")

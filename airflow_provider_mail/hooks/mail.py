@@ -1,7 +1,8 @@
 """The hook: a client with the settings of an Airflow connection.
 
 Every operation of the service is a request class in :mod:`airflow_provider_mail.api`; ``hook.send(request)`` performs
-it and returns a typed response. Operations that need several requests have methods of their own.
+it and returns a typed response. An operation of several requests is a function that takes
+the client, such as ``find_list(hook.get_conn(), name)``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_provider_mail.api._core.exchange import BeforeWrite, OnRequest, RequestAttempt
-    from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse
+    from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
     from airflow_provider_mail.api.config import ClientConfig
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["MailHook"]
 
 R = TypeVar("R", bound="MailResponse")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +206,6 @@ class MailHook(BaseHook):
         """
         return self._client.send(request)
 
-    def run(self, flow: Flow[T]) -> T:
-        """Perform an operation of several requests.
-
-        :param flow: the operation, such as ``find_list(name)``; see :mod:`airflow_provider_mail.api`.
-        :return: its result.
-        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
-        """
-        return self._client.run(flow)
-
     def find_campaign(self, mail_name: str) -> Campaign | None:
         """Look up a campaign by its exact name; the service's own filter finds names that contain the text.
 
@@ -224,7 +215,7 @@ class MailHook(BaseHook):
         """
         from airflow_provider_mail.api.campaigns import find_campaign
 
-        return self.run(find_campaign(mail_name))
+        return find_campaign(self._client, mail_name)
 
     def iter_contacts(
         self, list_name: str, *, page_size: int = 1000, team_name: str | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api._core.interrupt import Interrupt
-    from airflow_provider_mail.api._core.requests import Flow, MailRequest
+    from airflow_provider_mail.api._core.requests import Client, MailRequest
     from airflow_provider_mail.api.campaigns import CreateCampaign
 
 
@@ -165,12 +165,12 @@ class BaseNamedOperator(BaseMailOperator):
     """The participle for the log, such as ``deleted``; also the key of the result that shows whether it was done."""
 
     @abstractmethod
-    def change(self, context: Context) -> Flow[bool]:
+    def change(self, client: Client, context: Context) -> bool:
         """Create or remove the resource; return whether there was something to do."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         with self.mail_errors():
-            changed = self.hook.run(self.change(context))
+            changed = self.change(self.hook.get_conn(), context)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
         identity = {name: str(getattr(self, name)) for name in self.identified_by}
         name_text = " ".join([self.thing, *map(repr, identity.values())])
@@ -193,10 +193,10 @@ class BaseCreateOperator(BaseNamedOperator):
     def creation(self, context: Context) -> MailRequest[Any]:
         """Build the request that creates the resource."""
 
-    def change(self, context: Context) -> Flow[bool]:
+    def change(self, client: Client, context: Context) -> bool:
         from airflow_provider_mail.api.flows.create_once import create
 
-        return create(self.creation(context))
+        return create(client, self.creation(context))
 
 
 class BaseDeleteOperator(BaseNamedOperator):
@@ -209,7 +209,7 @@ class BaseDeleteOperator(BaseNamedOperator):
     def deletion(self, context: Context) -> MailRequest[Any]:
         """Build the request that deletes the resource."""
 
-    def change(self, context: Context) -> Flow[bool]:
+    def change(self, client: Client, context: Context) -> bool:
         from airflow_provider_mail.api.flows.create_once import delete
 
-        return delete(self.deletion(context), missing_ok=self.ignore_if_missing)
+        return delete(client, self.deletion(context), missing_ok=self.ignore_if_missing)

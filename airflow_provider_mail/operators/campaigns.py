@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
@@ -19,15 +20,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api._core.requests import Flow
+    from airflow_provider_mail.api._core.requests import Client, MailRequest
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.campaign_checks import Creation
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
     from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.send_window import SendWindow
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
-
-T = TypeVar("T")
 
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
 
@@ -38,6 +37,31 @@ DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 KILL_POLL_SECONDS = 0.5
 """Seconds between checks whether the task was killed: Airflow ends the process after five."""
+
+
+class _KillableClient:
+    """A client that checks before each request and pause whether the task was killed.
+
+    :param check: raises to prevent the request.
+    """
+
+    def __init__(self, client: Client, check: Callable[[], None]) -> None:
+        self.config = client.config
+        self.service_clock = client.service_clock
+        self._client = client
+        self._check = check
+
+    def send(self, request: MailRequest[Any]) -> Any:
+        self._check()
+        return self._client.send(request)
+
+    def send_all(self, requests: Sequence[MailRequest[Any]]) -> list[Any]:
+        self._check()
+        return self._client.send_all(requests)
+
+    def pause(self, seconds: float) -> None:
+        self._check()
+        self._client.pause(seconds)
 
 
 class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOperator):
@@ -272,19 +296,21 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             if sandbox
             else StoredCreationState(context, own_name=self.mail_name is None, send_again=self.send_again)
         )
-        creation = create_campaign(
-            request,
-            ignore=self.ignore_differences,
-            on_incomplete=self.on_incomplete,
-            memory=state,
-            clock=self.hook.get_conn().service_clock,
-            # Within the window, a campaign that is created later than planned is sent at once.
-            allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
-            not_older_than=self.not_older_than(context),
-            caps=None if sandbox else self.hook.caps,
-        )
+        client = _KillableClient(self.hook.get_conn(), partial(self.check_kill, request.mail_name, context))
         try:
-            return self.hook.run(self.unless_killed(creation, request.mail_name, context))
+            creation = create_campaign(
+                client,
+                request,
+                ignore=self.ignore_differences,
+                on_incomplete=self.on_incomplete,
+                memory=state,
+                # Within the window, a campaign that is created later than planned is sent at once.
+                allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
+                not_older_than=self.not_older_than(context),
+                caps=None if sandbox else self.hook.caps,
+            )
+            self.check_kill(request.mail_name, context)
+            return creation
         except MailError as error:
             not_stored = isinstance(state, StoredCreationState) and not state.durable
             if not_stored and state.incomplete and error.temporary and error.operation != request.path:
@@ -305,35 +331,17 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         while not self._killed and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, KILL_POLL_SECONDS))
 
-    def unless_killed(self, flow: Flow[T], mail_name: str, context: Context) -> Flow[T]:
-        """Run the flow; check between two steps whether the task was killed, so that nothing is created afterwards."""
-        from airflow_provider_mail.api._core.exchange import FlowRunner
-        from airflow_provider_mail.api.errors import MailError
-
-        runner = FlowRunner(flow)
-        while runner.step is not None:
-            yield from self.check_kill(mail_name, context)
-            try:
-                response = yield runner.step
-            except MailError as error:
-                runner.fail(error)
-            else:
-                runner.send(response)
-        yield from self.check_kill(mail_name, context)
-        result: T = runner.result
-        return result
-
-    def check_kill(self, mail_name: str, context: Context) -> Flow[None]:
+    def check_kill(self, mail_name: str, context: Context) -> None:
         """Handle the signal, if one was received.
 
         :raises AirflowFailException: when the task was ended, after cancelling the campaign.
         """
         if self._killed:
             self._killed = False
-            yield from self.cancel_if_task_ended(mail_name, context)
+            self.cancel_if_task_ended(mail_name, context)
             self.log.warning("This process is to end, but not the task: campaign %r is not cancelled.", mail_name)
 
-    def cancel_if_task_ended(self, mail_name: str, context: Context) -> Flow[None]:
+    def cancel_if_task_ended(self, mail_name: str, context: Context) -> None:
         """Cancel the campaign and fail, if the task was marked failed or successful.
 
         :raises AirflowFailException: with the result of the cancellation.
@@ -342,7 +350,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 
         if was_ended(context["ti"]):
-            cancellation = yield from cancel_campaign(mail_name, self.hook.get_conn().service_clock)
+            cancellation = cancel_campaign(self.hook.get_conn(), mail_name)
             raise AirflowFailException(f"the task was ended while it ran: campaign {mail_name!r} {cancellation.text}")
 
     def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
@@ -370,13 +378,13 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             # The task occupies its worker slot anyway, so only failed polls are repeated more slowly.
             pause = decision.pause if isinstance(self._result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
-            self.hook.run(self.check_kill(mail_name, context))
+            self.check_kill(mail_name, context)
         return self.end_wait(decision.for_connection(self.conn_id))
 
     def poll(self, context: Context) -> PollResult:
         from airflow_provider_mail.api.campaigns import find_campaign
 
-        return self.ask(find_campaign(self._awaited))
+        return self.ask(find_campaign, self._awaited)
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
         from airflow_provider_mail.api.flows.waits import CampaignWait
@@ -411,7 +419,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         if not self.cancel_on_kill:
             return
         # Airflow informs a process late that its task was ended; by then, the process may have exited.
-        self.hook.run(self.cancel_if_task_ended(mail_name, context))
+        self.cancel_if_task_ended(mail_name, context)
         if not AIRFLOW_V_3_3_PLUS:
             self.log.warning(
                 "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "
@@ -465,15 +473,15 @@ class MailCancelCampaignOperator(BaseNamedOperator):
             ignore_draft=ignore_draft, sandbox_mode=sandbox_mode,
         )  # fmt: skip
 
-    def change(self, context: Context) -> Flow[bool]:
+    def change(self, client: Client, context: Context) -> bool:
         from airflow_provider_mail.api.campaigns import CancelCampaign
         from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 
         return end_campaign(
+            client,
             self.build_request(CancelCampaign, context),
             missing_ok=self.ignore_if_missing,
             ignore_draft=self.ignore_draft,
-            clock=self.hook.get_conn().service_clock,
         )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api._core.requests import Flow
+    from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.contacts import DeleteContact
     from airflow_provider_mail.arguments import Brakes, ChangesOnly, Rejects, Suppress
 
@@ -305,21 +305,21 @@ class MailDeleteContactOperator(BaseNamedOperator):
         request = self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
         return [request.model_copy(update={"email": email}) for email in spellings(request.email)]
 
-    def change(self, context: Context) -> Flow[bool]:
+    def change(self, client: Client, context: Context) -> bool:
         from airflow_provider_mail.api.flows.create_once import delete
 
         existed = False
         requests = self._deletions(context)
         for request in requests:
             missing_ok = self.ignore_if_missing or existed or request is not requests[-1]
-            existed = (yield from delete(request, missing_ok=missing_ok)) or existed
+            existed = delete(client, request, missing_ok=missing_ok) or existed
         return existed
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Delete the contact, and verify that the service no longer knows it."""
         result = super().execute(context)
         with self.mail_errors():
-            gone = not any(self.hook.run(request.exists()) for request in self._deletions(context))
+            gone = not any(request.exists(self.hook.get_conn()) for request in self._deletions(context))
         if not gone and not result["sandbox"]:
             raise AirflowException("the service reports that the contact is deleted, and still returns it")
         at = datetime.now(UTC).replace(microsecond=0).isoformat()

@@ -187,7 +187,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
 
         observation = Observation(self.hook.get_conn(), self.sql_hook)
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
-        records = {record.stats_date: record for record in self.hook.run(transactional_stats(request))}
+        records = {record.stats_date: record for record in transactional_stats(self.hook.get_conn(), request)}
         compared = [
             difference
             for day in calendar(start_day, end_day)

@@ -166,16 +166,15 @@ class MailPreflightOperator(BaseCampaignOperator):
 
         with self.mail_errors():
             request = self.request(context)
-            checks = preflight(
+            report: Report = preflight(
+                self.hook.get_conn(),
                 request,
                 self._rules(context),
                 ignore=self.ignore_differences,
                 allow_past_send_date=self.allow_past_send_date,
                 not_older_than=self.not_older_than(context),
                 caps=self.hook.caps,
-                clock=self.hook.get_conn().service_clock,
             )
-            report: Report = self.hook.run(checks)
         sender = [request.sender_mail]
         findings = [asdict(finding) | {"text": without_addresses(finding.text, sender)} for finding in report.findings]
         table = without_addresses(report.table(), sender)

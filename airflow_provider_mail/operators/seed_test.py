@@ -149,7 +149,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
         from airflow_provider_mail.api.flows.campaign_checks import list_sizes
 
         names = list_names("seed_list_names", unwrap(self, self.seed_list_names, context)) or []
-        size = self.hook.run(list_sizes(names))
+        size = list_sizes(self.hook.get_conn(), names)
         if size is None or size > self.max_seeds:
             counted = "an unknown number of" if size is None else f"{size:,}"
             raise AirflowFailException(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api._core.requests import Flow
+    from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
 __all__ = ["MailCreateTemplateOperator", "MailDeleteTemplateOperator"]
@@ -77,11 +77,12 @@ class MailCreateTemplateOperator(BaseCreateOperator):
 
         return self.build_request(AddTemplate, context)
 
-    def change(self, context: Context) -> Flow[bool]:
+    def change(self, client: Client, context: Context) -> bool:
         from airflow_provider_mail.api.flows.create_once import create
         from airflow_provider_mail.api.templates import DeleteTemplate
 
         return create(
+            client,
             self.creation(context),
             replace=self.build_request(DeleteTemplate, context) if self.replace else None,
             advice="set replace=True to store this one in its place, or choose another template_name",

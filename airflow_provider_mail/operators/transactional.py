@@ -292,7 +292,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
             things=self.things,
             allow_blank=self.allow_blank,
             service_tags=lambda: self.tags_of_the_service(context),
-            find_template=lambda name: self.hook.run(find_template(name)),
+            find_template=lambda name: find_template(self.hook.get_conn(), name),
         )
 
         def keep(number: int, version: dict[str, Any]) -> dict[str, Any] | None:

@@ -79,6 +79,6 @@ class MailSaveWebhookOperator(BaseMailOperator):
             request = self.build_request(
                 SaveWebhook, context, trans_callback_url_extra=extra, trans_enable=self.trans_enable
             )
-            changed = self.hook.run(configure_webhook(request))
+            changed = configure_webhook(self.hook.get_conn(), request)
         self.log.info("%s.", f"Saved: {', '.join(changed)}" if changed else "Nothing to do")
         return {"changed": changed}

@@ -87,7 +87,7 @@ class MailCampaignSensor(BaseWaitSensor):
     def poll(self, context: Context) -> PollResult:
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign
 
-        result = self.ask(find_campaign(self.mail_name))
+        result = self.ask(find_campaign, self.mail_name)
         if isinstance(result, Campaign):
             push_campaign_link(self, context, self.mail_name, guid=result.guid)
         return result

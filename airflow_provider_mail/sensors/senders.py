@@ -81,8 +81,8 @@ class MailSenderSensor(BaseWaitSensor):
         from airflow_provider_mail.api.senders import checks_of, find_sender, verify_sender
 
         if self.selector:
-            return self.ask(verify_sender(self.sender_email, self.selector))
-        sender = self.ask(find_sender(self.sender_email))
+            return self.ask(verify_sender, self.sender_email, self.selector)
+        sender = self.ask(find_sender, self.sender_email)
         return sender if isinstance(sender, MailError) else checks_of(sender)
 
     def trigger(self, end_time: float) -> MailSenderTrigger:

@@ -127,7 +127,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
-        return self.ask(find_stats(self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset)))
+        return self.ask(find_stats, self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset))
 
     def sandbox_result(self) -> dict[str, Any]:
         from airflow_provider_mail.api.campaigns import CampaignStats, no_counts

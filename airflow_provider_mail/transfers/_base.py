@@ -280,7 +280,7 @@ class BaseContactReader(BaseListReader):
                     f"list_name, team_name: list {self.list_name!r} of team {self.team_name!r} returned no contacts, "
                     "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
                 )
-        elif self.hook.run(find_list(self.list_name)) is None:
+        elif find_list(self.hook.get_conn(), self.list_name) is None:
             raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
 
 

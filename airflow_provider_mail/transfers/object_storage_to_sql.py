@@ -150,7 +150,7 @@ class MailMergeStageTableOperator(RemovesRows, BaseStageTableOperator):
         self.mail_conn_id = manifest.mail_conn_id
 
         def exists(names: Sequence[str]) -> Collection[str]:
-            return self.hook.run(existing_campaigns(names))
+            return existing_campaigns(self.hook.get_conn(), names)
 
         # A load of campaigns has all campaigns of the account; a load of statistics has those of a window.
         exists_by_name = exists if manifest.table is CAMPAIGN_STATS else None

@@ -1,73 +1,21 @@
-"""Both clients behind one interface, and flows without any client."""
+"""Operations without a network and without waiting: responses come from a script, pauses move the clock."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
 
-from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
-from tests.api.parts import (
-    Concurrent,
-    Exchange,
-    Flow,
-    FlowRunner,
-    MailRequest,
-    MailResponse,
-    PagedRequest,
-    Pause,
-    RequestAttempt,
-)
+from tests.api.parts import Call, Exchange, MailRequest, RequestAttempt, ServiceClock
 
-R = TypeVar("R", bound=MailResponse)
-T = TypeVar("T")
-
-KINDS = ("sync", "async")
 ONCE = RetryRule(attempts=1)
 QUICK = RetryRule(attempts=3, total_seconds=20.0, base_seconds=0.001, cap_seconds=0.002)
 """Repeats at once, three times in all."""
-
-
-class SyncDriver:
-    def __init__(self, config: ClientConfig, **options: Any) -> None:
-        self.client = MailClient(config, **options)
-        self.send, self.run, self.close = self.client.send, self.client.run, self.client.close
-
-    def pages(self, request: PagedRequest[Any]) -> list[list[Any]]:
-        return list(self.client.pages(request))
-
-
-class AsyncDriver:
-    def __init__(self, config: ClientConfig, **options: Any) -> None:
-        self.client = AsyncMailClient(config, **options)
-        self._runner = asyncio.Runner()
-
-    def send(self, request: MailRequest[R]) -> R:
-        return self._runner.run(self.client.send(request))
-
-    def run(self, flow: Flow[T]) -> T:
-        return self._runner.run(self.client.run(flow))
-
-    def pages(self, request: PagedRequest[Any]) -> list[list[Any]]:
-        async def collect() -> list[list[Any]]:
-            return [page async for page in self.client.pages(request)]
-
-        return self._runner.run(collect())
-
-    def close(self) -> None:
-        self._runner.run(self.client.close())
-        self._runner.close()
-
-
-Driver: TypeAlias = SyncDriver | AsyncDriver
-"""A client of either kind."""
-
-
-def driver(kind: str, config: ClientConfig, **options: Any) -> Driver:
-    return SyncDriver(config, **options) if kind == "sync" else AsyncDriver(config, **options)
 
 
 class Time:
@@ -80,11 +28,13 @@ class Time:
 
 
 class Rehearsal:
-    """Runs a flow without a network and without waiting: responses come from a script, pauses move the clock.
+    """A client without a network and without waiting.
 
     ``answers`` maps each request (or call) to a response to return or an error to raise. Concurrent requests are
     performed in the order in which ``shuffle`` leaves their numbers.
     """
+
+    config = ClientConfig(base_url="http://service.example", api_key="key")
 
     late = 0.0
     """Seconds by which each pause is too long."""
@@ -93,6 +43,7 @@ class Rehearsal:
         self, answers: Any, time: Time | None = None, shuffle: Callable[[list[int]], object] = lambda numbers: None
     ) -> None:
         self.time = time or Time()
+        self.service_clock = ServiceClock()
         self._answers = answers
         self._shuffle = shuffle
         self.steps = 0
@@ -100,34 +51,125 @@ class Rehearsal:
         self.pauses: list[float] = []
         self.at: list[float] = []
 
-    def run(self, steps: Any) -> Any:
-        runner = FlowRunner(steps)
-        while runner.step is not None:
-            self.steps += 1
-            if isinstance(runner.step, Pause):
-                self.pauses.append(runner.step.seconds)
-                self.time.now += runner.step.seconds + self.late
-                runner.send(None)
-            elif isinstance(runner.step, Concurrent):
-                order = list(range(len(runner.step.requests)))
-                self._shuffle(order)
-                results = {number: self._perform(runner.step.requests[number]) for number in order}
-                runner.send([results[number] for number in sorted(order)])
-            elif isinstance(result := self._perform(runner.step), MailError):
-                runner.fail(result)
-            else:
-                runner.send(result)
-        return runner.result
+    def send(self, request: Any) -> Any:
+        self.steps += 1
+        result = self._result(request)
+        if isinstance(result, MailError):
+            raise result
+        return result
 
-    def _perform(self, step: Any) -> Any:
-        self.asked.append(step)
+    def send_all(self, requests: Sequence[Any]) -> list[Any]:
+        self.steps += 1
+        order = list(range(len(requests)))
+        self._shuffle(order)
+        results = {number: self._result(requests[number]) for number in order}
+        return [results[number] for number in sorted(order)]
+
+    def pause(self, seconds: float) -> None:
+        self.steps += 1
+        self.pauses.append(seconds)
+        self.time.now += seconds + self.late
+
+    def _result(self, request: Any) -> Any:
+        self.asked.append(request)
         self.at.append(self.time.now)
-        return self._answers(step)
+        return self._answers(request)
+
+
+class Turns:
+    """The script of several requests at once, each in a thread: one at a time goes on to its next step."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self._threads = threading.local()
+
+    def start(self, core: Exchange, request: MailRequest[Any]) -> Generator[Any, Any, None]:
+        """Yield the steps of a request: calls and pauses. Send in what a call returns or raises."""
+        asked: SimpleQueue[Any] = SimpleQueue()
+        answers: SimpleQueue[Any] = SimpleQueue()
+
+        def run() -> None:
+            self._threads.queues = asked, answers
+            core.send(request)
+
+        threading.Thread(target=run, daemon=True).start()
+        while True:
+            answers.put((yield asked.get(timeout=60)))
+
+    def send(self, step: Any) -> Any:
+        asked, answers = self._threads.queues
+        asked.put(step)
+        return answers.get()
+
+    def pause(self, seconds: float) -> None:
+        self.send(Paused(seconds))
+
+
+@dataclass
+class Paused:
+    seconds: float
+
+
+@dataclass
+class Reserve:
+    """A slot of the rate of all processes is reserved."""
+
+
+@dataclass
+class PauseAll:
+    """The requests of all processes are paused."""
+
+    seconds: float
+
+
+class RehearsedRate:
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._rehearsal = rehearsal
+
+    def reserve(self) -> Any:
+        return self._rehearsal.send(Reserve())
+
+    def pause_all(self, seconds: float) -> None:
+        self._rehearsal.send(PauseAll(seconds))
+
+
+class RehearsedExchange(Exchange):
+    """Sends one request after the script of a rehearsal, and what that request looks up."""
+
+    def __init__(self, rehearsal: Any, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._rehearsal = rehearsal
+        self.shared_rate = RehearsedRate(rehearsal)  # type: ignore[assignment]
+        self._threads = threading.local()
+
+    def send(self, request: MailRequest[Any]) -> Any:
+        if getattr(self._threads, "is_sending", False):
+            return self._rehearsal.send(request)
+        self._threads.is_sending = True
+        try:
+            return super().send(request)
+        finally:
+            self._threads.is_sending = False
+
+    def fetch(self, call: Call) -> Any:
+        return self._rehearsal.send(call)
+
+    def pause(self, seconds: float) -> None:
+        self._rehearsal.pause(seconds)
+
+    def send_all(self, requests: Sequence[MailRequest[Any]]) -> list[Any]:
+        return self._rehearsal.send_all(requests)
 
 
 def exchange(
-    time: Time, *, draw: float = 1.0, on_request: Callable[[RequestAttempt], None] | None = None, **settings: Any
-) -> Exchange:
-    """An exchange with a clock that only pauses move, and the same random number each time."""
+    rehearsal: Any,
+    *,
+    draw: float = 1.0,
+    on_request: Callable[[RequestAttempt], None] | None = None,
+    **settings: Any,
+) -> RehearsedExchange:
+    """An exchange with the clock of a rehearsal, and the same random number each time."""
     config = ClientConfig(base_url="http://service.example", api_key="key", **settings)
-    return Exchange(config, GetLists(page_size=1), clock=time, draw=lambda: draw, on_request=on_request)
+    return RehearsedExchange(
+        rehearsal, config, GetLists(page_size=1), clock=rehearsal.time, draw=lambda: draw, on_request=on_request
+    )

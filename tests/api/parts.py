@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_mail.api._core import pagination
+from airflow_provider_mail.api._core import interrupt, pagination
 from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, address_key, address_problem
 from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, explain
 from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, Throttle, http_date, retry_after_seconds
@@ -12,22 +12,16 @@ from airflow_provider_mail.api._core.exchange import (
     MAX_MISSED,
     Call,
     Exchange,
-    FlowRunner,
-    PauseAll,
     RequestAttempt,
-    Reserve,
     transport_error,
 )
 from airflow_provider_mail.api._core.interrupt import Interrupt, Workers
 from airflow_provider_mail.api._core.pagination import Changes, Pager, next_page, next_pages
 from airflow_provider_mail.api._core.requests import (
-    Concurrent,
     Effect,
-    Flow,
     MailRequest,
     MailResponse,
     PagedRequest,
-    Pause,
     Resource,
 )
 from airflow_provider_mail.api._core.responses import HttpResponse, exceeds_memory, parse_response

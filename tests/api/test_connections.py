@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from airflow_provider_mail import api
+from airflow_provider_mail.api.client import MailClient
 from mail_emulator import Emulator, EmulatorSettings
-from tests.api.driving import KINDS, ONCE, QUICK, Driver, driver
+from tests.api.driving import ONCE, QUICK
 from tests.api.parts import Effect, MailRequest, transport_error
 from tests.api.wire import Wire, closed_port, http
 from tests.document.examples import EXAMPLES
@@ -23,8 +24,6 @@ from tests.hooks.wire import Authority
 from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.sampling import pairwise
-
-pytestmark = pytest.mark.both_clients
 
 READ = api.GetLists()
 SEND = api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email="ada@example.com"))
@@ -74,8 +73,7 @@ def test_a_request_cut_while_it_is_written_may_have_arrived(answer: Any, wire: W
     assert len(wire.requests) == 1
 
 
-@pytest.mark.parametrize("connect", ["sync"], indirect=True)
-def test_what_never_arrived_is_repeated(clock: Clock, connect: Callable[..., Driver]) -> None:
+def test_what_never_arrived_is_repeated(clock: Clock, connect: Callable[..., MailClient]) -> None:
     """Nothing listens at first; the service starts while the client is still trying. It is a send."""
     with closed_port() as port:
         late = Emulator(port=port)
@@ -88,8 +86,7 @@ def test_what_never_arrived_is_repeated(clock: Clock, connect: Callable[..., Dri
         late.stop()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_last_check_is_made_when_there_is_a_connection(kind: str, emulator: Emulator) -> None:
+def test_the_last_check_is_made_when_there_is_a_connection(emulator: Emulator) -> None:
     """Connecting takes time, in which the decision may change; a request that is refused is not repeated."""
     checked = []
 
@@ -101,10 +98,9 @@ def test_the_last_check_is_made_when_there_is_a_connection(kind: str, emulator: 
         ("http://127.0.0.1:1", api.MailConnectError),
         (emulator.base_url, api.MailHeldError),
     ):
-        client = driver(kind, api.ClientConfig(base_url=base_url, api_key="k", retry=QUICK), before_write=refuse)
-        with pytest.raises(error):
+        config = api.ClientConfig(base_url=base_url, api_key="k", retry=QUICK)
+        with MailClient(config, before_write=refuse) as client, pytest.raises(error):
             client.send(SEND)
-        client.close()
     assert (checked, emulator.journal.entries()) == ([SEND.path], [])
 
 
@@ -124,9 +120,9 @@ def one_too_late(connection: socket.socket) -> None:
         connection.sendall(GOOD)
 
 
-@pairwise(request_=CHANGES, stale=[twice, one_too_late], connect=KINDS, indirect=["connect"])
+@pairwise(request_=CHANGES, stale=[twice, one_too_late])
 def test_no_change_takes_the_response_of_an_earlier_request(
-    request_: MailRequest[Any], stale: Callable[[socket.socket], None], wire: Wire, connect: Callable[..., Driver]
+    request_: MailRequest[Any], stale: Callable[[socket.socket], None], wire: Wire, connect: Callable[..., MailClient]
 ) -> None:
     """The service has rejected it, or has never seen it: a success would be false."""
     client = connect(wire.base_url, retry=ONCE)
@@ -164,11 +160,9 @@ class Once:
     request_=[change for change in CHANGES if change.effect is Effect.REPEATABLE],
     together=[True, False],
     secure=[True, False],
-    connect=KINDS,
-    indirect=["connect"],
 )
 def test_no_repetition_takes_the_response_of_the_request_before(
-    request_: MailRequest[Any], together: bool, secure: bool, tmp_path: Path, connect: Callable[..., Driver]
+    request_: MailRequest[Any], together: bool, secure: bool, tmp_path: Path, connect: Callable[..., MailClient]
 ) -> None:
     """Requests that may share a connection: the second response is seen before the next one is sent, or after."""
     authority = Authority(tmp_path) if secure else None
@@ -186,14 +180,13 @@ def test_no_repetition_takes_the_response_of_the_request_before(
 IMPORT = next(one.request for one in EXAMPLES.values() if isinstance(one.request, api.ImportContacts))
 
 
-@pytest.mark.parametrize("connect", ["sync"], indirect=True)
 @pytest.mark.parametrize(
     ("before", "between", "shared"),
     [("upsert", None, True), ("import", None, True), ("read", None, True), ("send", None, False),
      ("upsert", "read", False), ("read", "upsert", False), ("upsert", "import", False), ("upsert", "failure", False)],
 )  # fmt: skip
 def test_what_may_be_repeated_shares_a_connection_with_its_like(
-    before: str, between: str | None, shared: bool, emulator: Emulator, connect: Callable[..., Driver]
+    before: str, between: str | None, shared: bool, emulator: Emulator, connect: Callable[..., MailClient]
 ) -> None:
     requests = {"upsert": UPSERTS[0], "import": IMPORT, "send": SEND, "read": READ, "failure": UPSERTS[0]}
     client = connect(emulator.base_url, retry=ONCE)
@@ -212,7 +205,7 @@ def test_what_may_be_repeated_shares_a_connection_with_its_like(
 # The deadline of a request, which begins with its first step on the network.
 
 
-def test_a_service_that_reads_slowly_is_given_up(clock: Clock, wire: Wire, connect: Callable[..., Driver]) -> None:
+def test_a_service_that_reads_slowly_is_given_up(clock: Clock, wire: Wire, connect: Callable[..., MailClient]) -> None:
     """It reads a long body so slowly that each write succeeds."""
     read: list[int] = []
 
@@ -232,7 +225,7 @@ def test_a_service_that_reads_slowly_is_given_up(clock: Clock, wire: Wire, conne
 # Certificates and proxies.
 
 
-def test_renewed_certificates_are_read_by_a_running_client(tmp_path: Path, connect: Callable[..., Driver]) -> None:
+def test_renewed_certificates_are_read_by_a_running_client(tmp_path: Path, connect: Callable[..., MailClient]) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
@@ -254,7 +247,9 @@ def test_renewed_certificates_are_read_by_a_running_client(tmp_path: Path, conne
         assert client.send(READ).code == 200
 
 
-def test_an_invalid_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, connect: Callable[..., Driver]) -> None:
+def test_an_invalid_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, connect: Callable[..., MailClient]
+) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "gopher://user:s3cret-pass@proxy:1")
     with pytest.raises(api.MailConfigError, match="HTTPS_PROXY") as raised:
         connect("https://service.example")
@@ -276,8 +271,7 @@ def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
     asyncio.run(cancel_and_continue())
 
 
-@pytest.mark.parametrize("connect", ["sync"], indirect=True)
-def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., Driver], emulator: Emulator) -> None:
+def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., MailClient], emulator: Emulator) -> None:
     """Not even until the garbage collector runs: the body of an import has 350 kB."""
     client = connect(emulator.base_url)
     client.send(READ)

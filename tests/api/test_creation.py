@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, CreateCampaign
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import (
     MailAnswerLostError,
     MailConflictError,
@@ -25,7 +26,7 @@ from airflow_provider_mail.api.flows.campaign_checks import COMPARED, Creation, 
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator
-from tests.api.driving import Driver, Rehearsal
+from tests.api.driving import Rehearsal
 from tests.api.parts import ServiceClock
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -46,11 +47,11 @@ def service(emulator: Emulator) -> Emulator:
     return emulator
 
 
-def create(client: Driver, request: CreateCampaign = REQUEST, **options: Any) -> Creation:
-    return client.run(create_campaign(request, **{"clock": client.client.service_clock, **options}))
+def create(client: MailClient, request: CreateCampaign = REQUEST, **options: Any) -> Creation:
+    return create_campaign(client, request, **options)
 
 
-def conflict(client: Driver, words: str, request: CreateCampaign = REQUEST, **options: Any) -> str:
+def conflict(client: MailClient, words: str, request: CreateCampaign = REQUEST, **options: Any) -> str:
     """What the error says, which no further try changes."""
     with pytest.raises(MailConflictError, match=words) as raised:
         create(client, request, **options)
@@ -75,8 +76,7 @@ def exists(service: Emulator) -> bool:
     return bool(campaigns)
 
 
-@pytest.mark.both_clients
-def test_created_once_and_adopted_ever_after(service: Emulator, client: Driver) -> None:
+def test_created_once_and_adopted_ever_after(service: Emulator, client: MailClient) -> None:
     for name in (f"{REQUEST.mail_name}-2", f"old {REQUEST.mail_name}", REQUEST.mail_name.upper()):
         service.add_campaign(name)  # found by the name, and another one
     first = create(client)
@@ -100,7 +100,7 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_every_field_that_differs_is_named(service: Emulator, client: Driver) -> None:
+def test_every_field_that_differs_is_named(service: Emulator, client: MailClient) -> None:
     assert {*OTHER, "only_save"} == COMPARED
     request = changed(send_date=SOON)
     create(client, request)
@@ -187,7 +187,7 @@ def test_the_service_s_clock_decides_to_a_second_what_is_ahead() -> None:
 
 
 @pytest.mark.parametrize("state", ["scheduled", "sending", "done", "failed"])
-def test_an_older_campaign_is_not_adopted(state: str, service: Emulator, client: Driver) -> None:
+def test_an_older_campaign_is_not_adopted(state: str, service: Emulator, client: MailClient) -> None:
     """Whatever the service's clock says. One that waits for its send time will mail everybody, so it is adopted; and
     of one that failed its task says that.
     """
@@ -255,7 +255,7 @@ def test_what_is_older() -> None:
     ],
 )
 def test_a_scheduled_campaign_that_exists_already(
-    knows: str, draft: bool, adopts: bool, service: Emulator, client: Driver
+    knows: str, draft: bool, adopts: bool, service: Emulator, client: MailClient
 ) -> None:
     """Whatever the clocks of scheduler and service say, and whatever it shows as."""
     service.clock.advance(hours=-9)
@@ -292,7 +292,7 @@ def test_a_scheduled_campaign_that_exists_already(
     ],
 )
 def test_what_was_removed(
-    what: str, name: str, cleared: bool, again: bool, made: bool, service: Emulator, client: Driver
+    what: str, name: str, cleared: bool, again: bool, made: bool, service: Emulator, client: MailClient
 ) -> None:
     """Whether the next try creates a campaign."""
     request = changed(send_date=SOON if what == "scheduled" else None)
@@ -309,7 +309,7 @@ def test_what_was_removed(
     assert service.journal.count(SENDS) == 1 + made
 
 
-def lost(service: Emulator, client: Driver) -> CreationState:
+def lost(service: Emulator, client: MailClient) -> CreationState:
     """Make a try whose response and lookups are lost, and return what it leaves behind."""
     state = CreationState()
     service.faults.add("close_after", SENDS)
@@ -321,7 +321,7 @@ def lost(service: Emulator, client: Driver) -> CreationState:
 
 
 @pytest.mark.parametrize("minutes", [1, 60])
-def test_a_rejection_does_not_erase_an_earlier_doubt(minutes: int, service: Emulator, client: Driver) -> None:
+def test_a_rejection_does_not_erase_an_earlier_doubt(minutes: int, service: Emulator, client: MailClient) -> None:
     """The lost one shows after the rejection, however old it is by then."""
     service.settings.visible_after_seconds = 2 * 3600
     state = lost(service, client)
@@ -336,7 +336,7 @@ def test_a_rejection_does_not_erase_an_earlier_doubt(minutes: int, service: Emul
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_after_an_own_attempt_no_advice_mails_again(lost: bool, service: Emulator, client: Driver) -> None:
+def test_after_an_own_attempt_no_advice_mails_again(lost: bool, service: Emulator, client: MailClient) -> None:
     service.settings.added_content = "<img src='p.gif'>"
     state = CreationState()
     state.knows_all = True
@@ -355,7 +355,7 @@ def test_after_an_own_attempt_no_advice_mails_again(lost: bool, service: Emulato
 # Rejections.
 
 
-def test_a_name_that_is_taken_after_an_own_lost_response(service: Emulator, client: Driver) -> None:
+def test_a_name_that_is_taken_after_an_own_lost_response(service: Emulator, client: MailClient) -> None:
     """The campaign shows later than this try is patient, and another attempt is rejected because of its name."""
     service.settings.visible_after_seconds = 600
     service.faults.add("close_after", SENDS)
@@ -369,7 +369,7 @@ def test_a_name_that_is_taken_after_an_own_lost_response(service: Emulator, clie
 
 
 @pytest.mark.parametrize("scheduled", [-1, 1])
-def test_a_cancelled_one_that_shows_as_scheduled(scheduled: Any, service: Emulator, client: Driver) -> None:
+def test_a_cancelled_one_that_shows_as_scheduled(scheduled: Any, service: Emulator, client: MailClient) -> None:
     """What cancelling makes of a campaign is not shown in the document, so the service is asked."""
     service.settings.scheduled_status = scheduled
     service.settings.state_after_cancel = "cancelled"
@@ -390,7 +390,7 @@ def test_a_cancelled_one_that_shows_as_scheduled(scheduled: Any, service: Emulat
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_new_campaign_that_shows_as_a_draft(lost: bool, service: Emulator, client: Driver) -> None:
+def test_a_new_campaign_that_shows_as_a_draft(lost: bool, service: Emulator, client: MailClient) -> None:
     """No message says to delete it, or to choose another name, while it may be on its way."""
     service.settings.draft_at_first_seconds = 12 * 60
     service.settings.sending_seconds = 10_000
@@ -419,7 +419,7 @@ def test_the_lookups_are_patient_and_bounded(error: MailError, attempts: int, pa
     """Without a network."""
     rehearsal = Rehearsal(lambda step: error if step.path == SENDS else step.response(mail_list=[], total_records=0))
     with pytest.raises(type(error)):
-        rehearsal.run(create_campaign(REQUEST, tries=3, patience=60.0))
+        create_campaign(rehearsal, REQUEST, tries=3, patience=60.0)
     looks = [GET] * (1 + len(pauses))
     assert [step.path for step in rehearsal.asked] == [GET, *[SENDS, *looks] * attempts]
     assert rehearsal.pauses == pauses * attempts

@@ -70,7 +70,7 @@ def test_an_import_ends(how: str, emulator: Emulator, client: api.MailClient, en
     assert_ended("mail-import")
     assert progress.accepted == emulator.contact_count() == 50, "what was accepted is known"
     # The same client serves what still has to be done, such as in on_kill.
-    client._exchange.after_fork()
+    client.after_fork()
     assert client.send(api.GetLists()).code == 200
 
 
@@ -98,7 +98,7 @@ def test_aborting_ends_a_request_without_a_response(work: str, emulator: Emulato
         interrupt.abort()
         released.wait(60)
 
-    action: Any = (client.send, api.GetLists()) if work == "send" else (client.run, api.find_list("vip"))
+    action: Any = (client.send, api.GetLists()) if work == "send" else (api.find_list, client, "vip")
     try:
         with at_request(emulator, "lists/get", 1, abort_and_stall), pytest.raises(api.MailInterruptedError):
             interrupt.run(*action)

@@ -15,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
+from airflow_provider_mail.api.client import MailClient
 from mail_emulator import Emulator
-from tests.api.driving import Driver, Rehearsal, Time, exchange
+from tests.api.driving import PauseAll, Paused, Rehearsal, Reserve, Time, Turns, exchange
 from tests.api.parts import (
     MAX_MISSED,
     MAX_OFFSET,
     Call,
     HttpResponse,
     MailRequest,
-    PauseAll,
-    Reserve,
     ServiceClock,
     Slot,
     Throttle,
@@ -56,10 +55,9 @@ def in_turn(*results: Any) -> Callable[[Any], Any]:
 
 def sending(request: MailRequest[Any], *results: Any, **settings: Any) -> tuple[Rehearsal, Any]:
     """Send a request whose attempts end in these results; the rehearsal, and the response or the error."""
-    time = Time()
-    rehearsal = Rehearsal(in_turn(*results), time)
+    rehearsal = Rehearsal(in_turn(*results))
     try:
-        return rehearsal, rehearsal.run(exchange(time, **settings).send(request))
+        return rehearsal, exchange(rehearsal, **settings).send(request)
     except api.MailError as error:
         return rehearsal, error
 
@@ -80,11 +78,10 @@ def test_the_pauses_between_repetitions_double() -> None:
 
 
 def test_total_time_does_not_count_the_wait_for_a_slot() -> None:
-    time = Time()
-    core = exchange(time, requests_per_second=0.01, retry=api.RetryRule(total_seconds=50, base_seconds=1))
+    rehearsal = Rehearsal(in_turn(api.MailConnectError("x"), GOOD))
+    core = exchange(rehearsal, requests_per_second=0.01, retry=api.RetryRule(total_seconds=50, base_seconds=1))
     core.throttle.reserve()
-    rehearsal = Rehearsal(in_turn(api.MailConnectError("x"), GOOD), time)
-    rehearsal.run(core.send(READ))
+    core.send(READ)
     assert rehearsal.at == [1100.0, 1200.0]
 
 
@@ -98,21 +95,21 @@ def test_each_request_is_reported_with_its_throttled_time() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_holds_all_requests_of_the_client(status: int) -> None:
-    time = Time()
-    core = exchange(time, draw=0.0)
-    first = core.send(READ)
+    turns = Turns()
+    core = exchange(turns, draw=0.0)
+    first, other = turns.start(core, READ), turns.start(core, api.AddList(list_name="other"))
     assert isinstance(next(first), Call)
     first.send(busy("7", status))
-    other = Rehearsal(in_turn(GOOD), time)
-    other.run(core.send(api.AddList(list_name="other")))
-    assert other.at == [1007.0]
+    assert next(other) == Paused(7.0)
+    turns.time.now += 7.0
+    assert isinstance(next(other), Call)
 
 
 def test_a_slot_from_before_a_429_is_given_up() -> None:
     """A request that already waits when the service says stop is not sent in the middle of the pause."""
-    time = Time()
-    core = exchange(time, requests_per_second=1.0, draw=0.0)
-    first, second, third = core.send(READ), core.send(READ), core.send(READ)
+    turns = Turns()
+    time, core = turns.time, exchange(turns, requests_per_second=1.0, draw=0.0)
+    first, second, third = (turns.start(core, READ) for _ in range(3))
     assert isinstance(next(first), Call)
     assert next(second).seconds == pytest.approx(1.0)
     assert next(third).seconds == pytest.approx(2.0)
@@ -250,7 +247,7 @@ def test_a_state_that_shows_nothing_is_no_cancellation(status: int, sent_in: int
     results = chain([LOST, REJECTED], repeat(ABSENT))
     rehearsal = Rehearsal(lambda step: shown if isinstance(step, api.GetCampaigns) else next(results))
     with pytest.raises(error):
-        rehearsal.run(exchange(rehearsal.time).send(CANCEL))
+        exchange(rehearsal).send(CANCEL)
 
 
 # One rate for all processes.
@@ -271,7 +268,7 @@ def test_a_slot_that_is_missed_is_replaced_a_few_times(late: float, slots: int) 
     """Whoever is late for a slot would meet those of the next ones; a machine that is always late sends."""
     rehearsal = Rehearsal(lambda step: Slot(True, 0.25) if isinstance(step, Reserve) else GOOD)
     rehearsal.late = late
-    rehearsal.run(exchange(rehearsal.time, **SHARED).send(READ))
+    exchange(rehearsal, **SHARED).send(READ)
     assert [type(step) for step in rehearsal.asked] == [*[Reserve] * slots, Call]
 
 
@@ -283,7 +280,7 @@ def test_each_repetition_is_reserved_and_429_pauses_all() -> None:
     rehearsal, _ = sending(READ, busy("7"), GOOD, requests_per_second=1000)
     assert [type(step) for step in rehearsal.asked] == [Call, Call], "without Redis there are no such steps"
     with pytest.raises(api.MailConfigError, match="rate_limit_url: needs requests_per_second"):
-        exchange(Time(), rate_limit_url="redis://limits")
+        exchange(Rehearsal(None), rate_limit_url="redis://limits")
 
 
 # The rule and its limits, Retry-After, the throttle.
@@ -433,7 +430,7 @@ def test_what_cannot_be_the_time_is_ignored(text: str | None) -> None:
     assert clock.offset == known > DAY - 2
 
 
-def test_only_responses_of_the_service_count(emulator: Emulator, client: Driver) -> None:
+def test_only_responses_of_the_service_count(emulator: Emulator, client: MailClient) -> None:
     """A failure may come from a proxy, which has a clock of its own; without a date it is the local time."""
     emulator.clock.advance(2 * DAY)
     emulator.faults.add("html_before", "lists/get", count=3)
@@ -441,7 +438,7 @@ def test_only_responses_of_the_service_count(emulator: Emulator, client: Driver)
         client.send(api.GetLists())
     emulator.settings.date_header = False
     client.send(api.GetLists())
-    assert client.client.service_clock.offset == 0.0
+    assert client.service_clock.offset == 0.0
 
 
 def test_the_earliest_request_of_a_reading_dates_it() -> None:
@@ -481,14 +478,14 @@ BODIES: list[tuple[MailRequest[Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("request_", "body"), BODIES, ids=lambda request: type(request).__name__)
 def test_the_service_receives_the_names_of_the_specification(
-    request_: MailRequest[Any], body: dict[str, Any], emulator: Emulator, client: Driver
+    request_: MailRequest[Any], body: dict[str, Any], emulator: Emulator, client: MailClient
 ) -> None:
     client.send(request_)
     (entry,) = emulator.journal.entries()
     assert (entry["body"], entry["operation"], entry["method"]) == (body, request_.path, "POST")
 
 
-def test_the_token_exchange_is_sent_in_the_query(emulator: Emulator, client: Driver) -> None:
+def test_the_token_exchange_is_sent_in_the_query(emulator: Emulator, client: MailClient) -> None:
     """Once a code `c%20` arrived as `c ` with the oldest httpx."""
     with pytest.raises(api.MailError, match="oauth/token"):
         client.send(api.GetToken(client_id="emulator-client", client_secret="a&b c+d", code="c%20"))

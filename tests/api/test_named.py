@@ -28,7 +28,7 @@ from airflow_provider_mail.api.senders import AddSender, DeleteSender
 from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 from airflow_provider_mail.api.webhooks import GetWebhook, SaveWebhook, configure_webhook
 from mail_emulator import Emulator
-from tests.api.driving import QUICK, Driver
+from tests.api.driving import QUICK
 from tests.support.changes import at_request, by_others
 from tests.support.clock import Clock
 from tests.support.sampling import examples
@@ -73,68 +73,67 @@ KINDS = {
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
-@pytest.mark.both_clients
 @kinds
-def test_created_and_deleted_once(kind: Kind, emulator: Emulator, client: Driver) -> None:
+def test_created_and_deleted_once(kind: Kind, emulator: Emulator, client: MailClient) -> None:
     kind.longer(emulator)
     emulator.faults.add("code_before", kind.add.path, code=401, http_status=401)
     with pytest.raises(MailAuthError):
-        client.run(create(kind.add))
+        create(client, kind.add)
     assert emulator.journal.count(kind.add.path) == 1, "a rejected key is not tried again"
     emulator.faults.add("close_after", kind.add.path)
-    assert client.run(create(kind.add)) is True
-    assert client.run(create(kind.add)) is False
+    assert create(client, kind.add) is True
+    assert create(client, kind.add) is False
     assert (emulator.journal.count(kind.add.path), kind.held(emulator)) == (2, 1)
     emulator.faults.add("code_before", kind.remove.path, code=403)
     with pytest.raises(MailRejectedError):
-        client.run(delete(kind.remove))
+        delete(client, kind.remove)
     emulator.journal.clear()
-    assert client.run(delete(kind.remove)) is True
-    assert client.run(delete(kind.remove)) is False
+    assert delete(client, kind.remove) is True
+    assert delete(client, kind.remove) is False
     assert (emulator.journal.count(kind.remove.path), kind.held(emulator)) == (1, 0)
     with pytest.raises(MailMissingError, match="no resource of that name"):
-        client.run(delete(kind.remove, missing_ok=False))
+        delete(client, kind.remove, missing_ok=False)
 
 
-def test_a_contact_that_is_not_found_is_deleted_all_the_same(emulator: Emulator, client: Driver) -> None:
+def test_a_contact_that_is_not_found_is_deleted_all_the_same(emulator: Emulator, client: MailClient) -> None:
     """The lookup may be rejected for another reason."""
     emulator.add_contact("ada@example.com")
     emulator.faults.add("code_before", "contacts/get", code=404)
-    client.run(delete(DeleteContact(email="ada@example.com")))
+    delete(client, DeleteContact(email="ada@example.com"))
     assert emulator.contact("ada@example.com") is None
-    assert client.run(delete(DeleteContact(email="ada@example.com"))) is False
+    assert delete(client, DeleteContact(email="ada@example.com")) is False
 
 
 @kinds
-def test_others_were_quicker(kind: Kind, emulator: Emulator, client: Driver) -> None:
+def test_others_were_quicker(kind: Kind, emulator: Emulator, client: MailClient) -> None:
     look = kind.add.path.removeprefix("/v5/").replace("add", "get")
     with at_request(emulator, look, 1, lambda: by_others(emulator, kind.add)):
-        assert client.run(create(kind.add)) is False
+        assert create(client, kind.add) is False
     assert kind.held(emulator) == emulator.journal.count(kind.add.path) == 1
 
 
-def test_a_template_that_differs(emulator: Emulator, client: Driver) -> None:
+def test_a_template_that_differs(emulator: Emulator, client: MailClient) -> None:
     emulator.add_template("hello", subject="Hello", content="<p>old</p>")
     remove = KINDS["template"].remove
     with pytest.raises(MailConflictError, match=r"differs in template_content: choose another name"):
-        client.run(create(TEMPLATE))
+        create(client, TEMPLATE)
     assert emulator.journal.count(AddTemplate.path) == 0
-    assert client.run(create(TEMPLATE, replace=remove)) is True
-    assert client.run(create(TEMPLATE, replace=remove)) is False
+    assert create(client, TEMPLATE, replace=remove) is True
+    assert create(client, TEMPLATE, replace=remove) is False
     assert [row["content"] for row in emulator.templates()] == ["<p>{{name}}</p>"]
     assert emulator.journal.count(DeleteTemplate.path) == 1
 
 
-def test_what_counts_as_another_list_or_sender(emulator: Emulator, client: Driver) -> None:
+def test_what_counts_as_another_list_or_sender(emulator: Emulator, client: MailClient) -> None:
     emulator.add_list("friends", dynamic=True)
     with pytest.raises(MailConflictError, match="dynamic list"):
-        client.run(create(KINDS["list"].add))
+        create(client, KINDS["list"].add)
     emulator.add_sender("Fresh@Example.com", types=[1])
-    assert client.run(create(AddSender(sender_email="fresh@example.com", sender_type="1"))) is False
-    assert client.run(create(AddSender(sender_email="other@example.com", sender_type="2"))) is True
+    assert create(client, AddSender(sender_email="fresh@example.com", sender_type="1")) is False
+    assert create(client, AddSender(sender_email="other@example.com", sender_type="2")) is True
 
 
-def test_a_template_that_was_changed_after_a_lost_response(emulator: Emulator, client: Driver) -> None:
+def test_a_template_that_was_changed_after_a_lost_response(emulator: Emulator, client: MailClient) -> None:
     """To delete it and to try again, as for the template of others, would not help."""
     emulator.faults.add("close_before", AddTemplate.path)
     changed = TEMPLATE.model_copy(update={"template_content": "rewritten"})
@@ -142,7 +141,7 @@ def test_a_template_that_was_changed_after_a_lost_response(emulator: Emulator, c
         at_request(emulator, "campaign/mail/template/get", 2, lambda: by_others(emulator, changed), before=True),
         pytest.raises(MailConflictError, match="this task probably created it, and the service rewrites"),
     ):
-        client.run(create(TEMPLATE))
+        create(client, TEMPLATE)
 
 
 # The webhook configuration becomes what is wanted, and nothing else changes.
@@ -151,8 +150,8 @@ SAVE = "webhook/save"
 A, B = "https://a.example/hook", "https://b.example/hook"
 
 
-def configure(client: Driver, **fields: Any) -> list[str]:
-    return client.run(configure_webhook(SaveWebhook(**fields)))
+def configure(client: MailClient, **fields: Any) -> list[str]:
+    return configure_webhook(client, SaveWebhook(**fields))
 
 
 SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
@@ -161,7 +160,7 @@ SENDERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", A, B]))
 @settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(before=SENDERS, wanted=SENDERS, mode=st.sampled_from(["save", "replace"]))
 def test_callbacks_of_senders(
-    before: dict[str, str], wanted: dict[str, str], mode: str, emulator: Emulator, client: Driver
+    before: dict[str, str], wanted: dict[str, str], mode: str, emulator: Emulator, client: MailClient
 ) -> None:
     def extra(by_sender: dict[str, str], mode: str) -> dict[str, Any]:
         callbacks = [{"sender": sender, "url": url} for sender, url in by_sender.items()]
@@ -177,7 +176,7 @@ def test_callbacks_of_senders(
     assert emulator.journal.count(SAVE) - saves == (expected != existing)
 
 
-def test_mistakes_and_what_was_not_saved_are_named(emulator: Emulator, client: Driver) -> None:
+def test_mistakes_and_what_was_not_saved_are_named(emulator: Emulator, client: MailClient) -> None:
     with pytest.raises(MailValidationError, match="nothing to save"):
         configure(client)
     configure(client, trans_callback_url=A, trans_enable=True)
@@ -207,7 +206,7 @@ def service(emulator: Emulator) -> Emulator:
 def stop(emulator: Emulator, prefix: str = "", **options: Any) -> StopResult:
     config = ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key, retry=QUICK)
     with MailClient(config) as client:
-        return client.run(stop_campaigns(prefix, clock=client.service_clock, **options))
+        return stop_campaigns(client, prefix, **options)
 
 
 def states(emulator: Emulator) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.campaigns import existing_campaigns
-from airflow_provider_mail.api.client import concurrent_pages
+from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from mail_emulator import Emulator
-from tests.api.driving import QUICK, Driver, Rehearsal
-from tests.api.parts import Changes, Concurrent, Flow, PagedRequest, Pager, next_page, pagination
+from tests.api.driving import QUICK, Rehearsal
+from tests.api.parts import Changes, PagedRequest, Pager, next_page, pagination
 from tests.api.wire import Gate
 from tests.support.sampling import examples
 
@@ -82,7 +82,7 @@ def names(count: int) -> list[str]:
 def records(pager: Pager[Any], service: Callable[[Any], Any]) -> Iterator[str]:
     rehearsal = Rehearsal(service)
     while pager.next_request is not None:
-        for record in rehearsal.run(next_page(pager)):
+        for record in next_page(rehearsal, pager):
             yield record.list_name
 
 
@@ -337,7 +337,7 @@ def test_the_name_is_exact_in_whatever_order_pages_arrive(
 ) -> None:
     listing = Listing(list(existing), cap=cap, end=end, moves=changes)
     try:
-        record = Rehearsal(listing, shuffle=random.shuffle).run(api.find_list(wanted))
+        record = api.find_list(Rehearsal(listing, shuffle=random.shuffle), wanted)
     except api.MailError as error:
         assert isinstance(error, api.MailIncompleteError | api.MailRejectedError)  # noqa: PT017
         assert listing.joined
@@ -353,7 +353,7 @@ def with_list(place: int, count: int) -> list[str]:
 def test_it_takes_few_rounds_and_stops_at_the_name() -> None:
     for place, rounds, pages in ((0, 1, 1), (1234, 4, 15), (9_990, 10, 101)):
         rehearsal = Rehearsal(Listing(with_list(place, 9_999)))
-        assert rehearsal.run(api.find_list("list")).list_name == "list"
+        assert api.find_list(rehearsal, "list").list_name == "list"
         assert (rehearsal.steps, len(rehearsal.asked)) == (rounds, pages)
 
 
@@ -364,38 +364,39 @@ def test_a_page_that_fails_matters_only_if_it_is_needed(kind: type[api.MailError
         fails = kind("fails", operation=api.GetLists.path)
         return Rehearsal(lambda request: fails if (request.page_index or 1) >= 6 else listing(request))
 
-    assert at(499).run(api.find_list("list")).list_name == "list"
+    assert api.find_list(at(499), "list").list_name == "list"
     with pytest.raises(kind):
-        at(500).run(api.find_list("list"))
+        api.find_list(at(500), "list")
 
 
 def test_a_list_that_moved_is_read_again_once() -> None:
     listing = Listing(names(250), moves=[[(4, False)]])
-    assert Rehearsal(listing).run(api.find_list("list")) is None
+    assert api.find_list(Rehearsal(listing), "list") is None
     assert listing.asked == 4 + 4, "three pages and the empty one, twice"
     with pytest.raises(api.MailIncompleteError):
-        Rehearsal(Listing(names(250), says=lambda n: n + 1)).run(api.find_list("list"))
+        api.find_list(Rehearsal(Listing(names(250), says=lambda n: n + 1)), "list")
 
 
 @pytest.mark.parametrize("total", [None, -1])
-def test_without_a_total_a_missing_name_proves_nothing(total: int | None, emulator: Emulator, client: Driver) -> None:
+def test_without_a_total_a_missing_name_proves_nothing(
+    total: int | None, emulator: Emulator, client: MailClient
+) -> None:
     listing = Listing(names(25), says=lambda _: total)
-    assert Rehearsal(listing).run(api.find_list("list-3")).list_name == "list-3"
+    assert api.find_list(Rehearsal(listing), "list-3").list_name == "list-3"
     with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
-        Rehearsal(listing).run(api.find_list("list"))
+        api.find_list(Rehearsal(listing), "list")
     emulator.faults.add("wrong_total", "campaign/mail/get", count=None, by=None)
     with pytest.raises(api.MailIncompleteError, match="no response has a valid totalRecords"):
-        client.run(existing_campaigns(["news"]))
+        existing_campaigns(client, ["news"])
 
 
 def test_a_list_with_fewer_pages_than_requested_ends() -> None:
     """The number of pages is calculated from the largest one so far: a larger one makes it too high."""
     rehearsal = Rehearsal(in_turn([names(40)[a:b] for a, b in [(0, 2), (2, 4), (4, 6), (6, 40)]], total=40))
-    assert rehearsal.run(api.find_list("list")) is None
+    assert api.find_list(rehearsal, "list") is None
     assert [request.page_index or 1 for request in rehearsal.asked] == [1, 2, 3, 4, 5, 6, 7]
 
 
-@pytest.mark.both_clients
 def test_no_more_lookups_than_the_connection_allows(connect: Any) -> None:
     def respond(body: dict[str, Any]) -> dict[str, Any]:
         first = (body.get("pageIndex", 1) - 1) * 100
@@ -403,32 +404,29 @@ def test_no_more_lookups_than_the_connection_allows(connect: Any) -> None:
         return {"mailList": [{"mailName": n, "guid": n, "mailStatus": 2} for n in names], "totalRecords": 1200}
 
     with Gate(3, respond, is_held=lambda body: body.get("pageIndex", 1) > 3) as gate:
-        assert connect(gate.base_url, max_in_flight=3).run(api.find_campaign("spring")) is None
+        assert api.find_campaign(connect(gate.base_url, max_in_flight=3), "spring") is None
     assert gate.most == 3
     assert sorted(body.get("pageIndex", 1) for body in gate.bodies) == list(range(1, 14))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("mail-requests")]
 
 
-@pytest.mark.both_clients
-def test_errors_are_results_of_single_requests(emulator: Emulator, client: Driver) -> None:
+def test_errors_are_results_of_single_requests(emulator: Emulator, client: MailClient) -> None:
     emulator.add_list("news")
     emulator.faults.add("code_before", "lists/get", code=401, count=None, where={"search": "old"})
 
-    def flow() -> Flow[Any]:
-        return (yield Concurrent([api.GetLists(search="news"), api.GetLists(search="old"), api.GetLists()]))
-
-    found, failed, every = client.run(flow())
+    requests = [api.GetLists(search="news"), api.GetLists(search="old"), api.GetLists()]
+    found, failed, every = client.send_all(requests)
     assert [one.list_name for one in found.records] == [one.list_name for one in every.records] == ["news"]
     assert isinstance(failed, api.MailAuthError)
 
 
 @pytest.mark.parametrize(("wanted", "requests"), [(3, 6), (25, 2)])
 def test_existing_names_are_found_one_by_one_or_in_the_list(
-    emulator: Emulator, client: Driver, wanted: int, requests: int
+    emulator: Emulator, client: MailClient, wanted: int, requests: int
 ) -> None:
     """Names that contain another one are others."""
     emulator.add_campaigns(30, prefix="news", first_day="2026-01-01")
     existing = [f"news-{number:06}" for number in range(wanted - 1)]
     emulator.journal.clear()
-    assert client.run(existing_campaigns([*existing, "news-00000"])) == set(existing)
+    assert existing_campaigns(client, [*existing, "news-00000"]) == set(existing)
     assert emulator.journal.count("campaign/mail/get") <= requests

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailAuthError, MailValidationError
 from airflow_provider_mail.api.flows.campaign_checks import TOLERANCE, lateness
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.preflight import PreflightRules, Report, preflight
 from mail_emulator import Emulator
-from tests.api.driving import Driver
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -43,9 +43,9 @@ def service(emulator: Emulator) -> Emulator:
     return emulator
 
 
-def report(client: Driver, *, rules: dict[str, Any] | None = None, **fields: Any) -> Report:
-    return client.run(
-        preflight(CreateCampaign(**GOOD | fields), PreflightRules(**{"known_tags": ["name", "link"]} | (rules or {})))
+def report(client: MailClient, *, rules: dict[str, Any] | None = None, **fields: Any) -> Report:
+    return preflight(
+        client, CreateCampaign(**GOOD | fields), PreflightRules(**{"known_tags": ["name", "link"]} | (rules or {}))
     )
 
 
@@ -64,7 +64,7 @@ COUNT, NEWS = "42 contacts in the target lists", {"compare_with": "news"}
 FILE = {"attachment": {"file_name": "a.txt", "file_data": "QUJDRA=="}}
 
 
-def test_nothing_is_wrong(service: Emulator, client: Driver) -> None:
+def test_nothing_is_wrong(service: Emulator, client: MailClient) -> None:
     good = report(client, rules={"max_recipients": 42, "max_growth": 2.1, "compare_with": "news"})
     assert found(good, "error") == found(good, "warning") == []
     assert good.recipients == 42
@@ -100,12 +100,12 @@ def test_nothing_is_wrong(service: Emulator, client: Driver) -> None:
     ],
 )  # fmt: skip
 def test_a_finding(
-    service: Emulator, client: Driver, fields: Any, rules: Any, level: str, check: str, text: str
+    service: Emulator, client: MailClient, fields: Any, rules: Any, level: str, check: str, text: str
 ) -> None:
     assert (check, text) in found(report(client, rules=rules, **fields), level)
 
 
-def test_unsubscribing_in_the_languages_of_the_service(service: Emulator, client: Driver) -> None:
+def test_unsubscribing_in_the_languages_of_the_service(service: Emulator, client: MailClient) -> None:
     for words in (
         "Opt out", "Newsletter ABBESTELLEN", "Se d&eacute;sabonner", "Darse de baja", "Descadastre-se",
         "Berhenti berlangganan", "Hủy đăng ký", "Язылудан баш тарту", "退订", "取消訂閱", "配信停止はこちら",
@@ -115,7 +115,7 @@ def test_unsubscribing_in_the_languages_of_the_service(service: Emulator, client
         assert ("unsubscribe", "the content has an unsubscribe link") in found(good, "ok"), words
 
 
-def test_what_the_service_and_the_rules_say(service: Emulator, client: Driver) -> None:
+def test_what_the_service_and_the_rules_say(service: Emulator, client: MailClient) -> None:
     service.faults.add("code_before", "campaign/mail/sends", code=403, message="no credits", http_status=200)
     assert found(report(client), "error") == [("service", "no credits")]
     service.faults.add("code_before", "campaign/mail/sends", code=401, message="no", http_status=401)
@@ -123,7 +123,7 @@ def test_what_the_service_and_the_rules_say(service: Emulator, client: Driver) -
         report(client)
     service.journal.clear()
     with pytest.raises(MailValidationError, match="ignore: attachment: not among content, "):
-        client.run(preflight(CreateCampaign(**GOOD), ignore=["attachment"]))
+        preflight(client, CreateCampaign(**GOOD), ignore=["attachment"])
     for rules, named in (
         ({"max_recipients": 0}, "max_recipients"),
         ({"max_growth": -1, "compare_with": "a"}, "max_growth"),
@@ -150,26 +150,25 @@ ADOPTED = " and is equal: it would be adopted, and not sent again"
     ],
 )
 def test_a_name_that_is_taken(
-    service: Emulator, client: Driver, there: Any, ignore: tuple[str, ...], level: str, text: str
+    service: Emulator, client: MailClient, there: Any, ignore: tuple[str, ...], level: str, text: str
 ) -> None:
     if "state" in there:
         service.add_campaign("news 2", **there)
     else:
         client.send(CreateCampaign(**GOOD | there))
     service.journal.clear()
-    findings = client.run(preflight(CreateCampaign(**GOOD), ignore=ignore)).findings
+    findings = preflight(client, CreateCampaign(**GOOD), ignore=ignore).findings
     (finding,) = [each for each in findings if each.check == "name"]
     assert (finding.level, finding.text) == (level, f"'news 2' exists (mailStatus {text}")
     assert service.journal.count("campaign/mail/sends") == 0
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_campaign_of_an_earlier_run(older: bool, service: Emulator, client: Driver) -> None:
+def test_a_campaign_of_an_earlier_run(older: bool, service: Emulator, client: MailClient) -> None:
     client.send(CreateCampaign(**GOOD))
     service.clock.advance(7 * 86_400)
     run = datetime.now(UTC) - timedelta(days=0 if older else 14)
-    clock = client.client.service_clock
-    findings = client.run(preflight(CreateCampaign(**GOOD), not_older_than=run, clock=clock)).findings
+    findings = preflight(client, CreateCampaign(**GOOD), not_older_than=run).findings
     (name,) = [each for each in findings if each.check == "name"]
     older_text, own_text = (
         "was sent before this run: it would not be adopted",
@@ -179,7 +178,7 @@ def test_a_campaign_of_an_earlier_run(older: bool, service: Emulator, client: Dr
     assert (own_text in name.text) != older
 
 
-def test_a_list_whose_size_is_not_shown(service: Emulator, client: Driver) -> None:
+def test_a_list_whose_size_is_not_shown(service: Emulator, client: MailClient) -> None:
     service.faults.add("wrong_total", "contacts/list/get", by=None)
     unknown = report(client, rules={"max_recipients": 100})
     assert unknown.recipients is None
@@ -188,7 +187,7 @@ def test_a_list_whose_size_is_not_shown(service: Emulator, client: Driver) -> No
     assert found(unknown, "error") == [("recipients", "the number of contacts is unknown; max_recipients is 100")]
 
 
-def test_the_table_has_the_worst_first_a_line_each(service: Emulator, client: Driver) -> None:
+def test_the_table_has_the_worst_first_a_line_each(service: Emulator, client: MailClient) -> None:
     service.faults.add("code_before", "campaign/mail/sends", code=403, message="no\n| credits |", http_status=200)
     lines = report(client, send_list_names=["a|b", "customers"]).table().splitlines()
     assert lines[:4] == [
@@ -211,8 +210,8 @@ def dated(send_date: datetime | None, **fields: Any) -> CreateCampaign:
     return CreateCampaign(**GOOD | {"send_date": send_date, "send_list_names": ["few"]} | fields)
 
 
-def create(client: Driver, request: CreateCampaign, **options: Any) -> Any:
-    return client.run(create_campaign(request, clock=client.client.service_clock, **options))
+def create(client: MailClient, request: CreateCampaign, **options: Any) -> Any:
+    return create_campaign(client, request, **options)
 
 
 @given(st.timedeltas(timedelta(days=-400), timedelta(days=400)))
@@ -224,7 +223,7 @@ def test_what_is_late(late: timedelta) -> None:
 
 
 @pytest.mark.parametrize("late", [timedelta(days=365), TOLERANCE + timedelta(seconds=30)])
-def test_nothing_is_sent_too_late(late: timedelta, service: Emulator, client: Driver) -> None:
+def test_nothing_is_sent_too_late(late: timedelta, service: Emulator, client: MailClient) -> None:
     request = dated(datetime.now(UTC) - late)
     with pytest.raises(
         MailValidationError, match=r"send_date: .* in the past: .*Nothing was sent. .* allow_past_send_date=True"
@@ -236,7 +235,7 @@ def test_nothing_is_sent_too_late(late: timedelta, service: Emulator, client: Dr
 
 
 @pytest.mark.parametrize("days", [-2, 2])
-def test_the_service_s_time_counts(days: int, service: Emulator, client: Driver) -> None:
+def test_the_service_s_time_counts(days: int, service: Emulator, client: MailClient) -> None:
     service.clock.advance(days * 86_400)
     request = dated(datetime.now(UTC) + timedelta(days=days / 2))
     if days > 0:
@@ -258,10 +257,10 @@ def test_the_service_s_time_counts(days: int, service: Emulator, client: Driver)
     ],
 )
 def test_preflight_sees_it(
-    service: Emulator, client: Driver, age: timedelta | None, fields: Any, allowed: bool, level: Any, text: str
+    service: Emulator, client: MailClient, age: timedelta | None, fields: Any, allowed: bool, level: Any, text: str
 ) -> None:
     send_date = None if age is None else datetime.now(UTC) - age
-    findings = client.run(preflight(dated(send_date, **fields), allow_past_send_date=allowed)).findings
+    findings = preflight(client, dated(send_date, **fields), allow_past_send_date=allowed).findings
     found = [finding for finding in findings if finding.check == "send_date"]
     assert [finding.level for finding in found] == ([level] if level else [])
     assert all(re.search(text, finding.text) for finding in found)

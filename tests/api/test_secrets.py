@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import GetContactResponse
 from airflow_provider_mail.api.errors import chain_of
 from mail_emulator import Emulator
 from mail_emulator.faults import FAULT_KINDS
-from tests.api.driving import KINDS, Driver
-from tests.api.parts import Exchange, HttpResponse, MailRequest, parse_response
+from tests.api.parts import HttpResponse, MailRequest, parse_response
 from tests.api.wire import Wire, closed_port, http
 from tests.support.sampling import pairwise
 
@@ -60,16 +60,16 @@ def fails(action: Callable[[], object], kind: type[api.MailError] = api.MailErro
     return text
 
 
-def all_fail(client: Driver) -> list[str]:
+def all_fail(client: MailClient) -> list[str]:
     return [fails(lambda request=request: client.send(request)) for request in REQUESTS]  # type: ignore[misc]
 
 
-@pairwise(credentials=CREDENTIALS, kind=FAULTS, connect=KINDS, indirect=["connect"])
+@pairwise(credentials=CREDENTIALS, kind=FAULTS)
 def test_no_fault_shows_a_secret_or_an_address(
     credentials: dict[str, Any],
     kind: Any,
     emulator: Emulator,
-    connect: Callable[..., Driver],
+    connect: Callable[..., MailClient],
     logged: Callable[[], str],
 ) -> None:
     emulator.settings.api_key = KEY
@@ -80,11 +80,10 @@ def test_no_fault_shows_a_secret_or_an_address(
 
 
 @pairwise(
-    code=[400, 401, 500], status=["200 OK", "401 Unauthorized", "400 Bad Request", "500 Oh"], connect=KINDS,
-    indirect=["connect"],
+    code=[400, 401, 500], status=["200 OK", "401 Unauthorized", "400 Bad Request", "500 Oh"],
 )  # fmt: skip
 def test_a_service_that_repeats_a_request_is_not_quoted(
-    code: int, status: str, wire: Wire, connect: Callable[..., Driver], logged: Callable[[], str]
+    code: int, status: str, wire: Wire, connect: Callable[..., MailClient], logged: Callable[[], str]
 ) -> None:
     def repeat(connection: socket.socket) -> None:
         words = "rejected: " + ", ".join(re.findall(r"planted[-.\w@]*|Ada", wire.requests[-1].decode()))
@@ -108,7 +107,6 @@ def test_no_part_of_a_secret_is_quoted_where_a_long_message_is_cut(length: int, 
         assert "plant" not in text
 
 
-@pytest.mark.both_clients
 def test_an_unreachable_service_shows_no_secret(connect: Any, logged: Callable[[], str], no_such_host: str) -> None:
     with closed_port() as port:
         for address in (f"http://127.0.0.1:{port}", f"https://127.0.0.1:{port}", f"http://{no_such_host}"):
@@ -118,7 +116,7 @@ def test_an_unreachable_service_shows_no_secret(connect: Any, logged: Callable[[
 
 def test_representations_show_no_secret_and_no_person() -> None:
     config = api.ClientConfig(base_url="http://x.example", api_key=KEY, access_token=TOKEN)
-    core = Exchange(config, api.GetLists(page_size=1))
+    client = api.MailClient(config)
     contact = api.Contact(id=1, email=ADDRESS, name="planted", phone_number="planted", properties={"city": "planted"})
     person = {"email": ADDRESS, "name": "planted"}
     content = {"sender_mail": "news@example.com", "subject": "s", "content": "c", "params": {"name": "planted"}}
@@ -126,9 +124,9 @@ def test_representations_show_no_secret_and_no_person() -> None:
     campaign = api.Campaign(mail_name="c", mail_status=1, rcpt_emails=[ADDRESS])
     token = REQUESTS[-1].read({"code": 200, "accessToken": TOKEN, "expiresIn": -1})
     assert token.access_token.get_secret_value() == TOKEN
-    calls = [next(core.send(request)) for request in REQUESTS]
+    calls = [client._call(request) for request in REQUESTS]
     response = HttpResponse(200, {"x": KEY}, KEY.encode())
-    shown = [config, core, response, contact, GetContactResponse(contact=contact), batch, campaign, token]
+    shown = [config, client, response, contact, GetContactResponse(contact=contact), batch, campaign, token]
     for each in (*shown, *calls, *REQUESTS):
         assert_clean(repr(each), str(each), f"{each}")
     assert "mail_name='c'" in repr(campaign)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import Contact, GetListContacts
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
@@ -29,7 +30,7 @@ from airflow_provider_mail.api.flows.waits import get_campaign_states
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS as CONTACTS_TABLE
 from mail_emulator import Emulator
-from tests.api.driving import Driver, Rehearsal
+from tests.api.driving import Rehearsal
 from tests.document.fact_resources import RESOURCES
 from tests.support.task_parts import HttpResponse, parse_response
 
@@ -113,7 +114,7 @@ def test_a_service_that_gives_so_many_records_and_no_more(sent: list[int], most:
     """Whole, or an error with both numbers; whole for certain if a day fits in, or if names single a campaign out."""
     service = Service(sent, most, names=names, knows=knows)
     try:
-        records = Rehearsal(service).run(campaign_stats(window(len(sent))))
+        records = campaign_stats(Rehearsal(service), window(len(sent)))
     except MailIncompleteError as error:
         assert most < max(sent)
         assert not (knows and most >= 2)
@@ -129,16 +130,16 @@ def test_the_total_decides_whether_a_response_is_complete() -> None:
     """One that is too low hides no record; without one nothing is complete."""
     for total in ("absent", "negative"):
         with pytest.raises(MailIncompleteError, match="2 records came, and the response has no valid totalRecords"):
-            Rehearsal(Service([2], 5, total=total)).run(campaign_stats(window(1)))
-    assert len(Rehearsal(Service([2], 5, total="low")).run(campaign_stats(window(1)))) == 2
+            campaign_stats(Rehearsal(Service([2], 5, total=total)), window(1))
+    assert len(campaign_stats(Rehearsal(Service([2], 5, total="low")), window(1))) == 2
     with pytest.raises(MailIncompleteError, match=r"2 records came for 2026-01-01, .* there are 3"):
-        Rehearsal(Service([2], 5, total="high")).run(campaign_stats(window(1)))
+        campaign_stats(Rehearsal(Service([2], 5, total="high")), window(1))
 
 
 def test_two_records_of_a_campaign_and_one_of_another_day() -> None:
     def read(*records: dict[str, Any]) -> Any:
         page = {"mailStatsList": [{**COUNTS, "mailName": "a", **record} for record in records], "totalRecords": 1}
-        return Rehearsal(lambda request: request.response.model_validate(page)).run(campaign_stats(window(2)))
+        return campaign_stats(Rehearsal(lambda request: request.response.model_validate(page)), window(2))
 
     sent, day = {"mailSendDate": millis(FIRST)}, timedelta(days=1)
     (record,) = read(sent, {**sent, "openCount": 3})
@@ -162,19 +163,19 @@ def test_a_filter_by_name_brings_no_other_campaign() -> None:
     """
     service = Service([2], most=0, names="exact")
     with pytest.raises(MailIncompleteError, match=r"0 records came for 2026-01-01, .* there are 1"):
-        Rehearsal(service).run(campaign_stats(window(1, mail_name="0-0", type="MailList")))
+        campaign_stats(Rehearsal(service), window(1, mail_name="0-0", type="MailList"))
     assert {(request.mail_name, request.type) for request in service.asked} == {("0-0", "MailList")}
-    records = Rehearsal(Service([4], most=1, names="contains")).run(campaign_stats(window(1, mail_name="-b")))
+    records = campaign_stats(Rehearsal(Service([4], most=1, names="contains")), window(1, mail_name="-b"))
     assert sorted(record.mail_name for record in records) == ["0-0-b", "0-1-b"]
 
 
 @pytest.mark.parametrize("offset", [-12.0, 0.0, 5.5, 14.0])
-def test_a_day_of_any_zone_is_read_by_names(offset: float, emulator: Emulator, client: Driver) -> None:
+def test_a_day_of_any_zone_is_read_by_names(offset: float, emulator: Emulator, client: MailClient) -> None:
     emulator.settings.stats_utc_offset_hours = offset
     for hour in range(-14, 38):
         emulator.add_campaign(f"at {hour}", send_date=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hour))
     emulator.faults.add("short_stats", PATH, count=None, missing=20, where={"mailName": None})
-    assert len(client.run(campaign_stats(window(1)))) == 24
+    assert len(campaign_stats(client, window(1))) == 24
 
 
 DAY_COUNTS = {"openCount": 0, "clickCount": 0, "bounceCount": 0, "unsentCount": 0, "unsubscribeCount": 0}
@@ -194,7 +195,7 @@ def test_missing_days_are_those_without_a_record(listed: set[int], most: int, wh
         return request.response.model_validate({"mailStatsList": records})
 
     request = GetTransactionalStats(start_date=FIRST, end_date=FIRST + timedelta(days=30))
-    records = Rehearsal(play).run(transactional_stats(request))
+    records = transactional_stats(Rehearsal(play), request)
     known = (set(range(31)) if whole else listed) if most and empty < 2 else set()
     assert [record.sent_count for record in records] == sorted(known)
     missing = missing_days(request, records, today=date(2026, 1, 31))
@@ -249,7 +250,7 @@ def stats(body: bytes, *, compact: bool, max_memory: float = math.inf) -> list[C
         except MailError as error:
             return error
 
-    records: list[CampaignStats] = Rehearsal(respond).run(campaign_stats(STATS, compact=compact))
+    records: list[CampaignStats] = campaign_stats(Rehearsal(respond), STATS, compact=compact)
     return records
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailServerError,
@@ -35,7 +36,6 @@ from airflow_provider_mail.api.flows.waits import (
     find_stats,
 )
 from mail_emulator import Emulator
-from tests.api.driving import Driver
 from tests.machines.waiting_model import CONFIRM_SECONDS
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -314,11 +314,11 @@ def test_state_of_something_else_is_not_taken_over(other: dict[str, Any]) -> Non
     assert (tracker(state=settling.state | other).record is None) == bool(other)
 
 
-def test_a_longer_name_is_another_campaign(emulator: Emulator, client: Driver) -> None:
+def test_a_longer_name_is_another_campaign(emulator: Emulator, client: MailClient) -> None:
     today = datetime.now(UTC).date()
     days = (today - timedelta(days=1), today)
     emulator.add_campaign("news extra")
-    assert client.run(find_stats("news", days)) is None
+    assert find_stats(client, "news", days) is None
     emulator.add_campaign("news", sent=7)
-    found = client.run(find_stats("news", days))
+    found = find_stats(client, "news", days)
     assert (found.mail_name, found.sent_count) == ("news", 7)

@@ -58,6 +58,8 @@ class Wire:
             except OSError:
                 return
             connection.settimeout(60)
+            # Else a second response is held back until the client has acknowledged the first.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             with self._serving, connection, contextlib.suppress(OSError):

@@ -211,7 +211,7 @@ def test_what_needs_several_requests(hook: MailHook, emulator: Emulator) -> None
     batches = [[(f"{number}@example.com",) for number in range(first, first + 2)] for first in (0, 2, 4)]
     progress = hook.import_contacts(batches, ImportPlan(properties=("email",), list_name="vip"), on_reject=print)
     assert (progress.accepted, progress.requests) == (6, 3)
-    assert hook.run(find_list("vip")).list_name == "vip"
+    assert find_list(hook.get_conn(), "vip").list_name == "vip"
     emails = {contact.email for contact in hook.iter_contacts("vip", page_size=4)}
     assert emails == {f"{number}@example.com" for number in range(6)}
 

@@ -39,7 +39,7 @@ from mail_emulator import Emulator
 from mail_emulator.faults import FAULT_KINDS
 from tests.support.changes import at_request, by_others
 from tests.support.clock import Clock
-from tests.support.creation import Killed, StateStore, creation_record, killed_after
+from tests.support.creation import DyingClient, Killed, StateStore, creation_record
 from tests.support.sampling import examples
 from tests.support.tries import HAS_STORE
 
@@ -175,16 +175,10 @@ class Creating(RuleBasedStateMachine):
     def run_try(self, dies: tuple[int, bool] | None = None, meanwhile: tuple[str, str, int] | None = None) -> object:
         record = self.next_record()
         barred = self.removed and not (record.cleared or record.incomplete)
-        flow = create_campaign(
-            self.request,
-            on_incomplete=self.choice,
-            memory=record,
-            clock=self.client.service_clock,
-            not_older_than=None if self.adopt_older else self.began,
-        )
+        client: Any = self.client
         if dies is not None:
             steps, heard = dies
-            flow = killed_after(flow, steps, last_heard=heard)
+            client = DyingClient(client, steps, last_heard=heard)
             self.unheard |= not heard
         acting: Any = nullcontext()
         if self.alone:
@@ -195,7 +189,13 @@ class Creating(RuleBasedStateMachine):
         before = {campaign["guid"] for campaign in self.ours()}
         try:
             with acting:
-                creation = self.client.run(flow)
+                creation = create_campaign(
+                    client,
+                    self.request,
+                    on_incomplete=self.choice,
+                    memory=record,
+                    not_older_than=None if self.adopt_older else self.began,
+                )
         except Killed as death:
             return death
         except MailError as error:
@@ -241,7 +241,7 @@ class Creating(RuleBasedStateMachine):
         if not record.cleared or self.hidden():
             other = self.request.model_copy(update={"mail_name": f"at {self.tries}"})
             with pytest.raises(MailError):
-                self.client.run(create_campaign(other, memory=record, clock=self.client.service_clock))
+                create_campaign(self.client, other, memory=record)
             assert not self.service.campaigns(other.mail_name)
 
     @rule()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.get_provider_info import get_provider_info
@@ -23,7 +23,6 @@ from airflow_provider_mail.hooks.connection import FIELDS
 from benchmarks.parse_time import measure
 from mail_emulator import Emulator
 from mail_emulator.client import EmulatorClient
-from tests.api.driving import KINDS, driver
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT, clean_environment
 from tests.support.processes import FORK, PATIENCE
@@ -50,12 +49,11 @@ def connection_to(emulator: Emulator) -> dict[str, str]:
 # --- after a fork ---
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fork_shares_no_connection(kind: str, emulator: Emulator) -> None:
+def test_a_fork_shares_no_connection(emulator: Emulator) -> None:
     """Parent and child use the same client at once; each connection is used by one of them alone."""
-    client = driver(kind, ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key))
+    client = MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key))
     client.send(GetLists())
-    process = FORK.Process(target=read_in_child, args=(client.client, kind), daemon=True)
+    process = FORK.Process(target=read_in_child, args=(client,), daemon=True)
     process.start()
     for number in range(50):
         client.send(GetLists(search=f"parent-{number}"))
@@ -68,19 +66,14 @@ def test_a_fork_shares_no_connection(kind: str, emulator: Emulator) -> None:
     client.close()
 
 
-def read_in_child(client: Any, kind: str) -> None:
-    async def send_all() -> None:
-        for number in range(50):
-            result = client.send(GetLists(search=f"child-{number}"))
-            if kind == "async":
-                await result
-
-    asyncio.run(send_all())
+def read_in_child(client: MailClient) -> None:
+    for number in range(50):
+        client.send(GetLists(search=f"child-{number}"))
 
 
 def test_a_fork_while_another_thread_holds_the_throttle(emulator: Emulator) -> None:
-    client = driver("sync", ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key))
-    with client.client._exchange.throttle._lock:
+    client = MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key))
+    with client.throttle._lock:
         process = FORK.Process(target=client.send, args=(GetLists(),), daemon=True)
         process.start()
         process.join(PATIENCE)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow_provider_mail._task.state import TASK_STATE_KEY as RECORD_KEY  # noqa: F401
 from airflow_provider_mail._task.state import StoredCreationState
-from airflow_provider_mail.api._core.requests import Flow
-from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api._core.requests import Client, MailRequest
 from tests.support.tries import Killed, StateStore
-
-T = TypeVar("T")
 
 
 def creation_record(store: StateStore | None, *, try_number: int, max_tries: int = 0, **options: Any) -> Any:
@@ -26,23 +25,37 @@ def creation_record(store: StateStore | None, *, try_number: int, max_tries: int
     return StoredCreationState(context, **options)
 
 
-def killed_after(flow: Flow[T], steps: int, *, last_heard: bool = True) -> Flow[T]:
-    """Run a flow until it has done so many steps (requests and pauses), then die.
+class DyingClient:
+    """A client of a process that dies once it has done so many steps: requests and pauses.
 
-    :param last_heard: whether the flow still learns what came of the last step.
+    :param last_heard: whether the process still learns what came of the last step.
     """
-    try:
-        step = next(flow)
-        for number in range(steps):
-            response = error = None
-            try:
-                response = yield step
-            except MailError as caught:
-                error = caught
-            if number == steps - 1 and not last_heard:
-                break
-            step = flow.send(response) if error is None else flow.throw(error)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise Killed
+
+    def __init__(self, client: Client, steps: int, *, last_heard: bool = True) -> None:
+        self.config, self.service_clock = client.config, client.service_clock
+        self._client = client
+        self._left = steps
+        self._last_heard = last_heard
+
+    def send(self, request: MailRequest[Any]) -> Any:
+        with self._step():
+            return self._client.send(request)
+
+    def send_all(self, requests: Sequence[MailRequest[Any]]) -> list[Any]:
+        with self._step():
+            return self._client.send_all(requests)
+
+    def pause(self, seconds: float) -> None:
+        with self._step():
+            self._client.pause(seconds)
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        if self._left == 0:
+            raise Killed
+        self._left -= 1
+        try:
+            yield
+        finally:
+            if self._left == 0 and not self._last_heard:
+                raise Killed

@@ -1,14 +1,12 @@
-"""The protocol of one request without I/O: what is sent, how often, and which error is final.
-
-Both clients execute these steps, so the logic exists only once for sync and async.
-"""
+"""The protocol of one request: what is sent, how often, and which error is final."""
 
 from __future__ import annotations
 
 import logging
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -19,9 +17,9 @@ from pydantic import SecretStr
 
 from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
 from airflow_provider_mail.api._core.clock import ServiceClock, Throttle
-from airflow_provider_mail.api._core.requests import Concurrent, Effect, Flow, MailRequest, MailResponse, Pause
+from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
-from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, Slot
+from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, SharedRate
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -35,6 +33,7 @@ from airflow_provider_mail.api.errors import (
     MailRateLimitError,
     MailRejectedError,
     MailSandboxError,
+    clear_traceback_frames,
 )
 
 log = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ TOTAL_TIMEOUT_FACTOR = 4
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A step of an exchange: one HTTP request. Its `HttpResponse` is sent back in, or a `MailError` is thrown.
+    """One HTTP request.
 
     :param effect: determines whether it may use a connection that has served other requests.
     """
@@ -61,18 +60,6 @@ class Call:
     content: bytes | None = field(repr=False)
     params: Mapping[str, str] | None = field(repr=False)
     effect: Effect = Effect.READ
-
-
-@dataclass(frozen=True, slots=True)
-class Reserve:
-    """A step of an exchange: reserve a `Slot` of the rate that all processes share, which is sent back in."""
-
-
-@dataclass(frozen=True, slots=True)
-class PauseAll:
-    """A step of an exchange: pause the requests of all processes."""
-
-    seconds: float
 
 
 class RequestAttempt(NamedTuple):
@@ -95,35 +82,16 @@ BeforeWrite: TypeAlias = Callable[[str], None]
 """Called with the path of the operation right before the first byte of each HTTP request. A `MailError` that it raises
 prevents the request."""
 
-Steps: TypeAlias = Generator[Call | Pause | Reserve | PauseAll | Concurrent | MailRequest[Any], Any, R]
 
-
-class FlowRunner:
-    def __init__(self, steps: Generator[Any, Any, Any]) -> None:
-        self._steps = steps
-        self.step: Any = None
-        self.result: Any = None
-        self.send(None)
-
-    def send(self, value: Any) -> None:
-        self._advance(self._steps.send, value)
-
-    def fail(self, error: MailError) -> None:
-        self._advance(self._steps.throw, error)
-
-    def _advance(self, resume: Callable[[Any], Any], value: Any) -> None:
-        try:
-            self.step = resume(value)
-        except StopIteration as end:
-            self.step, self.result = None, end.value
-
-
-class Exchange:
-    """What the two clients share: the settings, the throttle and the steps of one request.
+class Exchange(ABC):
+    """A client, except for how it reaches the service and how it waits.
 
     :param credentials_probe: a request that reads and that every valid credential may send.
     :param clock: returns monotonic seconds.
     """
+
+    shared_rate: SharedRate
+    """The rate that all processes share, if the connection has one."""
 
     def __init__(
         self,
@@ -139,17 +107,46 @@ class Exchange:
         self._credentials_probe = credentials_probe
         self.throttle = Throttle(config.requests_per_second, clock)
         self.service_clock = ServiceClock()
+        """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
         self._clock = clock
         self._draw = draw
         self._on_request = on_request
 
-    def send(self, request: MailRequest[R]) -> Steps[R]:
-        """Return the steps that send a request until there is a response or a final error."""
+    @abstractmethod
+    def fetch(self, call: Call) -> HttpResponse:
+        """Make one HTTP request."""
+
+    @abstractmethod
+    def pause(self, seconds: float) -> None:
+        """Wait.
+
+        :raises MailInterruptedError: the work is interrupted.
+        """
+
+    @abstractmethod
+    def send_all(self, requests: Sequence[MailRequest[R]]) -> list[R | MailError]:
+        """Carry out operations concurrently, as far as the connection's ``max_in_flight`` allows.
+
+        :param requests: none of them depends on another one.
+        :return: the responses in the same order; errors are returned, not raised.
+        """
+
+    def send(self, request: MailRequest[R]) -> R:
+        """Carry out one operation and return its response.
+
+        :param request: the operation.
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
+        with clear_traceback_frames():
+            return self._attempts(request)
+
+    def _attempts(self, request: MailRequest[R]) -> R:
+        """Send a request until there is a response or a final error."""
         request = self._apply_sandbox(request)
         call = self._call(request)
         secrets = [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
         secrets += self.config.credentials().values()
-        throttled = yield from self._wait_for_slot()
+        throttled = self._wait_for_slot()
         started = self._clock()
         response_lost = False
         for attempt in count(1):
@@ -157,7 +154,7 @@ class Exchange:
                 self._on_request(RequestAttempt(request.path, attempt > 1, throttled))
             sent = time.time()
             try:
-                http_response: HttpResponse = yield call
+                http_response = self.fetch(call)
                 max_memory = MEMORY_RATIO * self.config.max_answer_bytes
                 response = parse_response(request, http_response, secrets, max_memory)
                 # Only for a success: a failure may be the response of a proxy, with the proxy's time.
@@ -174,29 +171,29 @@ class Exchange:
                 break
             response_lost = response_lost or error.may_have_taken_effect
             log.warning("%s Trying again in %.1f s (attempt %d failed).", _sentence(error), pause, attempt)
-            throttled = pause if (yield from self._slow_down(error, pause)) else 0.0
-            yield Pause(pause)
-            throttled += yield from self._wait_for_slot()
+            throttled = pause if self._slow_down(error, pause) else 0.0
+            self.pause(pause)
+            throttled += self._wait_for_slot()
         if response_lost and request.effect is not Effect.READ and not error.may_have_taken_effect:
             # An earlier attempt may have caused the rejection of a deletion; a lookup determines it.
             if not (request.effect is Effect.DELETE and isinstance(error, MailRejectedError)):
                 raise _after_lost_response(error)
-            if (yield from self._took_effect(request)):
+            if self._took_effect(request):
                 return request.read({"code": 200, "message": None})
         if request.effect is Effect.SEND:
-            yield from self._verify_auth_error(request, error)
+            self._verify_auth_error(request, error)
             if error.may_have_taken_effect:
                 raise _ambiguous(error)
         raise error
 
-    def _verify_auth_error(self, request: MailRequest[Any], error: MailError) -> Flow[None]:
+    def _verify_auth_error(self, request: MailRequest[Any], error: MailError) -> None:
         """Determine whether a 401 without a ``code`` comes from the service or from a proxy.
 
         The specification does not show the service's 401. Credentials that the service rejects cannot read, either.
         """
         if isinstance(error, MailAuthError) and error.code is None and request.authenticated:
             try:
-                yield self._credentials_probe
+                self.send(self._credentials_probe)
             except MailAuthError:
                 return
             except MailError:
@@ -207,22 +204,22 @@ class Exchange:
         """Replace what must not be shared with the parent process."""
         self.throttle = Throttle(self.config.requests_per_second, self._clock)
 
-    def _wait_for_slot(self) -> Generator[Pause | Reserve, Any, float]:
+    def _wait_for_slot(self) -> float:
         """Wait until the request may be sent, by the rate of this client and by that of all; return the seconds.
 
         A slot reserved before a pause is replaced by one after it.
         """
         waited = 0.0
         while (wait := self.throttle.reserve()) > 0:
-            yield Pause(wait)
+            self.pause(wait)
             waited += wait
             if not self.throttle.paused:
                 break
         if self.config.rate_limit_url is not None:
-            waited += yield from self._wait_for_shared_slot()
+            waited += self._wait_for_shared_slot()
         return waited
 
-    def _wait_for_shared_slot(self) -> Generator[Pause | Reserve, Any, float]:
+    def _wait_for_shared_slot(self) -> float:
         """Wait for a slot of the rate that all processes share; return the seconds.
 
         A slot that is missed is replaced, but not forever: an overloaded machine is always late.
@@ -230,24 +227,24 @@ class Exchange:
         waited = 0.0
         missed = 0
         while True:
-            slot: Slot = yield Reserve()
+            slot = self.shared_rate.reserve()
             due = self._clock() + slot.wait
             if slot.wait > 0:
-                yield Pause(slot.wait)
+                self.pause(slot.wait)
                 waited += slot.wait
             if slot.granted:
                 if self._clock() <= due + LATE_SECONDS or missed == MAX_MISSED:
                     return waited
                 missed += 1
 
-    def _slow_down(self, error: MailError, pause: float) -> Generator[PauseAll, Any, bool]:
+    def _slow_down(self, error: MailError, pause: float) -> bool:
         """Pause the whole client, and all that share its rate, when the service is overloaded; return whether it is."""
         overloaded = error.retry_after is not None or isinstance(error, MailRateLimitError)
         if overloaded:
             seconds = pause if error.retry_after is None else error.retry_after
             self.throttle.pause(seconds)
             if self.config.rate_limit_url is not None:
-                yield PauseAll(seconds)
+                self.shared_rate.pause_all(seconds)
         return overloaded
 
     def _apply_sandbox(self, request: MailRequest[R]) -> MailRequest[R]:
@@ -277,9 +274,9 @@ class Exchange:
         headers["Content-Type"] = "application/json"
         return Call(request.path, "POST", headers, request.payload(), None, request.effect)
 
-    def _took_effect(self, request: MailRequest[Any]) -> Flow[bool]:
+    def _took_effect(self, request: MailRequest[Any]) -> bool:
         try:
-            return (yield from request.took_effect(self.service_clock))
+            return request.took_effect(self)
         except MailError as lookup_error:
             raise _after_lost_response(lookup_error) from None
 

@@ -29,9 +29,12 @@ class Interrupt:
     """Ends all requests that were started with :meth:`run`; cannot be reused.
 
     :meth:`stop` may be called from a signal handler, such as an operator's ``on_kill``.
+
+    :param parent: ends the requests, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parent: Interrupt | None = None) -> None:
+        self._parent = parent
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
@@ -39,7 +42,7 @@ class Interrupt:
 
     @property
     def stopped(self) -> bool:
-        return self._stopped.is_set()
+        return self._stopped.is_set() or (self._parent is not None and self._parent.stopped)
 
     def stop(self) -> None:
         """End all pauses and start no further attempt."""
@@ -89,7 +92,8 @@ class Interrupt:
                 raise ConnectionAbortedError
             self._sockets.add(connection)
         try:
-            yield
+            with contextlib.nullcontext() if self._parent is None else self._parent.watching(connection):
+                yield
         finally:
             with self._lock:
                 self._sockets.discard(connection)
@@ -115,11 +119,11 @@ def sleep(seconds: float) -> None:
 class Workers(Generic[T]):
     """Threads that send requests and stop within seconds after an error, a timeout or a kill.
 
-    :param interrupt: ends the work from outside. Default: a new one.
+    :param interrupt: ends the work from outside. Default: that of the thread that starts them.
     """
 
     def __init__(self, threads: int, name: str, interrupt: Interrupt | None = None) -> None:
-        self.interrupt = interrupt or Interrupt()
+        self.interrupt = interrupt or Interrupt(current())
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._running: set[Future[T]] = set()
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import compress
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from airflow_provider_mail.api._core.requests import Concurrent, Flow, PagedRequest, PageResponse
+from airflow_provider_mail.api._core.requests import Client, PagedRequest, PageResponse
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
     MailError,
@@ -309,7 +309,7 @@ class Pager(Generic[Item]):
             )
 
 
-def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
+def next_page(client: Client, pager: Pager[Item]) -> list[Item]:
     """Return the new records of the next page; an empty list for the last one.
 
     :raises MailIncompleteError: the list has ended and records are missing.
@@ -317,23 +317,23 @@ def next_page(pager: Pager[Item]) -> Flow[list[Item]]:
     request = pager.next_request
     assert request is not None, "the list has ended"
     try:
-        page: PageResponse[Item] = yield request
+        page: PageResponse[Item] = client.send(request)
     except MailRejectedError as error:
         pager.rejected(error)
         return []
     return pager.feed(page)
 
 
-def next_pages(pager: Pager[Item], max_pages: int) -> Flow[list[Item]]:
+def next_pages(client: Client, pager: Pager[Item], max_pages: int) -> list[Item]:
     """Return the new records of the next pages, which are requested concurrently as soon as their number is known.
 
     :raises MailIncompleteError: the list has ended and records are missing.
     """
     ahead = pager.ahead(max_pages)[: max_pages - 1]
     if not ahead:
-        return (yield from next_page(pager))
+        return next_page(client, pager)
     records: list[Item] = []
-    responses: list[PageResponse[Item] | MailError] = yield Concurrent([pager.next_request, *ahead])  # type: ignore[list-item]
+    responses: list[PageResponse[Item] | MailError] = client.send_all([pager.next_request, *ahead])  # type: ignore[list-item]
     reading = pager.reading
     for response in responses:
         if pager.next_request is None or pager.reading != reading:
@@ -349,7 +349,9 @@ def next_pages(pager: Pager[Item], max_pages: int) -> Flow[list[Item]]:
     return records
 
 
-def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int = 3) -> Flow[Any]:
+def find(
+    client: Client, request: PagedRequest[PageResponse[Item]], matches: Callable[[Item], bool], tries: int = 3
+) -> Item | None:
     """Return the first record that matches, or ``None`` when the complete list has none.
 
     The service's filters mean "contains", so the records of each page are compared. One page is requested first, then
@@ -358,11 +360,11 @@ def find(request: PagedRequest[Any], matches: Callable[[Any], bool], tries: int 
     :raises MailIncompleteError: the list was incomplete every time.
     """
     for attempt in range(1, tries + 1):
-        pager: Pager[Any] = Pager(request)
+        pager = Pager(request)
         at_once = 1
         try:
             while pager.next_request is not None:
-                for record in (yield from next_pages(pager, at_once)):
+                for record in next_pages(client, pager, at_once):
                     if matches(record):
                         return record
                 at_once = min(2 * at_once, MAX_AT_ONCE)

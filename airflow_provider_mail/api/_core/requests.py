@@ -7,17 +7,17 @@ the operation takes ``sandboxMode`` (specification, "Conventions", 5).
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, Day, WholeNumber
-from airflow_provider_mail.api.errors import MailAnswerError, MailValidationError, describe_validation_error
+from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailAnswerError, MailError, MailValidationError, describe_validation_error
 
 __all__ = ["MailRequest", "MailResponse"]
 
@@ -112,7 +112,6 @@ class MailResponse(Resource):
 
 
 R_co = TypeVar("R_co", bound=MailResponse, covariant=True)
-T = TypeVar("T")
 
 
 class MailRequest(RequestModel, Generic[R_co]):
@@ -168,7 +167,7 @@ class MailRequest(RequestModel, Generic[R_co]):
         values = (getattr(self, name, None) for name in SENDER_FIELDS)
         return [address for address in values if isinstance(address, str)]
 
-    def find(self) -> Flow[Any]:
+    def find(self, client: Client) -> Any:
         """Look up the resource of exactly the name that the request creates or deletes; ``None`` if there is none."""
         raise NotImplementedError
 
@@ -176,13 +175,13 @@ class MailRequest(RequestModel, Generic[R_co]):
         """Return the fields of a creation in which an existing resource differs."""
         return []
 
-    def exists(self) -> Flow[bool]:
+    def exists(self, client: Client) -> bool:
         """Return whether the lookup finds the resource that the request deletes."""
-        return (yield from self.find()) is not None
+        return self.find(client) is not None
 
-    def took_effect(self, clock: ServiceClock) -> Flow[bool]:
+    def took_effect(self, client: Client) -> bool:
         """Return whether an earlier attempt, whose response was lost, carried out a deletion that is now rejected."""
-        return not (yield from self.exists())
+        return not self.exists(client)
 
     def query(self) -> dict[str, str]:
         """Return the fields as query parameters, for the operations that use ``GET``."""
@@ -275,31 +274,33 @@ class PagedRequest(MailRequest[P_co], Generic[P_co]):
     page_index: int | None = Field(default=None, ge=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """A step of a flow: wait."""
-
-    seconds: float
+R = TypeVar("R", bound=MailResponse)
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrent:
-    """A step of a flow: send requests concurrently, as far as the connection's ``max_in_flight`` allows.
+class Client(Protocol):
+    """What an operation of several requests needs of a client, which is its first argument."""
 
-    The result is a list in the same order, of responses and of `MailError` objects, which are not raised.
+    config: ClientConfig
+    service_clock: ServiceClock
 
-    :param requests: the requests, none of which depends on another one.
-    """
+    def send(self, request: MailRequest[R]) -> R:
+        """Carry out one operation and return its response.
 
-    requests: Sequence[MailRequest[Any]]
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
 
+    def send_all(self, requests: Sequence[MailRequest[R]]) -> list[R | MailError]:
+        """Carry out operations concurrently, as far as the connection's ``max_in_flight`` allows.
 
-Flow: TypeAlias = Generator[MailRequest[Any] | Pause | Concurrent, Any, T]
-"""Several requests, written once for both clients.
+        :param requests: none of them depends on another one.
+        :return: the responses in the same order; errors are returned, not raised.
+        """
 
-The generator yields requests and pauses; the response to each request is sent in, each error is thrown in. Run it
-with ``client.run(flow)`` or ``await client.run(flow)``.
-"""
+    def pause(self, seconds: float) -> None:
+        """Wait.
+
+        :raises MailInterruptedError: the work is interrupted.
+        """
 
 
 def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:

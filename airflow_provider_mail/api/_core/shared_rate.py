@@ -66,26 +66,24 @@ class Slot(NamedTuple):
     wait: float
 
 
-class _SharedRate:
+class SharedRate:
     """The rate of one account, for one client.
 
     Slots are spaced evenly, as those of one client are.
-
-    :param redis: a client of Redis, sync or async.
     """
 
-    def __init__(self, config: ClientConfig, redis: Any) -> None:
-        self._redis = redis
+    def __init__(self, config: ClientConfig) -> None:
+        self._redis = _redis(config)
         self._waits_for_redis = config.rate_limit_when_away == "wait"
         assert config.requests_per_second is not None
         self._interval = WINDOW / config.requests_per_second
         self._key = f"mail:rate:{_account(config)}"
-        self._script = redis.register_script(SCRIPT)
+        self._script = self._redis.register_script(SCRIPT)
         self._away_since: float | None = None
         self._warned_at = -math.inf
 
     def _take(self, *, least: float, most: float, interval: float) -> Any:
-        """Run the script, with seconds; return what it returns, or an awaitable of it."""
+        """Run the script, with seconds; return what it returns."""
         return self._script([self._key], [math.ceil(seconds * 1_000_000) for seconds in (least, most, interval)])
 
     def _take_slot(self) -> Any:
@@ -122,11 +120,6 @@ class _SharedRate:
             )
         return Slot(False, AWAY_PAUSE)
 
-
-class SharedRate(_SharedRate):
-    def __init__(self, config: ClientConfig) -> None:
-        super().__init__(config, _client(config, "redis").from_url(**_options(config)))
-
     def reserve(self) -> Slot:
         """Reserve the next slot.
 
@@ -148,56 +141,26 @@ class SharedRate(_SharedRate):
         self._redis.close()
 
 
-class AsyncSharedRate(_SharedRate):
-    def __init__(self, config: ClientConfig) -> None:
-        super().__init__(config, _client(config, "redis.asyncio").from_url(**_options(config)))
-
-    async def reserve(self) -> Slot:
-        """Reserve the next slot.
-
-        :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
-        """
-        try:
-            return self._slot(await self._take_slot())
-        except _errors() as error:
-            reason = type(error).__name__
-        return self._away(reason)
-
-    async def pause_all(self, seconds: float) -> None:
-        try:
-            await self._take_pause(seconds)
-        except _errors() as error:
-            log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
-
-    async def close(self) -> None:
-        await self._redis.aclose()
-
-
-def _client(config: ClientConfig, module: str) -> Any:
-    """Return the class of a Redis client.
+def _redis(config: ClientConfig) -> Any:
+    """Return a client of Redis.
 
     :raises MailConfigError: a package is missing.
     """
     try:
-        return import_module(module).Redis
+        redis_type = import_module("redis").Redis
     except ImportError as error:
         raise MailConfigError(
             f"rate_limit_conn_id: needs the package {error.name}. On every worker, triggerer and API server: "
             "pip install 'airflow-provider-mail[redis]'"
         ) from None
+    assert config.rate_limit_url is not None
+    return redis_type.from_url(
+        config.rate_limit_url.get_secret_value(), socket_timeout=SOCKET_SECONDS, socket_connect_timeout=SOCKET_SECONDS
+    )
 
 
 def _errors() -> tuple[type[Exception], ...]:
     return import_module("redis").RedisError, OSError
-
-
-def _options(config: ClientConfig) -> dict[str, Any]:
-    assert config.rate_limit_url is not None
-    return {
-        "url": config.rate_limit_url.get_secret_value(),
-        "socket_timeout": SOCKET_SECONDS,
-        "socket_connect_timeout": SOCKET_SECONDS,
-    }
 
 
 def _account(config: ClientConfig) -> str:

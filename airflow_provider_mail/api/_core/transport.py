@@ -1,9 +1,8 @@
-"""The httpx clients: httpx's transports, on backends that limit the time of a request and choose its connection.
+"""The httpx client: httpx's transport, on a backend that limits the time of a request and chooses its connection.
 
 httpx limits each read and write, so a peer that occasionally sends a byte could keep a request open forever. httpx also
-uses any idle connection for a request, together with any data that has arrived on it unrequested. The backends, one for
-threads and one for an event loop, see every byte. They find the request in a context variable, because one thread or
-task carries it out.
+uses any idle connection for a request, together with any data that has arrived on it unrequested. The backend sees
+every byte. It finds the request in a context variable, because one thread carries it out.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore
@@ -27,8 +26,6 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAnswerLostError, MailConfigError
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T", httpx.HTTPTransport, httpx.AsyncHTTPTransport)
 
 _IDLE_SECONDS = 5.0
 """An idle connection is closed after this time."""
@@ -58,7 +55,7 @@ class Transmission:
         self._effect = effect
         self._before_write = before_write
         self._deadline: float | None = None
-        self._connection: _ConnectionUse | None = None
+        self._connection: _Stream | None = None
         self._received = self._truncated = False
         self._token: Token[Transmission] | None = None
 
@@ -75,7 +72,7 @@ class Transmission:
             raise error
         return remaining if timeout is None else min(timeout, remaining)
 
-    def begin_write(self, connection: _ConnectionUse) -> None:
+    def begin_write(self, connection: _Stream) -> None:
         """Record the connection that the request is sent on.
 
         :raises httpcore.ConnectionNotAvailable: it must not be used; the pool closes it and provides another one.
@@ -89,7 +86,7 @@ class Transmission:
             connection.operations.add(self._operation)
             self._connection = connection
 
-    def _may_use(self, connection: _ConnectionUse) -> bool:
+    def _may_use(self, connection: _Stream) -> bool:
         if self._effect is Effect.READ or not connection.operations:
             return True
         return (
@@ -160,10 +157,10 @@ class Trust:
         return self._current
 
 
-class _ConnectionUse:
-    """What the streams of both backends record about their connection."""
+class _Stream(httpcore.NetworkStream):
+    """A connection, and what was sent on it."""
 
-    def __init__(self, stream: Any, trust: Trust) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, trust: Trust) -> None:
         self._stream = stream
         self._trust = trust
         self.operations: set[str] = set()
@@ -172,11 +169,6 @@ class _ConnectionUse:
         """Whether a response had an error status. A proxy that gave up on a request may still forward its response."""
         self._awaits_response = False
 
-    def has_unread_data(self) -> bool:
-        """Return whether something has arrived after the last response, or may have."""
-        # An event loop and TLS within TLS read ahead, so their sockets do not show it.
-        return True
-
     def get_extra_info(self, info: str) -> Any:
         value = self._stream.get_extra_info(info)
         # The pool closes an idle connection that is readable. Another thread may have sent a request since the pool saw
@@ -184,42 +176,32 @@ class _ConnectionUse:
         # sent.
         return value and not self._awaits_response if info == "is_readable" else value
 
-    def _begin_write(self) -> None:
-        self._awaits_response = True
-        _current.get().begin_write(self)
-
-    @contextmanager
-    def _record_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except httpcore.WriteError:
-            _current.get().write_failed()
-            raise
-
-    def _record_read(self, data: bytes) -> bytes:
-        self._awaits_response = False
-        _current.get().data_read(data)
-        return data
-
-
-class _Stream(_ConnectionUse, httpcore.NetworkStream):
     def has_unread_data(self) -> bool:
+        """Return whether something has arrived after the last response, or may have."""
         tls = self._stream.get_extra_info("ssl_object")
         if isinstance(tls, ssl.SSLObject):
-            return super().has_unread_data()
+            return True  # TLS within TLS reads ahead, so the socket does not show it.
         return bool((tls is not None and tls.pending()) or self._stream.get_extra_info("is_readable"))
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         with self._interruptible(httpcore.ReadError):
-            return self._record_read(self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout)))
+            data = self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout))
+        self._awaits_response = False
+        _current.get().data_read(data)
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if not buffer:
             return
-        self._begin_write()
-        with self._record_failure(), self._interruptible(httpcore.WriteError):
-            for begin in range(0, len(buffer), _CHUNK):
-                self._stream.write(buffer[begin : begin + _CHUNK], _remaining(timeout, httpcore.WriteTimeout))
+        self._awaits_response = True
+        _current.get().begin_write(self)
+        try:
+            with self._interruptible(httpcore.WriteError):
+                for begin in range(0, len(buffer), _CHUNK):
+                    self._stream.write(buffer[begin : begin + _CHUNK], _remaining(timeout, httpcore.WriteTimeout))
+        except httpcore.WriteError:
+            _current.get().write_failed()
+            raise
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
@@ -258,62 +240,13 @@ class Backend(httpcore.SyncBackend):
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
 
 
-class _AsyncStream(_ConnectionUse, httpcore.AsyncNetworkStream):
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._record_read(await self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout)))
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        if not buffer:
-            return
-        self._begin_write()
-        with self._record_failure():
-            await self._stream.write(buffer, _remaining(timeout, httpcore.WriteTimeout))
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        seconds = _remaining(timeout, httpcore.ConnectTimeout)
-        stream = await self._stream.start_tls(self._trust.current(ssl_context), server_hostname, seconds)
-        return _AsyncStream(stream, self._trust)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class AsyncBackend(httpcore.AnyIOBackend):
-    def __init__(self, trust: Trust) -> None:
-        self._trust = trust
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        seconds = _remaining(timeout, httpcore.ConnectTimeout)
-        stream = await super().connect_tcp(host, port, seconds, local_address, socket_options)
-        return _AsyncStream(stream, self._trust)
-
-
 def http_client(config: ClientConfig) -> httpx.Client:
-    """Create an httpx client for threads.
+    """Create an httpx client, which threads may share.
 
     :raises MailConfigError: the environment names an invalid proxy.
     """
     trust = Trust(config)
-    return httpx.Client(transport=_transport(httpx.HTTPTransport, config, trust, Backend(trust)), **_options(config))
-
-
-def async_http_client(config: ClientConfig) -> httpx.AsyncClient:
-    """Create an httpx client for an event loop.
-
-    :raises MailConfigError: the environment names an invalid proxy.
-    """
-    trust = Trust(config)
-    transport = _transport(httpx.AsyncHTTPTransport, config, trust, AsyncBackend(trust))
-    return httpx.AsyncClient(transport=transport, **_options(config))
+    return httpx.Client(transport=_transport(config, trust), **_options(config))
 
 
 def proxy_url(config: ClientConfig) -> str | None:
@@ -339,14 +272,14 @@ def _options(config: ClientConfig) -> dict[str, Any]:
     }
 
 
-def _transport(transport_type: type[T], config: ClientConfig, trust: Trust, backend: Backend | AsyncBackend) -> T:
+def _transport(config: ClientConfig, trust: Trust) -> httpx.HTTPTransport:
     limits = httpx.Limits(
         max_connections=config.max_in_flight,
         max_keepalive_connections=config.max_in_flight,
         keepalive_expiry=_IDLE_SECONDS,
     )
     try:
-        transport = transport_type(verify=trust.initial, limits=limits, proxy=proxy_url(config))
+        transport = httpx.HTTPTransport(verify=trust.initial, limits=limits, proxy=proxy_url(config))
     except (ValueError, ImportError, RuntimeError, httpx.InvalidURL):
         transport = None
     if transport is None:
@@ -358,7 +291,7 @@ def _transport(transport_type: type[T], config: ClientConfig, trust: Trust, back
     # the exchange finds that no data was read.
     pool: Any = transport._pool
     assert hasattr(pool, "_network_backend"), "this httpcore keeps its network backend elsewhere"
-    pool._network_backend = backend
+    pool._network_backend = Backend(trust)
     return transport
 
 

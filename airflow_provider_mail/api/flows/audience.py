@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.flows.create_once import delete
 from airflow_provider_mail.api.lists import DeleteList, GetLists
 
@@ -101,8 +100,8 @@ def without_time(list_name: str) -> str:
 
 
 def delete_old_lists(
-    current: AudienceList, *, needed: Collection[str], keep: int, clock: ServiceClock, own_part: bool = False
-) -> Flow[list[str]]:
+    client: Client, current: AudienceList, *, needed: Collection[str], keep: int, own_part: bool = False
+) -> list[str]:
     """Delete the lists of a task's earlier runs and tries, and return their names.
 
     A list stays if it is needed, young, one of those of the latest runs, or named by a campaign that is not finished.
@@ -110,13 +109,12 @@ def delete_old_lists(
     :param current: a list of this run.
     :param needed: names of lists that campaigns are still to be sent to.
     :param keep: the number of runs whose lists stay, this one included; at least 1.
-    :param clock: the service's clock.
     :param own_part: whether the lists of other mapped tasks stay, each of which uses its own for many runs.
     """
     lists: list[AudienceList] = []
     pager = Pager(GetLists(search=current.title, page_size=100))
     while pager.next_request is not None:
-        names = [AudienceList.parse(record.list_name) for record in (yield from next_page(pager))]
+        names = [AudienceList.parse(record.list_name) for record in next_page(client, pager)]
         lists += [
             name
             for name in names
@@ -131,12 +129,12 @@ def delete_old_lists(
     ]
     if not old:
         return []
-    used = yield from lists_in_use(clock)
+    used = lists_in_use(client)
     deleted: list[str] = []
     for name in map(str, old):
         if name in used:
             continue
-        existed = yield from delete(DeleteList(list_name=name))
+        existed = delete(client, DeleteList(list_name=name))
         if existed:
             deleted.append(name)
     return deleted
@@ -149,16 +147,17 @@ def _is_outdated(name: AudienceList, lists: Collection[AudienceList], keep: int)
     return replaced or len({other.run for other in later} - {name.run}) >= keep
 
 
-def lists_in_use(clock: ServiceClock) -> Flow[set[str]]:
+def lists_in_use(client: Client) -> set[str]:
     """Return the names of the lists to which campaigns are still to be sent, or that these exclude; also of drafts."""
     # Every import imports this module, and building the models of campaigns takes as long as 15,000 of its rows.
+    clock = client.service_clock
     from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
 
     names = set[str]()
     # The specification shows no status for a scheduled campaign: it is one of these two, or one with a time ahead.
     pager = Pager(GetCampaigns(mail_status=[MailStatus.DRAFT, MailStatus.SENDING], page_size=100))
     while pager.next_request is not None:
-        for campaign in (yield from next_page(pager)):
+        for campaign in next_page(client, pager):
             finished = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
             if not finished or campaign.send_time_is_ahead(clock.latest()):
                 names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())

@@ -15,7 +15,7 @@ from typing import Any
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import Flow, Pause
+from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
     Campaign,
     CreateCampaign,
@@ -81,7 +81,7 @@ def is_older(campaign: Campaign, moment: datetime, clock: ServiceClock) -> bool:
     return sent < began - timedelta(seconds=resolution)
 
 
-def confirm_sending(campaign: Campaign, clock: ServiceClock, waits: Sequence[float]) -> Flow[tuple[Campaign, bool]]:
+def confirm_sending(client: Client, campaign: Campaign, waits: Sequence[float]) -> tuple[Campaign, bool]:
     """Determine whether a campaign is scheduled, is being sent, or has ended.
 
     The specification does not show the status of a campaign that is new, scheduled or cancelled. So a send time in the
@@ -91,17 +91,18 @@ def confirm_sending(campaign: Campaign, clock: ServiceClock, waits: Sequence[flo
     :param waits: seconds to pause between the lookups, until it is confirmed.
     :return: the campaign as last seen, and whether it is confirmed.
     """
+    clock = client.service_clock
     for seconds in (*waits, None):
         ahead = campaign.send_time_is_ahead(clock.latest())
         if campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED):
             return campaign, True
         if campaign.mail_status == MailStatus.SENDING and not ahead:
             return campaign, True
-        if ahead and (yield from is_scheduled(campaign.mail_name)):
+        if ahead and is_scheduled(client, campaign.mail_name):
             return campaign, True
         if seconds is not None:
-            yield Pause(seconds)
-            campaign = (yield from find_campaign(campaign.mail_name)) or campaign
+            client.pause(seconds)
+            campaign = find_campaign(client, campaign.mail_name) or campaign
     return campaign, False
 
 
@@ -247,33 +248,33 @@ class CampaignCaps:
         return self.campaigns is not None or self.recipients is not None
 
 
-def check_caps(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> Flow[None]:
+def check_caps(client: Client, request: CreateCampaign, caps: CampaignCaps) -> None:
     """Reject a campaign that would exceed a limit of its day. Two that are created at once may exceed it together.
 
     :raises MailValidationError: naming the limits.
     """
-    problems = yield from excess(request, caps, clock)
+    problems = excess(client, request, caps)
     if problems:
         raise MailValidationError(f"{'; '.join(problems)}: nothing was created", operation=request.path)
 
 
-def excess(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> Flow[list[str]]:
+def excess(client: Client, request: CreateCampaign, caps: CampaignCaps) -> list[str]:
     """Return the limits that a campaign would exceed, beginning with the field of the connection.
 
     A scheduled or running campaign counts with the contacts of its lists, including excluded ones; a sent one with its
     mails.
 
-    :param clock: the service's clock, such as ``client.service_clock``.
     """
+    clock = client.service_clock
     if request.only_save or not caps:
         return []
     day = (request.send_date or clock.now()).date()
-    others = yield from _campaigns_of(day, request.mail_name, clock)
+    others = _campaigns_of(client, day, request.mail_name)
     problems = []
     if caps.campaigns is not None and len(others) >= caps.campaigns:
         problems.append(f"max_campaigns_per_day: {len(others)} campaigns of {day} exist, {caps.campaigns} may be sent")
     if caps.recipients is not None:
-        total = yield from _recipients(request, others)
+        total = _recipients(client, request, others)
         if total is None:
             problems.append(f"max_recipients_per_day: the service does not show how many recipients {day} has")
         elif total > caps.recipients:
@@ -283,12 +284,12 @@ def excess(request: CreateCampaign, caps: CampaignCaps, clock: ServiceClock) -> 
     return problems
 
 
-def list_sizes(names: Sequence[str]) -> Flow[int | None]:
+def list_sizes(client: Client, names: Sequence[str]) -> int | None:
     """Return the contacts in some lists; ``None`` if the service does not show the size of one."""
     total = 0
     for name in names:
         try:
-            page: ContactsPage = yield GetListContacts(list_name=name, page_size=1)
+            page: ContactsPage = client.send(GetListContacts(list_name=name, page_size=1))
         except MailRejectedError:
             return None
         if page.total_records is None:
@@ -297,15 +298,16 @@ def list_sizes(names: Sequence[str]) -> Flow[int | None]:
     return total
 
 
-def _campaigns_of(day: date, excluded_name: str, clock: ServiceClock) -> Flow[list[Campaign]]:
+def _campaigns_of(client: Client, day: date, excluded_name: str) -> list[Campaign]:
     """Return the campaigns that are or will be sent on a day in UTC, except for one.
 
     A cancelled campaign may look like a scheduled one; it counts until its send time has passed.
     """
+    clock = client.service_clock
     pager: Pager[Campaign] = Pager(GetCampaigns(page_size=100))
     campaigns = []
     while pager.next_request is not None:
-        page: Sequence[Campaign] = yield from next_page(pager)
+        page: Sequence[Campaign] = next_page(client, pager)
         now = clock.latest()
         campaigns += [
             campaign
@@ -318,12 +320,12 @@ def _campaigns_of(day: date, excluded_name: str, clock: ServiceClock) -> Flow[li
     return campaigns
 
 
-def _recipients(request: CreateCampaign, others: Sequence[Campaign]) -> Flow[int | None]:
-    total = yield from list_sizes(request.send_list_names or [])
+def _recipients(client: Client, request: CreateCampaign, others: Sequence[Campaign]) -> int | None:
+    total = list_sizes(client, request.send_list_names or [])
     for campaign in others:
         if campaign.mail_stats is not None and campaign.mail_stats.sent_count is not None:
             size: int | None = campaign.mail_stats.sent_count
         else:
-            size = yield from list_sizes(campaign.rcpt_list_names or [])
+            size = list_sizes(client, campaign.rcpt_list_names or [])
         total = None if total is None or size is None else total + size
     return total

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import Concurrent, Flow, MailResponse, Pause
+from airflow_provider_mail.api._core.requests import Client, MailResponse
 from airflow_provider_mail.api.campaigns import (
     Campaign,
     CancelCampaign,
@@ -40,51 +40,48 @@ class Cancellation:
     campaign: Campaign | None = None
 
 
-def cancel_campaign(mail_name: str, clock: ServiceClock | None = None) -> Flow[Cancellation]:
+def cancel_campaign(client: Client, mail_name: str) -> Cancellation:
     """Cancel a campaign whose send time is ahead.
 
     Service errors are returned as ``Cancellation(done=False)``, never raised.
 
     :param mail_name: the campaign's name.
-    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     """
     try:
-        yield CancelCampaign(mail_name=mail_name)
+        client.send(CancelCampaign(mail_name=mail_name))
     except MailError as error:
         campaign, state = None, ""
         if isinstance(error, MailRejectedError):
-            campaign, state = yield from _describe(mail_name, clock or ServiceClock())
+            campaign, state = _describe(client, mail_name)
         return Cancellation(False, f"could not be cancelled: {error}{state}", campaign)
     return Cancellation(True, "was cancelled: it is not sent")
 
 
 def end_campaign(
-    request: CancelCampaign, *, missing_ok: bool = True, ignore_draft: bool = False, clock: ServiceClock | None = None
-) -> Flow[bool]:
+    client: Client, request: CancelCampaign, *, missing_ok: bool = True, ignore_draft: bool = False
+) -> bool:
     """Cancel a campaign whose send time is ahead; return whether there was a campaign to cancel.
 
     :param missing_ok: succeed when there is no campaign of that name.
     :param ignore_draft: succeed when it shows as a draft and the service rejects its cancellation: it was only saved,
         was cancelled before, or cannot be cancelled and is sent. The specification does not show which.
-    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailMissingError: there is no campaign of that name, and ``missing_ok`` is false.
     :raises MailConflictError: it is or will be sent, and cannot be cancelled.
     :raises MailPendingCampaignError: it cannot be cancelled, and the service does not show whether it is sent.
     """
-    clock = clock or ServiceClock()
-    campaign: Campaign | None = yield from find_campaign(request.mail_name)
+    campaign: Campaign | None = find_campaign(client, request.mail_name)
     cancelled = False
     if campaign is not None and campaign.mail_status == MailStatus.DRAFT:
         # Checked before the request: after a lost response and a rejection, only a change shows that it was cancelled.
-        campaign, scheduled = yield from state_after_rejection(request.mail_name, clock)
+        campaign, scheduled = state_after_rejection(client, request.mail_name)
         if campaign is not None and campaign.mail_status == MailStatus.DRAFT and not scheduled:
             _check_draft(campaign, scheduled, request, ignore_draft=ignore_draft)
             return False
     # Sent in any case: a scheduled campaign may not be listed yet.
     try:
-        yield request
+        client.send(request)
     except MailRejectedError as rejection:
-        campaign, sent = yield from state_after_rejection(request.mail_name, clock)
+        campaign, sent = state_after_rejection(client, request.mail_name)
         if campaign is not None and campaign.mail_status == MailStatus.DRAFT and not sent:
             _check_draft(campaign, sent, request, ignore_draft=ignore_draft)
         elif campaign is not None and sent is None:
@@ -97,7 +94,7 @@ def end_campaign(
             ) from None
     else:
         # The specification does not show the response for a name that does not exist.
-        campaign = campaign or (yield from find_campaign(request.mail_name))
+        campaign = campaign or find_campaign(client, request.mail_name)
         cancelled = campaign is not None
     if campaign is None and not missing_ok:
         raise MailMissingError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
@@ -113,9 +110,10 @@ def _check_draft(campaign: Campaign, sent: bool | None, request: CancelCampaign,
         log.warning("campaign %r shows as a draft, and its send time has just passed.", request.mail_name)
 
 
-def _describe(mail_name: str, clock: ServiceClock) -> Flow[tuple[Campaign | None, str]]:
+def _describe(client: Client, mail_name: str) -> tuple[Campaign | None, str]:
+    clock = client.service_clock
     try:
-        campaign, sent = yield from state_after_rejection(mail_name, clock)
+        campaign, sent = state_after_rejection(client, mail_name)
     except MailError as error:
         return None, f"; it is not known whether it is sent: {error}"
     if campaign is None:
@@ -151,54 +149,51 @@ class StopResult:
     sent: int
 
 
-def stop_campaigns(
-    prefix: str = "", *, clock: ServiceClock | None = None, settle_seconds: float = 0.0
-) -> Flow[StopResult]:
+def stop_campaigns(client: Client, prefix: str = "", *, settle_seconds: float = 0.0) -> StopResult:
     """Cancel every scheduled campaign whose name begins with ``prefix``, concurrently, and verify each.
 
     Errors of single cancellations are a part of the result.
 
     :param prefix: the beginning of the names. Default: all campaigns.
-    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param settle_seconds: the time in which campaigns may still be created; those are cancelled after it. Default:
         none are.
     :raises MailError: the campaigns could not be listed.
     """
-    clock = clock or ServiceClock()
     responses: dict[str, Response] = {}
     before: dict[str, int] = {}
-    campaigns = yield from _cancel_scheduled(prefix, clock, responses, before)
+    campaigns = _cancel_scheduled(client, prefix, responses, before)
     if settle_seconds:
-        yield Pause(settle_seconds)
-        campaigns = yield from _cancel_scheduled(prefix, clock, responses, before)
-    return (yield from _verify(responses, before, campaigns, clock))
+        client.pause(settle_seconds)
+        campaigns = _cancel_scheduled(client, prefix, responses, before)
+    return _verify(client, responses, before, campaigns)
 
 
 def _cancel_scheduled(
-    prefix: str, clock: ServiceClock, responses: dict[str, Response], before: dict[str, int]
-) -> Flow[dict[str, Campaign]]:
+    client: Client, prefix: str, responses: dict[str, Response], before: dict[str, int]
+) -> dict[str, Campaign]:
     """Cancel the scheduled campaigns, also those that appear meanwhile; return all as they are listed afterwards.
 
     :param responses: gets the response to each cancellation, by name.
     :param before: gets the ``mailStatus`` of each campaign before it was cancelled.
     """
-    campaigns = yield from _campaigns(prefix)
+    clock = client.service_clock
+    campaigns = _campaigns(client, prefix)
     for _ in range(MAX_ROUNDS):
         scheduled = [name for name in _scheduled(campaigns, clock) if name not in responses]
         if not scheduled:
             break
         before |= {name: campaigns[name].mail_status for name in scheduled}
-        responses |= yield from _cancel(scheduled)
-        campaigns = yield from _campaigns(prefix)
+        responses |= _cancel(client, scheduled)
+        campaigns = _campaigns(client, prefix)
     return campaigns
 
 
-def _campaigns(prefix: str) -> Flow[dict[str, Campaign]]:
+def _campaigns(client: Client, prefix: str) -> dict[str, Campaign]:
     """Read the campaigns whose names begin with a text; the service's own filter finds it anywhere in the name."""
     pager: Pager[Campaign] = Pager(GetCampaigns(mail_name=prefix or None, page_size=100))
     campaigns = {}
     while pager.next_request is not None:
-        page: Sequence[Campaign] = yield from next_page(pager)
+        page: Sequence[Campaign] = next_page(client, pager)
         campaigns.update({item.mail_name: item for item in page if item.mail_name.startswith(prefix)})
     return campaigns
 
@@ -209,27 +204,28 @@ def _scheduled(campaigns: Mapping[str, Campaign], clock: ServiceClock) -> list[s
     return [name for name, item in campaigns.items() if item.mail_status not in FINAL and item.send_time_is_ahead(now)]
 
 
-def _cancel(names: Sequence[str], *, sandbox_mode: bool | None = None) -> Flow[dict[str, Response]]:
+def _cancel(client: Client, names: Sequence[str], *, sandbox_mode: bool | None = None) -> dict[str, Response]:
     """Cancel campaigns concurrently; return the response to each, or its error."""
     responses: dict[str, Response] = {}
     for first in range(0, len(names), MAX_AT_ONCE):
         part = names[first : first + MAX_AT_ONCE]
-        results = yield Concurrent([CancelCampaign(mail_name=name, sandbox_mode=sandbox_mode) for name in part])
+        results = client.send_all([CancelCampaign(mail_name=name, sandbox_mode=sandbox_mode) for name in part])
         responses.update(zip(part, results, strict=True))
     return responses
 
 
 def _verify(
+    client: Client,
     responses: Mapping[str, Response],
     before: Mapping[str, int],
     campaigns: Mapping[str, Campaign],
-    clock: ServiceClock,
-) -> Flow[StopResult]:
+) -> StopResult:
     """Determine what became of the campaigns, from a listing after the cancellations.
 
     :param responses: to the cancellations, by name.
     :param before: the ``mailStatus`` of each campaign before it was cancelled.
     """
+    clock = client.service_clock
     accepted = [name for name, response in responses.items() if not isinstance(response, MailError)]
     # Confirmed is what now has another status, unless that is the one of a campaign that is being sent.
     confirmed = {
@@ -239,7 +235,7 @@ def _verify(
     }
     # A cancelled campaign may look like a scheduled one; then only the service knows whether it would cancel it.
     listed = [name for name in _scheduled(campaigns, clock) if name not in confirmed]
-    answers = yield from _cancel(listed, sandbox_mode=True)
+    answers = _cancel(client, listed, sandbox_mode=True)
     stopped = []
     not_stopped = {}
     for name, response in responses.items():

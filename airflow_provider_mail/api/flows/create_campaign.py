@@ -14,7 +14,7 @@ from functools import partial
 
 from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
-from airflow_provider_mail.api._core.requests import Flow, Pause
+from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
     Campaign,
     CreateCampaign,
@@ -50,25 +50,24 @@ log = logging.getLogger(__name__)
 
 
 def create_campaign(
+    client: Client,
     request: CreateCampaign,
     *,
     ignore: Collection[str] = (),
     on_incomplete: OnIncomplete = "fail",
     memory: CreationState | None = None,
-    clock: ServiceClock | None = None,
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
     caps: CampaignCaps | None = None,
     tries: int = 3,
     patience: float = PATIENCE,
-) -> Flow[Creation]:
+) -> Creation:
     """Adopt the campaign of exactly this name if it is equal and is or will be sent; create it if there is none.
 
     :param request: the campaign.
     :param ignore: request fields that may differ when a campaign is adopted.
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
     :param memory: the known state of the attempts of earlier tries; updated. Default: there were none.
-    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :param allow_past_send_date: create the campaign although its send time has passed: the service sends it at once.
     :param not_older_than: do not adopt a campaign of another task or run, scheduled or sent. If ``memory`` does not
         show whose it is, a campaign that was sent before this moment (by the clock of Airflow's scheduler) counts as
@@ -88,30 +87,30 @@ def create_campaign(
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     state = CreationState() if memory is None else memory
-    clock = ServiceClock() if clock is None else clock
-    yield from _check_name(request, state, clock, patience)
+    clock = client.service_clock
+    _check_name(client, request, state, patience)
     state.start(request.mail_name)
     server_error: MailError | None = None
 
-    find = partial(find_campaign, request.mail_name)
+    find = partial(find_campaign, mail_name=request.mail_name)
 
     def check() -> None:
         # A draft is not sent, and an earlier attempt passed the same check.
         if not (allow_past_send_date or request.only_save):
             check_send_date(request.send_date, clock.now(), operation=request.path)
 
-    campaign = yield from _find_known(find, state, clock, patience)
+    campaign = _find_known(client, find, state, patience)
     if campaign is None:
         _check_gone(request, state, clock)
         if caps:
-            yield from check_caps(request, caps, clock)
-        result = yield from create_once(
+            check_caps(client, request, caps)
+        result = create_once(
+            client,
             request,
             find,
             state=state,
             tries=tries,
             patience=patience,
-            clock=clock,
             check=check,
             unconfirmed=lambda rejection: _pending(request, rejection),
         )
@@ -124,37 +123,37 @@ def create_campaign(
     new = state.attempted_lately(clock.time()) or is_new(campaign, clock)
     if state.incomplete:
         waits = pauses(patience, brief=not new)
-        return (
-            yield from _handle_incomplete(request, campaign, ignore, on_incomplete, server_error, state, clock, waits)
-        )
-    return (yield from _adopt_if_sent(request, campaign, ignore, state, clock, not_older_than, patience, new=new))
+        return _handle_incomplete(client, request, campaign, ignore, on_incomplete, server_error, state, waits)
+    return _adopt_if_sent(client, request, campaign, ignore, state, not_older_than, patience, new=new)
 
 
 def _find_known(
-    find: Callable[[], Flow[Campaign | None]], state: CreationState, clock: ServiceClock, patience: float
-) -> Flow[Campaign | None]:
+    client: Client, find: Callable[[Client], Campaign | None], state: CreationState, patience: float
+) -> Campaign | None:
     """Look up a campaign; repeatedly if it is expected to exist."""
-    campaign = yield from find()
+    clock = client.service_clock
+    campaign = find(client)
     # The service's clock is known only after a response.
     expected = state.incomplete or state.seen or state.attempted_lately(clock.time())
     if campaign is None and expected:
         first, *further = pauses(patience)
-        yield Pause(first)
-        campaign = yield from find_repeatedly(find, further)
+        client.pause(first)
+        campaign = find_repeatedly(client, find, further)
     return campaign
 
 
-def _check_name(request: CreateCampaign, state: CreationState, clock: ServiceClock, patience: float) -> Flow[None]:
+def _check_name(client: Client, request: CreateCampaign, state: CreationState, patience: float) -> None:
     """Prevent a second campaign if an earlier try created, or may have created, one of another name.
 
     After a user cleared the task, the name may change if the campaign of the other name is gone.
     """
+    clock = client.service_clock
     earlier, name = state.mail_name, request.mail_name
     attempted = state.attempted_at is not None or state.seen or state.incomplete
     if earlier in (None, name) or not attempted:
         return
     assert earlier is not None
-    campaign = yield from _find_known(partial(find_campaign, earlier), state, clock, patience)
+    campaign = _find_known(client, partial(find_campaign, mail_name=earlier), state, patience)
     gone = campaign is None and (state.seen or not state.attempted_lately(clock.time()))
     if state.cleared and (state.send_again or gone):
         return
@@ -246,26 +245,27 @@ def _check_owner(
 
 
 def _adopt_if_sent(
+    client: Client,
     request: CreateCampaign,
     campaign: Campaign,
     ignore: Collection[str],
     state: CreationState,
-    clock: ServiceClock,
     not_older_than: datetime | None,
     patience: float,
     *,
     new: bool,
-) -> Flow[Creation]:
+) -> Creation:
     """Adopt a campaign that is equal, is or will be sent, and is of this task.
 
     :param new: whether the state that it shows may not be final.
     """
+    clock = client.service_clock
     draft = request.only_save or "only_save" in ignore
     if not draft:
         # The status may take time to become final.
         adopt(request, campaign, {*ignore, "only_save"}, clock.latest(), own=state.is_own)
         _check_owner(request, campaign, state, clock, not_older_than)
-        campaign, confirmed = yield from confirm_sending(campaign, clock, pauses(patience, brief=not new))
+        campaign, confirmed = confirm_sending(client, campaign, pauses(patience, brief=not new))
         if not confirmed:
             raise _not_sent(request, campaign, state, clock, new=new or is_new(campaign, clock))
         ignore = {*ignore, "only_save"}
@@ -307,25 +307,26 @@ def _sends_at(campaign: Campaign, clock: ServiceClock) -> float | None:
 
 
 def _handle_incomplete(
+    client: Client,
     request: CreateCampaign,
     campaign: Campaign,
     ignore: Collection[str],
     choice: OnIncomplete,
     error: MailError | None,
     state: CreationState,
-    clock: ServiceClock,
     waits: Sequence[float],
-) -> Flow[Creation]:
+) -> Creation:
     """Handle a campaign that the service kept although creating it failed, according to the user's choice."""
+    clock = client.service_clock
     action = ""
     cancelled = False
     if choice == "cancel":
-        cancellation = yield from cancel_campaign(campaign.mail_name, clock)
+        cancellation = cancel_campaign(client, campaign.mail_name)
         action, cancelled = f"It {cancellation.text}. ", cancellation.done
         campaign = cancellation.campaign or campaign
     elif not request.only_save and (choice == "keep" or campaign.mail_status == MailStatus.DRAFT):
         # The advice depends on whether it will be sent.
-        campaign, confirmed = yield from confirm_sending(campaign, clock, waits)
+        campaign, confirmed = confirm_sending(client, campaign, waits)
         if choice == "keep" and confirmed:
             creation = adopt(request, campaign, {*ignore, "only_save"}, clock.latest(), own=True)
             state.mark_seen(_sends_at(campaign, clock))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
-from airflow_provider_mail.api._core.requests import Flow, MailRequest, MailResponse, Pause
+from airflow_provider_mail.api._core.clock import NEW_SECONDS
+from airflow_provider_mail.api._core.requests import Client, MailRequest, MailResponse
 from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
 PATIENCE = 30.0
@@ -142,30 +142,29 @@ class CreateResult(Generic[T, R]):
 
 
 def create_once(
+    client: Client,
     request: MailRequest[R],
-    find: Callable[[], Flow[T | None]],
+    find: Callable[[Client], T | None],
     *,
     state: CreationState,
     tries: int,
     patience: float,
-    clock: ServiceClock | None = None,
     check: Callable[[], None] = lambda: None,
     unconfirmed: Callable[[MailError], MailError] = lambda rejection: rejection,
-) -> Flow[CreateResult[T, R]]:
+) -> CreateResult[T, R]:
     """Create a resource that was not found; after each failed attempt look it up before the next one.
 
     :param request: creates the resource.
-    :param find: looks it up by its exact name.
+    :param find: looks it up by its exact name, with the client.
     :param state: the known state of earlier attempts; updated.
     :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt; about a quarter of that if the first one is rejected.
-    :param clock: the service's clock. Default: the local one.
     :param check: called before an attempt, unless a recent one may have taken effect; raises to prevent the attempt.
     :param unconfirmed: returns the error for a rejection when a recent attempt may have taken effect and the resource
         is not found. Default: the rejection.
     :raises MailError: the error of the last attempt.
     """
-    clock = ServiceClock() if clock is None else clock
+    clock = client.service_clock
     server_error: MailError | None = None
     for attempt in range(1, tries + 1):
         earlier, in_doubt = state.attempted_at, state.attempted_lately(clock.time())
@@ -173,7 +172,7 @@ def create_once(
             check()
         state.mark_attempted(clock.time())
         try:
-            response: R = yield request
+            response: R = client.send(request)
         except MailError as error:
             if not error.may_have_taken_effect:
                 # This attempt had no effect; an earlier one of any age may have had.
@@ -187,7 +186,7 @@ def create_once(
                 state.mark_incomplete()
                 server_error = error
             brief = not state.attempted_lately(clock.time())
-            resource = yield from find_repeatedly(find, pauses(patience, brief=brief))
+            resource = find_repeatedly(client, find, pauses(patience, brief=brief))
             if resource is not None:
                 return CreateResult(None, resource, server_error)
             if not error.may_have_taken_effect:
@@ -200,17 +199,17 @@ def create_once(
     raise AssertionError("unreachable")
 
 
-def find_repeatedly(find: Callable[[], Flow[T | None]], waits: Sequence[float]) -> Flow[T | None]:
+def find_repeatedly(client: Client, find: Callable[[Client], T | None], waits: Sequence[float]) -> T | None:
     """Look up a resource until it is found, since a new one may appear late.
 
     :param waits: seconds to pause before each further lookup.
     """
-    resource = yield from find()
+    resource = find(client)
     for seconds in waits:
         if resource is not None:
             break
-        yield Pause(seconds)
-        resource = yield from find()
+        client.pause(seconds)
+        resource = find(client)
     return resource
 
 
@@ -225,11 +224,12 @@ def pauses(patience: float, *, brief: bool = False) -> list[float]:
 
 
 def create(
+    client: Client,
     request: MailRequest[Any],
     *,
     replace: MailRequest[Any] | None = None,
     advice: str = "choose another name, or delete it",
-) -> Flow[bool]:
+) -> bool:
     """Create a resource, unless an equal one exists; return whether it was created.
 
     :param request: such as ``AddList``.
@@ -238,14 +238,14 @@ def create(
     :param advice: what to do about an existing resource that differs, for the error.
     :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
     """
-    existing = yield from request.find()
+    existing = request.find(client)
     if existing is not None and replace is not None and request.differences(existing):
-        yield from delete(replace)
+        delete(client, replace)
         existing = None
     created = False
     if existing is None:
         state = CreationState()
-        result = yield from create_once(request, request.find, state=state, tries=3, patience=PATIENCE)
+        result = create_once(client, request, request.find, state=state, tries=3, patience=PATIENCE)
         if result.response is not None:
             return True
         existing, created = result.existing, state.attempted_at is not None
@@ -259,7 +259,7 @@ def create(
     return created
 
 
-def delete(request: MailRequest[Any], *, missing_ok: bool = True) -> Flow[bool]:
+def delete(client: Client, request: MailRequest[Any], *, missing_ok: bool = True) -> bool:
     """Delete a resource; return whether it existed.
 
     :param request: such as ``DeleteList``.
@@ -267,15 +267,15 @@ def delete(request: MailRequest[Any], *, missing_ok: bool = True) -> Flow[bool]:
     :raises MailMissingError: there is no resource of that name, and ``missing_ok`` is false.
     """
     # The specification does not show the response for a missing resource, so it is looked up first.
-    exists: bool = yield from request.exists()
+    exists: bool = request.exists(client)
     if not exists and not missing_ok:
         raise MailMissingError(f"{request.path}: there is no resource of that name", operation=request.path)
     if not exists and request.lookup_is_authoritative:
         return False
     try:
-        yield request
+        client.send(request)
     except MailRejectedError:
-        if (yield from request.exists()):
+        if request.exists(client):
             raise
         # It did not exist, or was deleted by another process.
     return exists

@@ -14,7 +14,7 @@ from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.content import is_blank, is_blank_html, tags_of
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
@@ -151,6 +151,7 @@ class Report:
 
 
 def preflight(
+    client: Client,
     request: CreateCampaign,
     rules: PreflightRules | None = None,
     *,
@@ -158,8 +159,7 @@ def preflight(
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
     caps: CampaignCaps | None = None,
-    clock: ServiceClock | None = None,
-) -> Flow[Report]:
+) -> Report:
     """Check a campaign as far as possible without creating it.
 
     :param rules: further rules. Default: the defaults of :class:`PreflightRules`.
@@ -168,7 +168,6 @@ def preflight(
     :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
         only by the task that created it. Default: any campaign would be adopted.
     :param caps: the limits of its day. Default: no limits.
-    :param clock: the service's clock, such as ``client.service_clock``. Default: the local one.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
@@ -176,29 +175,29 @@ def preflight(
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     rules = rules or PreflightRules()
     report = Report()
-    report.findings.append((yield from sender_finding(request.sender_mail)))
+    report.findings.append(sender_finding(client, request.sender_mail))
     known = {*CONTACT_TAGS, *rules.service_tags}
-    yield from _lists(request, report, known)
-    yield from _growth(request, rules, report)
+    _lists(client, request, report, known)
+    _growth(client, request, rules, report)
     report.findings.extend(_content(request, rules, known))
     if rules.template_name:
-        report.findings.extend(_template(rules, (yield from find_template(rules.template_name)), known))
-    clock = ServiceClock() if clock is None else clock
-    existing: Campaign | None = yield from find_campaign(request.mail_name)
+        report.findings.extend(_template(rules, find_template(client, rules.template_name), known))
+    clock = client.service_clock
+    existing: Campaign | None = find_campaign(client, request.mail_name)
     if existing is None:
         # The send time does not matter for an existing campaign.
         _send_date(request, allow_past_send_date, clock, report)
-        for problem in (yield from excess(request, caps or CampaignCaps(), clock)):
+        for problem in excess(client, request, caps or CampaignCaps()):
             report.note("caps", "error", problem)
-        yield from _service(request, report)
+        _service(client, request, report)
     else:
         _existing(request, existing, ignore, clock, report, not_older_than)
     return report
 
 
-def sender_finding(sender_mail: str) -> Flow[Finding]:
+def sender_finding(client: Client, sender_mail: str) -> Finding:
     """Check whether an address or its domain is a verified marketing sender."""
-    response: GetSendersResponse = yield GetSenders()
+    response: GetSendersResponse = client.send(GetSenders())
     address = address_key(sender_mail)
     entries = [
         entry
@@ -217,13 +216,13 @@ def sender_finding(sender_mail: str) -> Flow[Finding]:
     return Finding("sender", "ok", f"{sender_mail} is verified")
 
 
-def _lists(request: CreateCampaign, report: Report, known_tags: set[str]) -> Flow[None]:
+def _lists(client: Client, request: CreateCampaign, report: Report, known_tags: set[str]) -> None:
     """Check the lists; add the properties of one contact of each list to ``known_tags``."""
     for name in request.send_list_names or []:
-        if (yield from find_list(name)) is None:
+        if find_list(client, name) is None:
             report.note("lists", "error", f"there is no list {name!r}")
             continue
-        page: ContactsPage = yield GetListContacts(list_name=name, page_size=1)
+        page: ContactsPage = client.send(GetListContacts(list_name=name, page_size=1))
         known_tags.update(*(contact.properties or () for contact in page.records))
         total = page.total_records
         if total is None:
@@ -237,19 +236,19 @@ def _lists(request: CreateCampaign, report: Report, known_tags: set[str]) -> Flo
         else:
             report.note("lists", "error", f"{name!r} is empty")
     for name in request.repel_list_names or []:
-        if (yield from find_list(name)) is None:
+        if find_list(client, name) is None:
             report.note("excluded lists", "error", f"there is no list {name!r}: no contact would be excluded")
         else:
             report.note("excluded lists", "ok", f"{name!r} exists")
 
 
-def _growth(request: CreateCampaign, rules: PreflightRules, report: Report) -> Flow[None]:
+def _growth(client: Client, request: CreateCampaign, rules: PreflightRules, report: Report) -> None:
     recipients = report.recipients
     if rules.max_recipients is not None:
         _bound(report, "recipients", recipients, rules.max_recipients, f"max_recipients is {rules.max_recipients:,}")
     if rules.max_growth is None:
         return
-    last = yield from _last_sent(rules.compare_with or "", request.mail_name)
+    last = _last_sent(client, rules.compare_with or "", request.mail_name)
     if last is None or last.mail_stats is None or not last.mail_stats.sent_count:
         report.note("growth", "warning", f"no campaign with {rules.compare_with!r} in its name was sent")
         return
@@ -269,11 +268,11 @@ def _contacts(count: int) -> str:
     return "1 contact" if count == 1 else f"{count:,} contacts"
 
 
-def _last_sent(part: str, excluded_name: str) -> Flow[Campaign | None]:
+def _last_sent(client: Client, part: str, excluded_name: str) -> Campaign | None:
     pager: Pager[Campaign] = Pager(GetCampaigns(mail_name=part, mail_status=[MailStatus.COMPLETE], page_size=100))
     last: Campaign | None = None
     while pager.next_request is not None:
-        page: Sequence[Campaign] = yield from next_page(pager)
+        page: Sequence[Campaign] = next_page(client, pager)
         for campaign in page:
             sent_at = campaign.send_by_date_time
             if campaign.mail_name == excluded_name or sent_at is None or part not in campaign.mail_name:
@@ -350,9 +349,9 @@ def _send_date(request: CreateCampaign, allow_past: bool, clock: ServiceClock, r
         report.note("send_date", "error", f"{moment} lies {late} in the past: it would not be created")
 
 
-def _service(request: CreateCampaign, report: Report) -> Flow[None]:
+def _service(client: Client, request: CreateCampaign, report: Report) -> None:
     try:
-        yield request.model_copy(update={"sandbox_mode": True})
+        client.send(request.model_copy(update={"sandbox_mode": True}))
     except (MailRejectedError, MailServerError) as error:
         if not isinstance(error, MailRejectedError) and error.code != 500:
             raise

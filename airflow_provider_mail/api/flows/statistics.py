@@ -17,7 +17,7 @@ from typing import Any
 
 from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResponse, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
@@ -30,7 +30,7 @@ RecordsByName = dict[str, CampaignStats]
 """Records by campaign: names are unique within a team, and statistics are of one team."""
 
 
-def campaign_stats(request: GetCampaignStats, *, compact: bool = False) -> Flow[list[CampaignStats]]:
+def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool = False) -> list[CampaignStats]:
     """Get all statistics records of a window, each campaign once.
 
     :param request: the window, and optionally a filter.
@@ -41,20 +41,20 @@ def campaign_stats(request: GetCampaignStats, *, compact: bool = False) -> Flow[
     """
     if compact:
         request = compact_records(request)
-    records = yield from _whole(request, _Names(request))
+    records = _whole(client, request, _Names(request))
     return list(records.values())
 
 
-def transactional_stats(request: GetTransactionalStats) -> Flow[list[TransactionalStats]]:
+def transactional_stats(client: Client, request: GetTransactionalStats) -> list[TransactionalStats]:
     """Get the records of a window in the order of the days; ``missing_days`` returns the days without a record.
 
     :param request: the window.
     :raises MailAnswerError: a day is outside the window, or has two different records.
     """
-    records = yield from _days(request)
+    records = _days(client, request)
     if not records:
         # An empty response may be an error of the service; a day without mail has a record of zeros.
-        records = yield from _days(request)
+        records = _days(client, request)
     return [records[day] for day in sorted(records)]
 
 
@@ -68,8 +68,8 @@ def missing_days(request: GetTransactionalStats, records: list[TransactionalStat
     return [day for day in calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
 
 
-def _whole(request: GetCampaignStats, names: _Names) -> Flow[RecordsByName]:
-    response: CampaignStatsResponse = yield request
+def _whole(client: Client, request: GetCampaignStats, names: _Names) -> RecordsByName:
+    response: CampaignStatsResponse = client.send(request)
     records = _checked(request, response)
     total = response.total_records
     if total is None or total < 0:
@@ -85,11 +85,11 @@ def _whole(request: GetCampaignStats, names: _Names) -> Flow[RecordsByName]:
     if request.start_date < request.end_date:
         middle = request.start_date + (request.end_date - request.start_date) // 2
         for half in ({"end_date": middle}, {"start_date": middle + DAY}):
-            _merge(request, records, (yield from _whole(request.model_copy(update=half), names)))
+            _merge(request, records, _whole(client, request.model_copy(update=half), names))
     else:
-        for name in (yield from names.sent_on(request.start_date)):
+        for name in names.sent_on(client, request.start_date):
             if name not in records and _may_match(request, name, total) and len(records) < total:
-                _merge(request, records, (yield from _named(request.model_copy(update={"mail_name": name}))))
+                _merge(request, records, _named(client, request.model_copy(update={"mail_name": name})))
     if len(records) < total:
         days = f"{request.start_date}" + (f" to {request.end_date}" if request.start_date < request.end_date else "")
         raise MailIncompleteError(
@@ -110,9 +110,9 @@ def _may_match(request: GetCampaignStats, name: str, total: int) -> bool:
     return request.mail_name is None or total > 1 or name == request.mail_name
 
 
-def _named(request: GetCampaignStats) -> Flow[RecordsByName]:
+def _named(client: Client, request: GetCampaignStats) -> RecordsByName:
     try:
-        response: CampaignStatsResponse = yield request
+        response: CampaignStatsResponse = client.send(request)
     except MailRejectedError:
         return {}  # The campaign may have no statistics; the number of records is checked.
     return _checked(request, response)
@@ -154,22 +154,22 @@ class _Names:
         self._request = GetCampaigns(mail_name=request.mail_name, type=request.type, page_size=100)
         self._campaigns: list[tuple[str, date]] | None = None
 
-    def sent_on(self, day: date) -> Flow[list[str]]:
+    def sent_on(self, client: Client, day: date) -> list[str]:
         """Return the names of those sent on a day in any time zone; those of the day in UTC first."""
         if self._campaigns is None:
             self._campaigns = []
             pager = Pager(self._request)
             while pager.next_request is not None:
-                for campaign in (yield from next_page(pager)):
+                for campaign in next_page(client, pager):
                     if campaign.send_by_date_time is not None:
                         self._campaigns.append((campaign.mail_name, campaign.send_by_date_time.date()))
         near = [(abs(sent_on - day), name) for name, sent_on in self._campaigns if abs(sent_on - day) <= DAY]
         return [name for _, name in sorted(near)]
 
 
-def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]]:
+def _days(client: Client, request: GetTransactionalStats) -> dict[date, TransactionalStats]:
     records: dict[date, TransactionalStats] = {}
-    response = yield request
+    response = client.send(request)
     for record in response.mail_stats_list or []:
         if not request.start_date <= record.stats_date <= request.end_date:
             raise MailAnswerError(
@@ -184,7 +184,7 @@ def _days(request: GetTransactionalStats) -> Flow[dict[date, TransactionalStats]
     # Request each gap separately as long as that finds more days: the response may have been incomplete. The recursion
     # ends, since a gap is smaller than its window.
     for gap in _gaps(request, records) if records else ():
-        records |= yield from _days(request.model_copy(update=gap))
+        records |= _days(client, request.model_copy(update=gap))
     return records
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_mail.api._core.compact import compact_records
-from airflow_provider_mail.api._core.requests import Flow
+from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Streak, WaitStatus, format_utc
@@ -194,7 +194,7 @@ class SenderWait:
         return PollDecision(WaitStatus.WAITING, f"{sender} is not valid yet{f': {failed}' if failed else ''}")
 
 
-def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
+def find_stats(client: Client, mail_name: str, days: Days) -> CampaignStats | None:
     """Get the record of the campaign of exactly this name, if it was sent in these days.
 
     :param days: first and last day to search.
@@ -204,7 +204,7 @@ def find_stats(mail_name: str, days: Days) -> Flow[CampaignStats | None]:
     from airflow_provider_mail.api.flows.statistics import campaign_stats
 
     start_day, end_day = days
-    records = yield from campaign_stats(GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=mail_name))
+    records = campaign_stats(client, GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=mail_name))
     return by_name(records).get(mail_name)
 
 

@@ -12,20 +12,18 @@ import pytest
 from airflow_provider_mail import api
 from airflow_provider_mail.api._core.interrupt import Interrupt
 from airflow_provider_mail.api._core.pagination import Changes, Pager
-from airflow_provider_mail.api.client import concurrent_pages
+from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from mail_emulator import Emulator
-from tests.api.driving import ONCE, Driver
+from tests.api.driving import ONCE
 from tests.api.wire import Wire
 from tests.support.processes import wait_for_threads, wait_until
-
-pytestmark = pytest.mark.both_clients
 
 SEND = api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email="ada@example.com"))
 
 
 @pytest.mark.parametrize("request_", [api.AddList(list_name="a"), SEND])
 def test_silence_ends_and_the_request_may_have_taken_effect(
-    request_: api.AddList | api.SendMail, wire: Wire, connect: Callable[..., Driver]
+    request_: api.AddList | api.SendMail, wire: Wire, connect: Callable[..., MailClient]
 ) -> None:
     wire.answer = lambda connection: connection.recv(1)  # until the client hangs up
     client, error = connect(wire.base_url, retry=ONCE, timeout=1), None
@@ -38,7 +36,7 @@ def test_silence_ends_and_the_request_may_have_taken_effect(
     assert error.may_have_taken_effect
 
 
-def test_a_handshake_that_drips_ends_and_sent_nothing(wire: Wire, connect: Callable[..., Driver]) -> None:
+def test_a_handshake_that_drips_ends_and_sent_nothing(wire: Wire, connect: Callable[..., MailClient]) -> None:
     over = threading.Event()
 
     def drip(connection: socket.socket) -> None:
