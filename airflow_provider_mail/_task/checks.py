@@ -12,11 +12,16 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from airflow.sdk import XComArg
+
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule
 
 PACKAGE = "airflow_provider_mail."
 
-LISTS_TO_MAIL = ("send_list_names", "repel_list_names")
+NOTHING = (
+    "was given and resolves to nothing: its template, or the task whose result it is, has no value. Correct that, or "
+    "write None in the DAG file if the argument is not needed"
+)
 
 
 @cache
@@ -99,20 +104,17 @@ def stays_text(owner: type, name: str, template: Any) -> bool:
 def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[Any, str | None]:
     """Return the value of a rendered argument, and what is wrong with it (``None``: nothing).
 
-    A list or dictionary that a template has rendered as text is parsed.
+    An argument that was given and has no value is an error, even if it may be left out: without it, the task would do
+    something else. A list or dictionary that a template has rendered as text is parsed.
     """
     rule = declared(owner).get(name)
-    if rule is None or template is None or is_known(template):
+    if rule is None or is_known(template):
         return value, None
-    from airflow_provider_mail.api._core.content import is_nothing
-
-    blank_is_checked = may_be_blank(owner, name)
-    if not blank_is_checked and (path := _missing(rule, template, value)) is not None:
-        return value, f"{path}{': ' if path else ''}its template rendered to None: the value that it names is missing"
-    if name in LISTS_TO_MAIL and is_nothing(value):
-        return value, "its template rendered to nothing: the value that it names is missing. No list is []"
-    if blank_is_checked and value in (None, "", "None"):
-        return value, None
+    if may_be_blank(owner, name):
+        if value in (None, "", "None"):
+            return value, None
+    elif (path := _missing(rule, template, value)) is not None:
+        return value, f"{path}{': ' if path else ''}{NOTHING}"
     if isinstance(value, str) and isinstance(template, str):
         value = _read(rule, value)
     return value, rule.problem(value)
@@ -120,18 +122,44 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
 
 def _missing(rule: Rule, template: Any, value: Any) -> str | None:
     """Return the path in the argument of a value that rendered to nothing; ``None`` if there is none."""
-    if value is None:
-        return "" if not rule.optional or not rule.empty_is_none else None
-    if isinstance(template, str):
-        return "" if value == "None" and not is_known(template) else None
+    from airflow_provider_mail.api._core.content import is_nothing
+
+    if is_known(template):
+        return None
+    # Blank text may be meant, such as a tab between values.
+    if value in (None, "", "None") if rule.is_any_text else is_nothing(value):
+        return ""
     inside: Iterable[tuple[Any, Any, Any]] = ()
     if isinstance(template, Mapping) and isinstance(value, Mapping):
         inside = ((key, item, value.get(key)) for key, item in template.items())
     elif isinstance(template, list | tuple) and isinstance(value, list | tuple):
         inside = ((index, *items) for index, items in enumerate(zip(template, value, strict=False)))
     for key, item, rendered in inside:
-        if rendered is not None and (path := _missing(rule, item, rendered)) is not None:
+        # Empty text in a list or dictionary may be a value, and so may None in a row and for a database.
+        if rendered == "" or (rendered is None and (rule.is_rows or not rule.text_inside)):
+            continue
+        if (path := _missing(rule, item, rendered)) is not None:
             return f"[{key!r}]{path}"
+    return None
+
+
+def missing_parts(template: Any, context: Mapping[str, Any]) -> str | None:
+    """Return which part of a mapped task has no result, if a value is made of its results; else ``None``.
+
+    Airflow leaves out the parts that failed or were skipped: a campaign would go to the others alone.
+    """
+    ti: Any = context.get("ti")
+    if is_known(template) or not hasattr(ti, "get_task_states"):
+        return None
+    for operator, _ in XComArg.iter_xcom_references(template):
+        in_group = operator.get_closest_mapped_task_group()
+        if not operator.is_mapped and (in_group is None or ti.task.get_closest_mapped_task_group() is not None):
+            continue
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[operator.task_id], run_ids=[ti.run_id])
+        parts = {part: state for run in states.values() for part, state in run.items() if state != "removed"}
+        if lacking := {part: state for part, state in parts.items() if state != "success"}:
+            part, state = next(iter(lacking.items()))
+            return f"{len(lacking)} of {len(parts)} parts of task {operator.task_id!r} have no result ({part}: {state})"
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.checks import may_be_blank, must_be_complete, read_rendered, stays_text
+from airflow_provider_mail._task.checks import may_be_blank, missing_parts, must_be_complete, read_rendered, stays_text
 from airflow_provider_mail._task.groups import ArgumentGroup
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS
 
@@ -90,6 +90,9 @@ class RenderingMixin:
         finally:
             self._renders_text = False
         self._incomplete = frozenset(noted)
+        if problem := missing_parts(template, context):
+            self._rendered_problems = (*self._rendered_problems, f"{path}: {problem}")
+            return rendered
         written, plain = (item.value if isinstance(item, RedactedValue) else item for item in (template, rendered))
         value, problem = read_rendered(owner, name, written, plain)
         is_left_out = value is None and name not in SEEN_ARGUMENTS

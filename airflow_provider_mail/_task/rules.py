@@ -74,6 +74,11 @@ class Rule:
         """Whether the value is rows, of which there may be many."""
         return self.check is _rows
 
+    @property
+    def is_any_text(self) -> bool:
+        """Whether any text is valid, also blank text."""
+        return self.check is _text
+
     def is_left_out(self, value: Any) -> bool:
         """Return whether a value means that the argument is not given."""
         return self.optional and (value is None or (value == "" and self.empty_is_none))

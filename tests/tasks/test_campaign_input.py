@@ -20,6 +20,7 @@ from airflow_provider_mail._task.rules import list_names
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.operators import campaigns
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.templates import MailCreateTemplateOperator
 from airflow_provider_mail.operators.transactional import MailSendBatchOperator, MailSendOperator
@@ -77,7 +78,7 @@ def test_what_is_wrong_and_right_in_the_dag_file(monkeypatch: pytest.MonkeyPatch
 
 NO_VALUE = "an expression of its template has no value"
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"send_date": "{{ '' }}"}, "send_date: not an ISO 8601 date and time"),
+    ({"send_date": "{{ '' }}"}, "send_date: was given and resolves to nothing"),
     ({"send_list_names": ["{{ '' }}"]}, "send_list_names: item 0 is empty"),
     ({"send_list_names": "{{ [1] }}"}, "send_list_names: item 0 must be text, not int"),
     ({"attachment": {"file_name": "a.pdf", "file_data": "ÄÄ"}}, "file_data: not Base64"),
@@ -97,7 +98,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"content": "<p>{% set x = 'nan' %}{{ x | float }}</p>"}, f"content: {NO_VALUE}"),
     ({"attachment": {"file_name": "{{ none }}.txt", "file_data": "QQ=="}}, f"attachment: {NO_VALUE}"),
     ({"repel_list_names": ["{{ ti.xcom_pull('nothing') }}"]}, f"repel_list_names: {NO_VALUE}"),
-    ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: its template rendered to"),
+    ({"repel_list_names": "{{ var.value.get('left', '') }}"}, "repel_list_names: was given and resolves to nothing"),
 ]
 
 
@@ -297,3 +298,30 @@ def test_findings_hold_no_addresses_of_people(run: Run, emulator: Emulator, look
     assert "*** is on holiday" in done.returned["table"]
     pushed = json.dumps([*done.result.xcoms().values()])
     assert [place for place in (pushed, done.log) if "planted" in place or "ada@" in place] == []
+
+
+@pytest.mark.parametrize("rule", ["none_failed", "all_done"])
+def test_an_audience_without_a_result_mails_nobody(
+    run_in_airflow: Run, emulator: Emulator, errors: list[BaseException], rule: str
+) -> None:
+    """Not the other lists alone; and of the parts of a mapped import, not those that succeeded alone."""
+    emulator.add_list("other", ["eva@example.com"])
+    people: list[list[dict[str, str]]] = [
+        [{"email": "ada@example.com"}],
+        [] if rule == "none_failed" else [{"email": "!"}],
+    ]
+
+    def tasks() -> None:
+        given: dict[str, Any] = {"list_name": "all", "on_empty": "skip", "audience": "exact"}
+        single = MailImportContactsOperator(task_id="single", contacts=people[1], **given)
+        mapped = MailImportContactsOperator.partial(task_id="mapped", **given).expand(contacts=people)
+        for name, audience in (("one", single.output), ("parts", mapped.output), ("list", [single.output])):
+            create(task_id=name, audience=audience, send_list_names=["other"], trigger_rule=rule)
+
+    done = run_in_airflow(tasks)
+    assert [done.result.task(name).state for name in ("one", "parts", "list")] == ["failed"] * 3
+    said = " ".join(map(str, errors))
+    assert "audience: was given and resolves to nothing" in said
+    assert "audience: [0]: was given and resolves to nothing" in said
+    assert "audience: 1 of 2 parts of task 'mapped' have no result (mapped_1: " in said
+    assert emulator.journal.count(CREATES) == 0

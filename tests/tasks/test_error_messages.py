@@ -213,7 +213,7 @@ REMEMBERED = {"version": 1, "requests": 1, "recipients": 1, "unknown_requests": 
 CASES: list[tuple[str, str, dict[str, Any]]] = [  # words of a message of the page, and what provokes it
     # all arguments
     ("mail_name: one text is needed, not the whole", "sensor", {"mail_name": "{{ {'mail_name': 'spring'} }}"}),
-    ("mail_name: its template rendered to None", "campaign", {"mail_name": "{{ ti.xcom_pull('nothing') }}"}),
+    ("mail_name: was given and resolves to nothing", "campaign", {"mail_name": "{{ ti.xcom_pull('nothing') }}"}),
     ("mail_name: an expression of its", "campaign", {"mail_name": "news {{ ti.xcom_pull('nothing') }}"}),
     ("contacts: a list of rows is needed", "contacts", {"contacts": "{{ [{'email': 'ada@example.com'}] }}"}),
     ("columns: 'city': text is needed, not", "contacts", {"columns": {"email": "email", "city": None}}),
