@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,12 +21,19 @@ class Stage:
     :param begin: the share of people in the stages before it, from 0.
     :param end: the share of people in this stage and those before it, to 1.
     :param seed: another seed divides the people in another way.
+    :param shares: of all stages, as for :func:`divide`.
     """
 
     name: str
     begin: float
     end: float
     seed: str
+    shares: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def plan(self) -> str:
+        """A digest of the whole division; the lists of a stage show it, and so do the campaigns sent to them."""
+        return hashlib.sha256(json.dumps([self.seed, self.shares]).encode()).hexdigest()[:8]
 
     def __contains__(self, key: str | None) -> bool:
         """Return whether a person is in this stage.
@@ -64,4 +72,5 @@ def divide(shares: Mapping[str, float], seed: str) -> list[Stage]:
         begin = float(end)
     if begin != 1:
         raise ValueError(f"stages: {stages[-1].name}: the last one must be 1, or people are left out")
-    return stages
+    ends = tuple((stage.name, stage.end) for stage in stages)
+    return [replace(stage, shares=ends) for stage in stages]

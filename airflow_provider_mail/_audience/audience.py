@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
+    from airflow_provider_mail.stages import Stage
 
 PASS_BRAKES = "pass_brakes"
 """The parameter of a DAG run that lets the brakes pass."""
@@ -55,6 +56,8 @@ class Audience:
         self.context = context
         self.progress = progress
         self.sandbox = bool(task.sandbox_mode or task.hook.config.sandbox)
+        stage = task.stage
+        self.stage: Stage | None = stage and stage.seeded(str(task.render_template(stage.seed, context)))
         self.suppressed: int | None = None
         """Number of rows of people who are left out, if rows are selected."""
         self.other_stages = 0
@@ -120,9 +123,7 @@ class Audience:
 
         :param on_suppressed: called with the key of each person whom the user's tables leave out.
         """
-        task, stage = self.task, self.task.stage
-        if stage is not None:
-            stage = stage.seeded(task.render_template(stage.seed, self.context))
+        stage = self.stage
         people, self.suppressed = self._suppressed(), 0
         key_of = Identity(plan.properties).key
 
@@ -223,6 +224,7 @@ class RunAudience(Audience):
             run_id=ti.run_id,
             begun_at=datetime.fromtimestamp(time.time(), UTC),
             part=None if ti.map_index in (None, -1) else ti.map_index,
+            plan=self.stage.plan if self.stage else None,
             prefix=name_prefix(),
         )
 

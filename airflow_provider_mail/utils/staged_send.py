@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from airflow.sdk import TaskGroup, task
 
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
+from airflow_provider_mail.sensors._base import DEFERRABLE
 from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.stages import Stage, divide
-from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 
 __all__ = ["AbSend", "StagedSend", "ab_send", "staged_send"]
+
+OnChangedPlan: TypeAlias = Literal["fail", "mail_others"]
+"""What to do when a stage was sent by a plan that is no longer that of the DAG file."""
 
 
 class StagedSend(NamedTuple):
@@ -27,9 +30,10 @@ class StagedSend(NamedTuple):
 
     :param group: the task group that has all of them.
     :param audiences: the tasks that import the people, by stage.
-    :param check: the task after them, which fails if a person would be left out.
+    :param check: the task after them, which makes the plan, and fails if a person would be left out or mailed twice.
     :param sends: the tasks that create the campaigns and wait for them, by stage.
     :param gates: the gates, by the stage whose counts they judge.
+    :param sent: the last task, which fails if a person of the source was not mailed.
     """
 
     group: TaskGroup
@@ -37,6 +41,7 @@ class StagedSend(NamedTuple):
     check: Any
     sends: Mapping[str, MailCreateCampaignOperator]
     gates: Mapping[str, MailStatsGateSensor]
+    sent: Any
 
 
 def staged_send(
@@ -48,14 +53,17 @@ def staged_send(
     campaign: Mapping[str, Any],
     gate: Mapping[str, Any],
     seed: str | None = None,
+    on_changed_plan: OnChangedPlan = "fail",
+    deferrable: bool = DEFERRABLE,
 ) -> StagedSend:
     """Make the tasks that send a campaign in stages, inside a DAG.
 
-    All audiences are imported before a mail is sent, and ``check`` fails if a person would be left out. Then each
-    stage is sent and waited for, and its gate lets the next one go out. A stage excludes the lists of those before it,
-    in addition to the division, which puts nobody into two stages.
+    All audiences are imported before a mail is sent. Then ``check`` makes the plan: the lists of each stage, without
+    the people whom existing campaigns of the run have reached, so that a group that is cleared mails nobody twice and
+    leaves nobody out. It fails if a person would be. Then each stage is sent and waited for, and its gate lets the next
+    one go out. At last, ``sent`` compares whom the campaigns were sent to with the source.
 
-    The tasks are ``check``, and for each stage that of ``audience``, ``send_<stage>`` and, but for the last,
+    The tasks are ``check``, ``sent``, and for each stage that of ``audience``, ``send_<stage>`` and, but for the last,
     ``gate_<stage>``. To let a person decide before the first stage, put the tasks in between, such as
     ``staged.check >> preflight >> approve >> staged.sends["canary"]``.
 
@@ -63,28 +71,39 @@ def staged_send(
     :param stages: for each stage, in their order, the share of all people who have got the mail after it, such as
         ``{"canary": 0.01, "early": 0.1, "rest": 1}``.
     :param audience: called with each stage; returns the task that imports its people, with an id and a ``list_name`` of
-        its own, and mostly ``audience="exact"``. Each of these tasks reads the whole source and imports its stage.
+        its own, and ``audience="exact"``. Each of these tasks reads the whole source and imports its stage.
     :param mail_name: the name of the campaign. That of a stage has the name of the stage behind it. It may be a
         template.
     :param campaign: further arguments of ``MailCreateCampaignOperator``, without lists.
     :param gate: arguments of ``MailStatsGateSensor``, without ``mail_name``.
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``, so that each campaign
         begins with other people.
+    :param on_changed_plan: what to do when a stage of this run was sent by another plan, with other shares or
+        another seed: ``fail`` before anybody else is mailed, or ``mail_others``, everybody whom no stage has reached.
+        Default: ``fail``.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
     :raises ValueError: naming the stage that is wrong, or a task of ``audience`` does not import all rows.
     """
     with TaskGroup(group_id) as group:
-        audiences = _import_tasks(audience, divide(stages, mail_name if seed is None else seed))
-        check = before = _check_task(audiences)
+        tasks = _Stages(audience, stages, seed, mail_name, campaign, on_changed_plan)
+        audiences, check = tasks.imports, tasks.check
+        before: Any = check
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateSensor] = {}
         for name in audiences:
-            sends[name] = _send_task(f"send_{name}", mail_name, name, audiences, campaign)
+            sends[name] = tasks.send_task(f"send_{name}", name, {"deferrable": deferrable, **campaign})
             before >> sends[name]
+            before = sends[name]
             if len(sends) < len(audiences):
-                gates[name] = MailStatsGateSensor(task_id=f"gate_{name}", mail_name=f"{mail_name} {name}", **gate)
-                sends[name] >> gates[name]
-                before = gates[name]
-    return StagedSend(group, audiences, check, sends, gates)
+                gates[name] = before = MailStatsGateSensor(
+                    task_id=f"gate_{name}",
+                    mail_name=f"{mail_name} {name}",
+                    **{"deferrable": deferrable, **_connection_of(campaign), **gate},
+                )
+                sends[name] >> before
+        sent = tasks.sent_task()
+        before >> sent
+    return StagedSend(group, audiences, check, sends, gates, sent)
 
 
 class AbSend(NamedTuple):
@@ -92,11 +111,12 @@ class AbSend(NamedTuple):
 
     :param group: the task group that has all of them.
     :param audiences: the tasks that import the people, by ``a``, ``b`` and ``rest``.
-    :param check: the task after them, which fails if a person would be left out.
+    :param check: the task after them, which makes the plan, and fails if a person would be left out or mailed twice.
     :param sends: the tasks that send the versions ``a`` and ``b`` to their part.
     :param compare: the task that decides which did better.
     :param choose: the task that skips one of ``rest``.
     :param rest: the tasks that send the versions ``a`` and ``b`` to all others, one of which is skipped.
+    :param sent: the last task, which fails if a person of the source was not mailed.
     """
 
     group: TaskGroup
@@ -106,6 +126,7 @@ class AbSend(NamedTuple):
     compare: MailCompareCampaignsOperator
     choose: BaseOperator
     rest: Mapping[str, MailCreateCampaignOperator]
+    sent: Any
 
 
 def ab_send(
@@ -120,14 +141,17 @@ def ab_send(
     wait: Mapping[str, Any],
     compare: Mapping[str, Any] | None = None,
     seed: str | None = None,
+    on_changed_plan: OnChangedPlan = "fail",
+    deferrable: bool = DEFERRABLE,
 ) -> AbSend:
     """Make the tasks that send two versions of a campaign to a part of the people, and the better one to all others.
 
-    All audiences are imported before a mail is sent, and ``check`` fails if a person would be left out. Both versions
-    are sent, each to one half of ``test_fraction``; their counts are read at the same age and compared.
+    All audiences are imported before a mail is sent, and ``check`` makes the plan, as in :func:`staged_send`. Both
+    versions are sent, each to one half of ``test_fraction``; their counts are read at the same age and compared.
 
     The tasks are those of ``audience``, ``check``, ``send_a``, ``send_b``, ``counts_a``, ``counts_b``, ``compare``,
-    ``choose``, ``send_rest_a``, ``send_rest_b`` and ``sent``, which ends the group. The last two campaigns have one
+    ``choose``, ``send_rest_a``, ``send_rest_b`` and ``sent``, which compares whom the campaigns were sent to with the
+    source. The last two campaigns have one
     name, so that the service has at most one of them, also if the comparison is repeated with later counts.
 
     :param group_id: the id of the task group. Default: ``ab_send``.
@@ -143,41 +167,39 @@ def ab_send(
         compares the counts four hours after each version was sent.
     :param compare: arguments of ``MailCompareCampaignsOperator``, without ``a`` and ``b``. Default: its defaults.
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``.
+    :param on_changed_plan: as in :func:`staged_send`. Default: ``fail``.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
     :raises ValueError: naming the argument that is wrong, or a task of ``audience`` does not import all rows.
     """
-    from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.python import BranchPythonOperator
 
     if isinstance(test_fraction, bool) or not 0 < test_fraction < 1:
         raise ValueError(f"test_fraction: must be a number above 0 and below 1, not {test_fraction!r}")
     shares = {"a": test_fraction / 2, "b": test_fraction, "rest": 1}
+    campaign = {"deferrable": deferrable, **campaign}
     versions = {"a": {**campaign, **a}, "b": {**campaign, **b}}
     with TaskGroup(group_id) as group:
-        audiences = _import_tasks(audience, divide(shares, mail_name if seed is None else seed))
-        check = _check_task(audiences)
+        tasks = _Stages(audience, shares, seed, mail_name, campaign, on_changed_plan)
+        audiences, check = tasks.imports, tasks.check
         sends: dict[str, MailCreateCampaignOperator] = {}
         counts: dict[str, MailStatsSettledSensor] = {}
         for name, version in versions.items():
-            sends[name] = _send_task(f"send_{name}", mail_name, name, audiences, version)
-            counts[name] = MailStatsSettledSensor(
-                task_id=f"counts_{name}", mail_name=f"{mail_name} {name}", **{"stable_checks": None, **wait}
-            )
+            sends[name] = tasks.send_task(f"send_{name}", name, version)
+            options = {"stable_checks": None, "deferrable": deferrable, **_connection_of(campaign), **wait}
+            counts[name] = MailStatsSettledSensor(task_id=f"counts_{name}", mail_name=f"{mail_name} {name}", **options)
             check >> sends[name] >> counts[name]
         comparison = MailCompareCampaignsOperator(
             task_id="compare", a=counts["a"].output, b=counts["b"].output, **(compare or {})
         )
-        rest = {
-            name: _send_task(f"send_rest_{name}", mail_name, "rest", audiences, version)
-            for name, version in versions.items()
-        }
+        rest = {name: tasks.send_task(f"send_rest_{name}", "rest", version) for name, version in versions.items()}
         choose = BranchPythonOperator(
             task_id="choose",
             python_callable=_choose,
             op_args=[comparison.output, {name: send.task_id for name, send in rest.items()}],
         )
-        sent = EmptyOperator(task_id="sent", trigger_rule="none_failed_min_one_success")
+        sent = tasks.sent_task(trigger_rule="none_failed_min_one_success")
         choose >> list(rest.values()) >> sent
-    return AbSend(group, audiences, check, sends, comparison, choose, rest)
+    return AbSend(group, audiences, check, sends, comparison, choose, rest, sent)
 
 
 def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
@@ -185,59 +207,102 @@ def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
     return task_ids[comparison["winner"]]
 
 
-def _import_tasks(
-    audience: Callable[[Stage], BaseContactImportOperator], stages: Sequence[Stage]
-) -> dict[str, BaseContactImportOperator]:
-    """Return the tasks that import the people, by stage."""
-    tasks = {}
-    for stage in stages:
-        tasks[stage.name] = imports = audience(stage)
-        if imports.changes_only:
-            raise ValueError("audience: the task must import all rows in each run: leave out changes_only")
-        imports.stage = stage
-    return tasks
+def _connection_of(campaign: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the connection of the campaigns, for the tasks that read their counts."""
+    return {name: value for name, value in campaign.items() if name == "mail_conn_id"}
 
 
-def _send_task(
-    task_id: str,
-    mail_name: str,
-    stage: str,
-    audiences: Mapping[str, BaseContactImportOperator],
-    campaign: Mapping[str, Any],
-) -> MailCreateCampaignOperator:
-    """Return the task that sends a campaign to a stage, without the people of the stages before it."""
-    names = list(audiences)
-    earlier = [audiences[name].task_id for name in names[: names.index(stage)]]
-    lists = " + ".join(f"ti.xcom_pull({imported!r})['send_list_names']" for imported in earlier)
-    return MailCreateCampaignOperator(
-        task_id=task_id,
-        mail_name=f"{mail_name} {stage}",
-        audience=audiences[stage].output,
-        repel_list_names=f"{{{{ {lists} }}}}" if lists else None,
-        wait_for_completion=True,
-        **campaign,
+class _Stages:
+    """The imports of the stages, and the tasks around the campaigns.
+
+    :param campaign: the arguments of all campaigns; the connection is taken from them.
+    """
+
+    def __init__(
+        self,
+        audience: Callable[[Stage], BaseContactImportOperator],
+        shares: Mapping[str, float],
+        seed: str | None,
+        mail_name: str,
+        campaign: Mapping[str, Any],
+        on_changed_plan: OnChangedPlan,
+    ) -> None:
+        if on_changed_plan not in get_args(OnChangedPlan):
+            raise ValueError(f"on_changed_plan: must be one of {', '.join(get_args(OnChangedPlan))}")
+        seed = mail_name if seed is None else seed
+        self.imports: dict[str, BaseContactImportOperator] = {}
+        for stage in divide(shares, seed):
+            self.imports[stage.name] = imports = audience(stage)
+            if imports.changes_only or imports.audience != "exact":
+                raise ValueError(
+                    "audience: the task must import all rows into a list of this run: set audience='exact', and leave "
+                    "out changes_only"
+                )
+            imports.stage = stage
+        self._mail_name = mail_name
+        self._arguments = {
+            "mail_conn_id": campaign.get("mail_conn_id", "mail_default"),
+            "results": [imports.output for imports in self.imports.values()],
+            "mail_names": {name: f"{mail_name} {name}" for name in self.imports},
+            "division": {"seed": seed, "shares": dict(shares)},
+            "mail_others": on_changed_plan == "mail_others",
+        }
+        self.check: Any = task(task_id="check")(make_plan)(**self._arguments)
+
+    def send_task(self, task_id: str, stage: str, campaign: Mapping[str, Any]) -> MailCreateCampaignOperator:
+        """Return the task that sends a campaign to a stage, with the lists of the plan."""
+        return MailCreateCampaignOperator(
+            task_id=task_id,
+            mail_name=f"{self._mail_name} {stage}",
+            audience=f"{{{{ ti.xcom_pull({self.check.operator.task_id!r})['stages'][{stage!r}] }}}}",
+            wait_for_completion=True,
+            **campaign,
+        )
+
+    def sent_task(self, **options: Any) -> Any:
+        """Return the task that compares whom the campaigns were sent to with the source."""
+        return task(task_id="sent", **options)(check_sent)(**self._arguments)
+
+
+def make_plan(
+    mail_conn_id: str,
+    results: Sequence[Mapping[str, Any]],
+    mail_names: Mapping[str, str],
+    division: Mapping[str, Any],
+    mail_others: bool,
+    **context: Any,
+) -> dict[str, Any]:
+    """Make the plan of the stages before the first mail; every task after it, and every clear, works from it.
+
+    :param results: of the imports, in the order of the stages.
+    :param mail_names: the name of the campaign of each stage.
+    :param division: what divides the people: ``seed`` and ``shares``.
+    :param mail_others: whether to mail those whom no stage has reached when a stage was sent by another plan.
+    :return: the number of rows that the source has, and how many of them were ``accepted``, ``rejected`` and
+        ``suppressed``; and ``stages``, the lists of each stage.
+    :raises AirflowFailException: people would be left out or mailed twice. Nobody else was mailed.
+    """
+    from airflow_provider_mail._task.staged_plan import StagedPlan
+
+    imports = dict(zip(mail_names, results, strict=True))
+    return StagedPlan(mail_conn_id, imports, mail_names, division, mail_others=mail_others).make(
+        cast("Context", context)
     )
 
 
-def _check_task(audiences: Mapping[str, BaseContactImportOperator]) -> Any:
-    """Return the task that fails if a person would be left out."""
-    results: list[Any] = [imports.output for imports in audiences.values()]
-    return task(task_id="check")(check_stages)(results)
+def check_sent(
+    mail_conn_id: str,
+    results: Sequence[Mapping[str, Any]],
+    mail_names: Mapping[str, str],
+    division: Mapping[str, Any],
+    mail_others: bool,
+) -> dict[str, Any]:
+    """Compare whom the campaigns were sent to with the people of the source; see :func:`make_plan`.
 
-
-def check_stages(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Add up the rows of all stages; fail if a row is in none, or in two: the source may change while it is read.
-
-    :param results: of the imports.
-    :return: the number of rows that the source has, and how many of them were accepted, rejected and suppressed.
-    :raises AirflowFailException: with the numbers, if the imports did not read the same rows.
+    :return: the number of rows by what became of them, and ``mailed``, the number of mails that were sent.
+    :raises AirflowFailException: people of the source were not mailed, or a campaign does not exist any more.
     """
-    read = [result["read"] for result in results]
-    counts = {name: sum(result.get(name, 0) for result in results) for name in ("accepted", "rejected", "suppressed")}
-    if len(set(read)) > 1 or sum(counts.values()) != read[0]:
-        raise AirflowFailException(
-            f"the imports of the stages read {', '.join(map(str, read))} rows, of which {counts['accepted']} were "
-            f"accepted, {counts['rejected']} rejected and {counts['suppressed']} left out in all stages together. The "
-            "source changed while it was read, so somebody may be left out. Nobody was mailed: clear the imports"
-        )
-    return {"read": read[0], **counts}
+    from airflow_provider_mail._task.staged_plan import StagedPlan
+
+    imports = dict(zip(mail_names, results, strict=True))
+    return StagedPlan(mail_conn_id, imports, mail_names, division, mail_others=mail_others).check_sent()

@@ -10,6 +10,7 @@ import functools
 import itertools
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from mail_emulator import Emulator
 from tests.machines import UNCLEAR
 from tests.support.changes import at_request
-from tests.support.flow_tries import FlowRun
+from tests.support.flow_tries import FlowRun, FlowTries
 from tests.support.sampling import ALL_FAULTS, examples
 from tests.support.task_runner import run_tasks
 
@@ -44,18 +45,23 @@ HOLDS = st.none() | st.tuples(st.sampled_from([IMPORTS, CREATES, LOOKS]), st.int
 """At which request a hold is set."""
 
 
-def audience(stage: Stage) -> MailImportContactsOperator:
-    return MailImportContactsOperator(
-        task_id=f"people_{stage.name}", contacts=[{"email": person} for person in PEOPLE],
+def importing(people: Sequence[str]) -> Callable[[Stage], MailImportContactsOperator]:
+    return lambda stage: MailImportContactsOperator(
+        task_id=f"people_{stage.name}", contacts=[{"email": person} for person in people],
         list_name=f"all {stage.name}", audience="exact",
     )  # fmt: skip
 
 
+audience = importing(PEOPLE)
+
+
 @functools.cache
-def staged() -> DAG:
+def staged(people: Sequence[str] = tuple(PEOPLE), first: float = 0.3, **arguments: Any) -> DAG:
+    """Return a DAG whose first stage has a share of some people."""
     gate = {"max_hard_bounce": MAX_BOUNCES, "max_age": 60, "poke_interval": 30}
+    arguments = {"mail_name": "spring", "campaign": CAMPAIGN, "gate": gate, **arguments}
     with DAG("staged", schedule=None) as dag:
-        staged_send(stages=STAGES, audience=audience, mail_name="spring", campaign=CAMPAIGN, gate=gate)
+        staged_send(stages=STAGES | {"canary": first}, audience=importing(people), **arguments)
     return dag
 
 
@@ -117,6 +123,51 @@ def test_nobody_twice_and_nobody_left_out(
     run.run()
     check(run, emulator, bounces)
     event(f"after clearing {'all' if run.succeeded else 'not all'} tasks succeeded")
+
+
+CHANGES = st.fixed_dictionaries(
+    {"people": st.integers(0, 60).flatmap(lambda first: st.integers(1, 20).map(lambda more: (first, 40 + more)))},
+    optional={
+        "first": st.sampled_from([0.01, 0.1, 0.3, 0.59]),
+        "seed": st.just("other"),
+        "mail_name": st.just("summer"),
+        "on_changed_plan": st.just("mail_others"),
+    },
+)
+"""What differs in the DAG file and in the source when a run is cleared."""
+
+
+@settings(max_examples=SCHEDULES, suppress_health_check=[*HealthCheck])
+@given(
+    faults=FAULTS, ends=st.lists(st.sampled_from(["canary", "early", "rest", None]), min_size=1, max_size=3),
+    changes=st.lists(CHANGES, min_size=3, max_size=3),
+)  # fmt: skip
+def test_a_run_that_is_cleared_with_another_plan_mails_nobody_twice(
+    faults: list[Any], ends: list[str | None], changes: list[dict[str, Any]], emulator: Emulator
+) -> None:
+    """Each pass ends at a stage, whose task is ended from outside; then the whole group is cleared."""
+    begin(emulator, faults)
+    people = [f"user{number}@example.com" for number in range(100)]
+    run = FlowRun(staged(), emulator, most=TRIES)
+    source = PEOPLE
+    for end, change in zip(ends, changes, strict=False):
+
+        def run_task(tries: FlowTries, make: Callable[[], Any], most: int, end: str | None = end) -> None:
+            if end and make().task_id == f"staged_send.send_{end}":
+                tries.state = "failed"
+            else:
+                tries.run_all(make, most)
+
+        run.run(run_task)
+        assert set(mailed(emulator).values()) <= {1}
+        emulator.faults.clear()
+        source = people[slice(*change["people"])]
+        run.clear(staged(**{**change, "people": tuple(source)}))
+    run.run()
+    counts = mailed(emulator)
+    assert set(counts.values()) <= {1}
+    assert not run.succeeded or set(source) <= counts.keys()
+    event(f"{'all' if run.succeeded else 'not all'} tasks succeeded")
 
 
 names = itertools.count()

@@ -35,7 +35,7 @@ class FlowTries(Tries):
         self._ti = FlowTaskInstance(task_id, dag_id=dag.dag_id)
         self._ti.xcoms = xcoms
         self._ti.pushed = xcoms[task_id] = {}
-        self._environment = _environment(dag)
+        self.environment = _environment(dag)
 
     def run(self, operator: BaseOperator, *arguments: Any) -> Any:
         self._ti.pushed[RESULT] = returned = super().run(operator, *arguments)
@@ -61,7 +61,7 @@ class FlowTries(Tries):
         return super()._context(operator) | {"data_interval_start": now, "data_interval_end": now}
 
     def _prepare(self, operator: BaseOperator, context: Any) -> None:
-        operator.render_template_fields(context, self._environment)
+        operator.render_template_fields(context, self.environment)
         operator.pre_execute(context)
 
 
@@ -84,6 +84,13 @@ class FlowRun:
     @property
     def succeeded(self) -> bool:
         return set(self.states.values()) == {"success"}
+
+    def clear(self, dag: DAG) -> None:
+        """Do what a user does who clears all tasks of the run, with another version of the DAG file."""
+        self._tasks = dag.topological_sort()
+        for tries in self.tries.values():
+            tries.state = "none"
+            tries.environment = _environment(dag)
 
     def run(self, run_task: Callable[[FlowTries, Callable[[], BaseOperator], int], object] = FlowTries.run_all) -> None:
         """Run every task that has not succeeded, after those before it, as if they had been cleared.

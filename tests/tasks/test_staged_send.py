@@ -15,13 +15,14 @@ from airflow.sdk import DAG
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_mail._task.staged_plan import count_rows
 from airflow_provider_mail._task.statistics import two_proportion_test, wilson_bounds
 from airflow_provider_mail.arguments import ChangesOnly, Rejects
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.stages import Stage
-from airflow_provider_mail.utils.staged_send import ab_send, check_stages, staged_send
+from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.load import load
 from airflow_provider_mail.warehouse.tables.events import EVENTS
@@ -29,6 +30,7 @@ from mail_emulator import Emulator
 from tests.support.changes import at_every_request, post
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
+from tests.support.flow_tries import FlowRun, FlowTries
 from tests.tasks.conftest import TASK, Connect, Done, Run, SqlDatabase
 from tests.tasks.sensing import WAYS
 from tests.tasks.test_example_dags import Person, asks
@@ -294,7 +296,9 @@ def test_everybody_is_mailed_once_stage_by_stage(run: Run, emulator: Emulator) -
     assert mailed(emulator) == Counter(PEOPLE)
     sizes = [len(emulator.campaign_recipients(f"spring {stage}")) for stage in STAGES]
     assert sizes == sorted(sizes)
-    assert done.result.xcom("staged_send.check") == {"read": 201, "accepted": 200, "rejected": 1, "suppressed": 0}
+    counts = {"read": 201, "accepted": 200, "rejected": 1, "suppressed": 0}
+    assert counts.items() <= done.result.xcom("staged_send.check").items()
+    assert done.result.xcom("staged_send.sent") == {**counts, "mailed": 200}
     assert_each_excludes_those_before(emulator)
 
 
@@ -310,9 +314,85 @@ COUNTS = {"read": 10, "accepted": 4, "rejected": 1, "suppressed": 0}
 
 @pytest.mark.parametrize("changed", [{"read": 11}, {"accepted": 3}, {"suppressed": 1}])
 def test_a_source_that_changed_stops_before_anybody_is_mailed(changed: dict[str, int]) -> None:
-    assert check_stages([COUNTS, COUNTS]) == {"read": 10, "accepted": 8, "rejected": 2, "suppressed": 0}
+    assert count_rows([COUNTS, COUNTS]) == {"read": 10, "accepted": 8, "rejected": 2, "suppressed": 0}
     with pytest.raises(AirflowFailException, match="Nobody was mailed: clear the imports"):
-        check_stages([COUNTS, COUNTS | changed])
+        count_rows([COUNTS, COUNTS | changed])
+
+
+def clearing(emulator: Emulator, ended: str) -> Callable[..., FlowRun]:
+    """Return a function that clears a run, whose task of that name was ended from outside, with another DAG file."""
+
+    def dag(people: int = 300, canary: float = 0.3, **arguments: Any) -> DAG:
+        everybody = [f"user{number}@example.com" for number in range(people)]
+        with DAG("staged", schedule=None) as dag:
+            staged(everybody, stages={"canary": canary, "rest": 1}, **arguments)()
+        return dag
+
+    def run_task(tries: FlowTries, make: Callable[[], Any], most: int) -> None:
+        if make().task_id == f"staged_send.{ended}":
+            tries.state = "failed"
+        else:
+            tries.run_all(make, most)
+
+    def clear(before: dict[str, Any], **after: Any) -> FlowRun:
+        run = FlowRun(dag(**before), emulator, most=1)
+        run.run(run_task)
+        run.clear(dag(**after))
+        run.run()
+        return run
+
+    return clear
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ({}, {"canary": 0.01}), ({"canary": 0.01}, {}), ({}, {"seed": "other"}),
+])  # fmt: skip
+def test_another_plan_is_refused_or_mails_the_others(
+    emulator: Emulator, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    clear = clearing(emulator, "send_rest")
+    run = clear(before, **after)
+    assert "sent by another plan" in str(run.tries["staged_send.check"].error)
+    assert list(recipients(emulator)) == ["spring canary"]
+    emulator.reset()
+    emulator.add_sender("news@example.com")
+    run = clear(before, **after, on_changed_plan="mail_others")
+    assert mailed(emulator) == Counter(f"user{number}@example.com" for number in range(300))
+    assert run.succeeded
+
+
+def test_stages_keep_their_names(emulator: Emulator) -> None:
+    run = clearing(emulator, "send_rest")({}, mail_name="summer", seed="spring", on_changed_plan="mail_others")
+    assert "Restore mail_name, and clear the group" in str(run.tries["staged_send.check"].error)
+    assert list(recipients(emulator)) == ["spring canary"]
+
+
+def test_those_who_came_after_a_stage_was_sent_get_the_last(emulator: Emulator) -> None:
+    run = clearing(emulator, "send_rest")({}, people=360)
+    assert (run.succeeded, len(mailed(emulator)), set(mailed(emulator).values())) == (True, 360, {1})
+
+
+def test_those_who_came_after_the_last_stage_are_reported(emulator: Emulator) -> None:
+    run = clearing(emulator, "sent")({}, people=360)
+    assert (len(mailed(emulator)), set(mailed(emulator).values())) == (300, {1})
+    assert "60 of 360 people of the source were not mailed" in str(run.tries["staged_send.sent"].error)
+
+
+def test_lists_that_are_gone_leave_nobody_mailed_twice(emulator: Emulator) -> None:
+    run = FlowRun(_dag_of(staged()), emulator, most=1)
+    run.run(lambda tries, make, most: tries.run_all(make, most) if "send_rest" not in make().task_id else None)
+    (name,) = emulator.campaigns()[0]["rcptListNames"]
+    post(emulator, "lists/delete", listName=name)
+    run.clear(_dag_of(staged()))
+    run.run()
+    assert "the service no longer has" in str(run.tries["staged_send.check"].error)
+    assert list(recipients(emulator)) == ["spring canary", "spring early"]
+
+
+def _dag_of(make: Callable[[], object]) -> DAG:
+    with DAG("staged", schedule=None) as dag:
+        make()
+    return dag
 
 
 @pytest.mark.parametrize(("opened", "winner"), [((10, 40), "b"), ((10, 12), "a")])
@@ -387,6 +467,7 @@ def changes_only(stage: Stage) -> MailImportContactsOperator:
     *((seed_tested(test_fraction=fraction), "test_fraction: must be a number above 0 and below 1")
       for fraction in (0, 1, True)),
     (staged(stages={"all": 1}, audience=changes_only), "leave out changes_only"),
+    (staged(on_changed_plan="never"), "on_changed_plan: must be one of fail, mail_others"),
 ])  # fmt: skip
 def test_what_is_wrong_in_the_dag_file_breaks_it(make: Callable[[], object], problem: str) -> None:
     with DAG("d", schedule=None), pytest.raises(ValueError, match=problem):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -29,7 +29,7 @@ Role: TypeAlias = Literal["sent", "excluded"]
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(
     r"(?P<title>.+) (?P<role>excluded )?(?P<time>\d{8}T\d{12}Z) (?P<owner>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})"
-    r"(?:-(?P<part>\d+))?",
+    r"(?:-(?P<part>\d+))?(?:~(?P<plan>[0-9a-f]{8}))?",
     re.DOTALL,
 )
 
@@ -44,6 +44,7 @@ class AudienceList:
     :param owner: digest of the task and its ``list_name``: the lists of others are left alone.
     :param run: digest of the DAG run.
     :param part: the index of a mapped task. Default: none.
+    :param plan: digest of the plan whose stage is on it. Default: the people are not divided into stages.
     """
 
     title: str
@@ -52,10 +53,19 @@ class AudienceList:
     owner: str
     run: str
     part: int | None = None
+    plan: str | None = None
 
     @classmethod
     def of(
-        cls, list_name: str, *, task: str, run_id: str, begun_at: datetime, part: int | None = None, prefix: str = ""
+        cls,
+        list_name: str,
+        *,
+        task: str,
+        run_id: str,
+        begun_at: datetime,
+        part: int | None = None,
+        plan: str | None = None,
+        prefix: str = "",
     ) -> AudienceList:
         """Name the list of a try.
 
@@ -66,11 +76,11 @@ class AudienceList:
         owner = _digest(f"{prefix}{task}/{list_name}")
         unnamed = cls(
             title="", role="excluded", begun_at=begun_at, owner=owner, run=_digest(run_id),
-            part=part,
+            part=part, plan=plan,
         )  # fmt: skip
         most_bytes = MAX_LIST_NAME_BYTES - len(str(unnamed).encode())
         title = f"{prefix}{list_name}".encode()[:most_bytes].decode(errors="ignore").rstrip()
-        return cls(title=title, begun_at=begun_at, owner=owner, run=unnamed.run, part=part)
+        return replace(unnamed, title=title, role="sent")
 
     @classmethod
     def parse(cls, name: str) -> AudienceList | None:
@@ -84,13 +94,15 @@ class AudienceList:
         part = None if match["part"] is None else int(match["part"])
         role: Role = "excluded" if match["role"] else "sent"
         return cls(
-            title=match["title"], role=role, begun_at=begun_at, owner=match["owner"], run=match["run"], part=part
-        )
+            title=match["title"], role=role, begun_at=begun_at, owner=match["owner"], run=match["run"], part=part,
+            plan=match["plan"],
+        )  # fmt: skip
 
     def __str__(self) -> str:
         role = "excluded " if self.role == "excluded" else ""
         part = "" if self.part is None else f"-{self.part}"
-        return f"{self.title} {role}{self.begun_at.astimezone(UTC):{_TIME}} {self.owner}-{self.run}{part}"
+        plan = "" if self.plan is None else f"~{self.plan}"
+        return f"{self.title} {role}{self.begun_at.astimezone(UTC):{_TIME}} {self.owner}-{self.run}{part}{plan}"
 
 
 def without_time(list_name: str) -> str:
@@ -124,6 +136,8 @@ def delete_old_lists(
         name
         for name in sorted(lists, key=str)
         if str(name) not in needed
+        # Campaigns of stages were sent to these: whom they reached must stay known until the run is over.
+        and not (name.plan and name.run == current.run)
         and _is_outdated(name, lists, keep)
         and (current.begun_at - name.begun_at).total_seconds() >= MIN_AGE_SECONDS
     ]
