@@ -156,7 +156,7 @@ class StagedPlan:
         before = f" ({', '.join(f'{key}={stored.get(key)!r}' for key in self._division)})" if stored else ""
         raise AirflowFailException(
             f"{', '.join(map(repr, other))}: sent by another plan of this run: stages or seed differ, so people would "
-            f"be mailed twice or left out. Nobody else was mailed. Either restore the plan{before} and clear the group; "
+            f"be mailed twice or left out. Nobody else was mailed. Either restore the plan{before} and clear it; "
             "or set on_changed_plan='mail_others', which mails everybody whom no stage has reached yet"
         )
 

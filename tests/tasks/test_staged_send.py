@@ -381,7 +381,7 @@ def test_those_who_came_after_the_last_stage_are_reported(emulator: Emulator) ->
 def test_lists_that_are_gone_leave_nobody_mailed_twice(emulator: Emulator) -> None:
     run = FlowRun(_dag_of(staged()), emulator, most=1)
     run.run(lambda tries, make, most: tries.run_all(make, most) if "send_rest" not in make().task_id else None)
-    (name,) = emulator.campaigns()[0]["rcptListNames"]
+    (name,) = emulator.journal.entries(CREATES)[0]["body"]["sendListNames"]
     post(emulator, "lists/delete", listName=name)
     run.clear(_dag_of(staged()))
     run.run()
