@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
@@ -52,6 +52,14 @@ class SendWindow:
     holidays: Callable[[date], bool] | None = None
 
     def __post_init__(self) -> None:
+        for name, example in (("start", "'09:00'"), ("end", "'18:00'"), ("timezone", "'Europe/Berlin'")):
+            if not isinstance(value := getattr(self, name), str):
+                raise ValueError(f"{name}: text such as {example} is needed, not {type(value).__name__}")
+        if self.holidays is not None and not callable(self.holidays):
+            raise ValueError(
+                "holidays: a function of a day is needed, such as holidays=days.__contains__ for a set of days, not "
+                f"{type(self.holidays).__name__}"
+            )
         for name in ("start", "end"):
             try:
                 _since_midnight(getattr(self, name))
@@ -59,7 +67,12 @@ class SendWindow:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not a time such as '09:00'") from None
         if _since_midnight(self.start) >= _since_midnight(self.end):
             raise ValueError(f"end: {self.end} must be later than start, {self.start}, on the same day")
-        if isinstance(self.weekdays, str) or not self.weekdays or set(self.weekdays) - {*WEEKDAYS}:
+        if (
+            not isinstance(self.weekdays, Sequence | Set)
+            or not self.weekdays
+            or not all(day in WEEKDAYS for day in self.weekdays)
+            or isinstance(self.weekdays, str)
+        ):
             raise ValueError(f"weekdays: must be a list of some of {', '.join(WEEKDAYS)}")
         try:
             ZoneInfo(self.timezone)

@@ -60,17 +60,32 @@ def divide(shares: Mapping[str, float], seed: str) -> list[Stage]:
     :param seed: divides the people in another way.
     :raises ValueError: naming the stage that is wrong.
     """
-    if not shares:
-        raise ValueError("stages: name at least one")
-    stages = []
+    if problem := shares_problem(shares):
+        raise ValueError(f"shares: {problem}")
+    stages: list[Stage] = []
     begin = 0.0
-    values: Mapping[str, Any] = shares
-    for name, end in values.items():
-        if isinstance(end, bool) or not isinstance(end, int | float) or not begin < end <= 1:
-            raise ValueError(f"stages: {name}: must be a number above {begin:g}, at most 1, not {end!r}")
+    for name, end in shares.items():
         stages.append(Stage(name, begin, float(end), seed))
         begin = float(end)
-    if begin != 1:
-        raise ValueError(f"stages: {stages[-1].name}: the last one must be 1, or people are left out")
     ends = tuple((stage.name, stage.end) for stage in stages)
     return [replace(stage, shares=ends) for stage in stages]
+
+
+def shares_problem(shares: Any) -> str | None:
+    """Return what is wrong with the shares of stages, and how to write them; ``None`` if nothing is."""
+    example = 'Write {"canary": 0.01, "rest": 1}: the share of all people who have got the mail after each stage'
+    if not isinstance(shares, Mapping) or not shares:
+        return f"a dictionary with a stage is needed, not {type(shares).__name__}. {example}"
+    begin = 0.0
+    for name, end in shares.items():
+        if not isinstance(name, str) or not name:
+            return f"the name of a stage must be text, not {type(name).__name__}. {example}"
+        if begin == 1:
+            return f"{name}: the stage before it has the share 1 already, and nobody is left. {example}"
+        if isinstance(end, bool) or not isinstance(end, int | float) or not begin < end <= 1:
+            shown = f"{end:g}" if isinstance(end, int | float) else type(end).__name__
+            return (
+                f"{name}: must be a number above {begin:g}, the share before it, and at most 1, not {shown}. {example}"
+            )
+        begin = float(end)
+    return None if begin == 1 else f"{name}: the last one must be 1, or people are left out. {example}"

@@ -51,12 +51,15 @@ def test_the_division_never_changes() -> None:
 @pytest.mark.parametrize(
     ("shares", "problem"),
     [
-        ({}, "stages: name at least one"),
-        ({"a": 0.5}, "stages: a: the last one must be 1"),
-        ({"a": 0.5, "b": 0.5, "c": 1}, "stages: b: must be a number above 0.5, at most 1, not 0.5"),
-        ({"a": 2}, "stages: a: must be a number above 0"),
-        ({"a": "1"}, "stages: a: must be a number above 0"),
-        ({"a": True}, "stages: a: must be a number above 0"),
+        ({}, "shares: a dictionary with a stage is needed"),
+        ({"a": 0.5}, "shares: a: the last one must be 1"),
+        (
+            {"a": 0.5, "b": 0.5, "c": 1},
+            "shares: b: must be a number above 0.5, the share before it, and at most 1, not 0.5",
+        ),
+        ({"a": 2}, "shares: a: must be a number above 0"),
+        ({"a": "1"}, "shares: a: must be a number above 0"),
+        ({"a": True}, "shares: a: must be a number above 0"),
     ],
 )
 def test_what_are_no_stages(shares: dict[str, Any], problem: str) -> None:

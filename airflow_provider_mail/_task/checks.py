@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, TypeVar, cast
 
 from airflow.sdk import XComArg
 
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = "airflow_provider_mail."
 
@@ -25,7 +27,7 @@ NOTHING = (
 
 
 @cache
-def declared(owner: type) -> dict[str, Rule]:
+def declared(owner: Any) -> dict[str, Rule]:
     """Return the rules of the arguments that a class of this package declares, by name.
 
     :param owner: the class, or a user's subclass, whose own arguments are not checked.
@@ -33,8 +35,13 @@ def declared(owner: type) -> dict[str, Rule]:
     """
     own_classes = (base for base in owner.__mro__ if base.__module__.startswith(PACKAGE))
     own_class = next(base for base in own_classes if "__init__" in vars(base))
-    rules = ARGUMENTS | getattr(own_class, "own_rules", {})
-    parameters = inspect.signature(inspect.unwrap(vars(own_class)["__init__"])).parameters.values()
+    return _rules_of(vars(own_class)["__init__"], getattr(own_class, "own_rules", {}))
+
+
+def _rules_of(function: Callable[..., Any], own_rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """Return the rules of the keyword arguments of a function, by name."""
+    rules = {**ARGUMENTS, **own_rules}
+    parameters = inspect.signature(inspect.unwrap(function)).parameters.values()
     return {
         parameter.name: replace(
             rules[parameter.name],
@@ -44,6 +51,28 @@ def declared(owner: type) -> dict[str, Rule]:
         for parameter in parameters
         if parameter.kind is parameter.KEYWORD_ONLY
     }
+
+
+def checked(error: type[Exception] = ValueError, /, **own_rules: Rule) -> Callable[[F], F]:
+    """Make a decorator that checks the arguments of a function like those of a task.
+
+    :param error: raised with what is wrong.
+    :param own_rules: for arguments for which ``rules.ARGUMENTS`` does not apply.
+    """
+
+    def decorate(function: F) -> F:
+        rules = _rules_of(function, own_rules)
+        texts = [name for name, rule in rules.items() if rule.text]
+
+        @wraps(function)
+        def call(*positional: Any, **arguments: Any) -> Any:
+            if messages := list(_problems(rules, arguments, texts)):
+                raise error("; ".join(messages))
+            return function(*positional, **arguments)
+
+        return cast("F", call)
+
+    return decorate
 
 
 def must_be_complete(owner: type, name: str) -> bool:
@@ -82,8 +111,11 @@ def is_known(value: Any) -> bool:
 
 def problems(owner: type, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with each argument, beginning with its name."""
-    templated: Collection[str] = owner.template_fields  # type: ignore[attr-defined]
-    for name, rule in declared(owner).items():
+    return _problems(declared(owner), values, owner.template_fields)  # type: ignore[attr-defined]
+
+
+def _problems(rules: Mapping[str, Rule], values: Mapping[str, Any], templated: Collection[str]) -> Iterator[str]:
+    for name, rule in rules.items():
         if name not in values:
             continue
         value = values[name]

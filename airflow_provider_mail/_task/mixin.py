@@ -18,6 +18,7 @@ from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_provider_mail._task.checks import (
     argument_error,
+    declared,
     is_empty_option,
     problems,
 )
@@ -119,6 +120,9 @@ class MailTaskMixin(RenderingMixin):
     def __init__(self, **kwargs: Any) -> None:
         # Without it, Airflow would apply BaseOperator's signature and defaults to base classes without an `__init__`.
         self._check_names(kwargs)
+        # Sensors pass on those that Airflow calculates with.
+        rules: Mapping[str, Rule] = declared(type(self))  # type: ignore[arg-type]
+        self.check_arguments({name: kwargs[name] for name in kwargs.keys() & rules.keys()})
         super().__init__(**kwargs)
 
     def set_arguments(self, **arguments: Any) -> None:
@@ -150,7 +154,7 @@ class MailTaskMixin(RenderingMixin):
         """
         messages = list(problems(cls, arguments))
         # A mapped task may pass any of them to each of its instances.
-        if arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
+        if not messages and arguments.get("allow_blank", ...) is False and not arguments.get("only_save", False):
             missing = [name for name in cls.required_texts if arguments.get(name, ...) in (None, "")]
             messages += [f"{name}: is missing; give it, or set allow_blank=True" for name in missing]
         if messages:
@@ -367,7 +371,8 @@ def from_file(content: Any) -> Any:
     """
     if not isinstance(content, str) or "\n" in content or not content.lower().endswith(CONTENT_FILES):
         return content
-    if any(mark in content for mark in "<>{}"):
+    # A text that ends with an address of a page is no file.
+    if "://" in content or any(mark in content for mark in "<>{}"):
         return content
     return f"{{% include {content!r} %}}"
 

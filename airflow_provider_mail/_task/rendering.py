@@ -288,6 +288,11 @@ def template_advice(field: str, error: Exception) -> str:
             f"{field}: line {error.lineno} is no template: {error.message}. What the service is to fill in, such as "
             "{{first name}}, is written {% raw %}{{first name}}{% endraw %}"
         )
+    if isinstance(error, jinja2.TemplateNotFound):
+        return (
+            f"{field}: there is no file {error.name!r} in the folder of the DAG or its template_searchpath. For a text "
+            "that ends like the name of a file, add a space"
+        )
     if isinstance(error, jinja2.UndefinedError):
         quoted, undefined, _ = str(error.message).partition(" is undefined")
         name = quoted.strip("'")

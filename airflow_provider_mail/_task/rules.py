@@ -16,6 +16,7 @@ from math import inf
 from typing import Any
 
 from airflow_provider_mail.send_window import SendWindow
+from airflow_provider_mail.stages import shares_problem
 
 SEEN_ARGUMENTS = {
     **dict.fromkeys(("content", "template_content"), "html"),
@@ -29,6 +30,9 @@ SEEN_ARGUMENTS = {
 """The arguments whose values recipients see. HTML and text must not be blank, even if the DAG file has blank text."""
 
 MAX_CHARACTERS = 100_000
+
+MAX_SECONDS = 10 * 366 * 86_400
+"""A longer duration is a mistake, and too much for Python's timedelta in the end."""
 
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
 _WORD = re.compile(r"[\w.-]{0,40}|\{\{[^{}]{0,40}\}\}")
@@ -77,11 +81,13 @@ class Rule:
     @property
     def is_any_text(self) -> bool:
         """Whether any text is valid, also blank text."""
-        return self.check is _text
+        return self.check is any_text
 
     def is_left_out(self, value: Any) -> bool:
         """Return whether a value means that the argument is not given."""
-        return self.optional and (value is None or (value == "" and self.empty_is_none))
+        return self.optional and (
+            value is None or (self.text and isinstance(value, str) and not value and self.empty_is_none)
+        )
 
     def problem(self, value: Any) -> str | None:
         """Return what is wrong with a value that contains no templates."""
@@ -215,7 +221,7 @@ def _flag(name: str, value: Any) -> str | None:
     return None if isinstance(value, bool) else f"True or False is needed, not {_shown(value)}"
 
 
-def _text(name: str, value: Any) -> str | None:
+def any_text(name: str, value: Any) -> str | None:
     return None if isinstance(value, str) else not_text(name, value)
 
 
@@ -239,6 +245,10 @@ def _file(name: str, value: Any) -> str | None:
         return _path(name, value)
     right = value.keys() == {"file_name", "file_data"}
     return None if right else "a dictionary needs file_name and file_data; or give the path of a file"
+
+
+def _stages(name: str, value: Any) -> str | None:
+    return shares_problem(value)
 
 
 def _mapping(name: str, value: Any) -> str | None:
@@ -271,7 +281,7 @@ def _list_of_texts(name: str, value: Any) -> str | None:
     return _list(name, value) or _items(value)
 
 
-def _one_or_more(name: str, value: Any) -> str | None:
+def one_or_more(name: str, value: Any) -> str | None:
     if isinstance(value, Mapping):
         return not_text(name, value)
     return None if isinstance(value, str) else _list_of_texts(name, value)
@@ -327,6 +337,10 @@ def _rows(name: str, value: Any) -> str | None:
     return rows_problem(name, value).removeprefix(f"{name}: ")
 
 
+def _function(name: str, value: Any) -> str | None:
+    return None if callable(value) else f"a function is needed, not {_shown(value)}"
+
+
 def _send_window(name: str, value: Any) -> str | None:
     return None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(end='17:00')"
 
@@ -372,14 +386,20 @@ def number(
 
 def duration(*, above: bool = False) -> Rule:
     """Return the rule of seconds or a timedelta, at least 0 or ``above`` it."""
-    seconds = number(above=above)
+    seconds = number(most=MAX_SECONDS, above=above)
 
     def check(name: str, value: Any) -> str | None:
-        return seconds.check(name, value.total_seconds() if isinstance(value, timedelta) else value)
+        if seconds.check(name, value.total_seconds() if isinstance(value, timedelta) else value) is None:
+            return None
+        least = "more than 0" if above else "0 or more"
+        return f"seconds or a timedelta are needed, such as timedelta(hours=2): {least}, not {_shown(value)}"
 
     return Rule(check)
 
 
+FUNCTION = Rule(_function)
+STAGES = Rule(_stages)
+MAPPING = Rule(_mapping, read=read_container)
 FLAG = Rule(_flag, read=_read_flag)
 TEXT = text()
 TEXTS = Rule(_list_of_texts, read=read_container, text=True, text_inside=True)
@@ -424,31 +444,31 @@ ARGUMENTS: dict[str, Rule] = {
     # Texts with the limits of a field of a request.
     **dict.fromkeys(("campaign", "category"), text("Label")),
     **dict.fromkeys(("from_domain", "sender_email"), text("SenderEntry")),
-    **dict.fromkeys(("start_day", "end_day"), text("Day", check=_text, empty_is_valid=True)),
-    **dict.fromkeys(("reply_to", "sender_mail"), text("Address", check=_text)),
-    **dict.fromkeys(("sender_name", "subject", "template_subject"), text("Line", check=_text, empty_is_valid=True)),
+    **dict.fromkeys(("start_day", "end_day"), text("Day", check=any_text, empty_is_valid=True)),
+    **dict.fromkeys(("reply_to", "sender_mail"), text("Address", check=any_text)),
+    **dict.fromkeys(("sender_name", "subject", "template_subject"), text("Line", check=any_text, empty_is_valid=True)),
     "language_code": text("LanguageCode"),
     "mail_name": text("MailName", empty_is_none=False),
     "phone_number": text("PhoneNumber"),
     "send_date": Rule(_any, "UtcTime", empty_is_none=False, empty_is_valid=True),
-    "template_name": text("TemplateName", check=_text, empty_is_none=False),
+    "template_name": text("TemplateName", check=any_text, empty_is_none=False),
     "trans_callback_url": text("WebUrl"),
     "unique_msg_id": text("UniqueMsgId"),
     # Other texts whose absence has a meaning of its own, or that may be blank.
     "list_name": text(empty_is_none=False),
     "unsubscribe_pattern": text(none_is_valid=True),
-    **dict.fromkeys(("content", "delimiter", "name", "null_value", "template_content"), text(check=_text)),
+    **dict.fromkeys(("content", "delimiter", "name", "null_value", "template_content"), text(check=any_text)),
     # Lists, dictionaries, rows and files.
     **dict.fromkeys(("column_names", "counters", "event_types", "ignore_differences"), TEXTS),
     **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),
-                    Rule(_one_or_more, read=read_container, text=True, text_inside=True)),
+                    Rule(one_or_more, read=read_container, text=True, text_inside=True)),
     "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),
     "mail_status": Rule(_list_of_numbers, read=read_container),
-    **dict.fromkeys(("a", "b"), Rule(_mapping, read=read_container)),
+    **dict.fromkeys(("a", "b"), MAPPING),
     **dict.fromkeys(("columns", "trans_callback_url_extra"),
                     Rule(_mapping_of_texts, read=read_container, text_inside=True)),
     "mail_params": Rule(_mapping, read=read_container, text_inside=True),
-    "trans_event": Rule(_mapping, read=read_container),
+    "trans_event": MAPPING,
     # Its values do not stay text: the database may need numbers.
     "parameters": Rule(_list_or_mapping, read=read_container),
     "to": Rule(_recipients, read=read_container, text=True, text_inside=True),

@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from airflow_provider_mail._task.checks import checked
+from airflow_provider_mail._task.rules import TEXT, Rule, number
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -20,6 +22,12 @@ MAX_RANGES = 1000
 """Airflow's ``[core] max_map_length`` is 1,024."""
 
 
+def _parameters(name: str, value: Any) -> str | None:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return None if is_list else "must be a list, since those of the ranges are appended"
+
+
+@checked(AirflowFailException, ranges=number(1, MAX_RANGES, whole=True), parameters=Rule(_parameters), key=TEXT)
 def key_ranges(
     *, sql_conn_id: str, sql: str, key: str, ranges: int, parameters: Sequence[Any] | None = None
 ) -> list[dict[str, Any]]:
@@ -45,10 +53,6 @@ def key_ranges(
     """
     from airflow_provider_mail._task.storage import sql_hook
 
-    if type(ranges) is not int or not 1 <= ranges <= MAX_RANGES:
-        raise AirflowFailException(f"ranges: {ranges!r} is not from 1 to {MAX_RANGES}")
-    if isinstance(parameters, str) or not isinstance(parameters, Sequence | None):
-        raise AirflowFailException("parameters: must be a list, since those of the ranges are appended")
     hook = sql_hook(sql_conn_id)
     # On separate lines, since the query may end with a comment.
     query = f"(\n{sql.strip().rstrip(';')}\n)"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_mail._task.rules import not_text, number
+from airflow_provider_mail._task.checks import checked
+from airflow_provider_mail._task.rules import MAX_SECONDS, TEXT, duration, number
 from airflow_provider_mail.triggers._base import BaseWaitTrigger, path_and_arguments
 
 if TYPE_CHECKING:
@@ -130,6 +131,10 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         labels: each then stores its reported campaigns separately, and they still share their polls. Default: none.
     """
 
+    @checked(
+        mail_name=TEXT, name_prefix=TEXT, name_contains=TEXT, label=TEXT, lookback=duration(),
+        poke_interval=number(most=MAX_SECONDS, above=True),
+    )  # fmt: skip
     def __init__(
         self,
         *,
@@ -149,20 +154,11 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         filters = {name: text for name, text in texts.items() if text is not None}
         if len(filters) > 1:
             raise ValueError(f"{', '.join(filters)}: only one of them can be given")
-        for name, text in filters.items():
-            if not isinstance(text, str):
-                raise ValueError(f"{name}: {not_text(name, text)}")
         if "" in filters.values():
             raise ValueError(f"{', '.join(filters)}: is empty; leave it out for all campaigns")
-        if not isinstance(mail_status, list | tuple) or not mail_status or not set(mail_status) <= {2, 4}:
+        if not mail_status or not set(mail_status) <= {2, 4}:
             raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
-        for name, rule, value in (
-            ("lookback", number(), seconds),
-            ("poke_interval", number(above=True), poke_interval),
-        ):
-            if problem := rule.check(name, value):
-                raise ValueError(f"{name}: {problem}")
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
         self.name_prefix = name_prefix

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from airflow.sdk import TaskGroup, task
 
+from airflow_provider_mail._task.checks import checked
+from airflow_provider_mail._task.rules import FUNCTION, MAPPING, STAGES, TEXT, choice, number
+from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.sensors._base import DEFERRABLE
@@ -16,8 +19,6 @@ from airflow_provider_mail.stages import Stage, divide
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
-
-    from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 
 __all__ = ["AbSend", "StagedSend", "ab_send", "staged_send"]
 
@@ -44,6 +45,10 @@ class StagedSend(NamedTuple):
     sent: Any
 
 
+@checked(
+    group_id=TEXT, stages=STAGES, audience=FUNCTION, campaign=MAPPING, gate=MAPPING, seed=TEXT,
+    on_changed_plan=choice("fail", "mail_others"),
+)  # fmt: skip
 def staged_send(
     *,
     group_id: str = "staged_send",
@@ -129,6 +134,10 @@ class AbSend(NamedTuple):
     sent: Any
 
 
+@checked(
+    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), audience=FUNCTION, campaign=MAPPING, wait=MAPPING,
+    compare=MAPPING, seed=TEXT, on_changed_plan=choice("fail", "mail_others"),
+)  # fmt: skip
 def ab_send(
     *,
     group_id: str = "ab_send",
@@ -173,8 +182,6 @@ def ab_send(
     """
     from airflow.providers.standard.operators.python import BranchPythonOperator
 
-    if isinstance(test_fraction, bool) or not 0 < test_fraction < 1:
-        raise ValueError(f"test_fraction: must be a number above 0 and below 1, not {test_fraction!r}")
     shares = {"a": test_fraction / 2, "b": test_fraction, "rest": 1}
     campaign = {"deferrable": deferrable, **campaign}
     versions = {"a": {**campaign, **a}, "b": {**campaign, **b}}
@@ -227,12 +234,15 @@ class _Stages:
         campaign: Mapping[str, Any],
         on_changed_plan: OnChangedPlan,
     ) -> None:
-        if on_changed_plan not in get_args(OnChangedPlan):
-            raise ValueError(f"on_changed_plan: must be one of {', '.join(get_args(OnChangedPlan))}")
         seed = mail_name if seed is None else seed
         self.imports: dict[str, BaseContactImportOperator] = {}
         for stage in divide(shares, seed):
             self.imports[stage.name] = imports = audience(stage)
+            if not isinstance(imports, BaseContactImportOperator):
+                raise ValueError(
+                    f"audience: must return the task that imports the people of a stage, not {type(imports).__name__}. "
+                    "Write audience=lambda stage: SqlToMailContactsOperator(...)"
+                )
             if imports.changes_only or imports.audience != "exact":
                 raise ValueError(
                     "audience: the task must import all rows into a list of this run: set audience='exact', and leave "

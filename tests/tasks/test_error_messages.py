@@ -264,7 +264,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [  # words of a message of the pa
     ("mail_name: campaign '...' was created by this task", "removed", {}),
     ("exists and is equal, but is older than this run", "existing", {"age_days": 7}),
     ("campaign '...' is a draft (mailStatus -1)", "drafted", {}),
-    ("poke_interval: must be a number, more than 0, not", "campaign", {"poke_interval": 0}),
+    ("poke_interval: seconds or a timedelta are needed", "campaign", {"poke_interval": 0}),
     ("ignore_differences: there is no field contents", "campaign", {"ignore_differences": ["contents"]}),
     ("deferrable: needs wait_for_completion=True: else the task waits for", "campaign", {"deferrable": True}),
     ("template_name: write content='newsletter.html', a file in", "campaign", {"template_name": "welcome"}),

@@ -109,7 +109,7 @@ def test_mariadb(mariadb_server: MariaServer, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    *(({"ranges": number}, f"ranges: {number!r} is not from 1 to 1000") for number in (0, 1001, "4")),
+    *(({"ranges": n}, f"ranges: must be a whole number from 1 to 1000, not {n!r}") for n in (0, 1001, "4")),
     ({"parameters": {"a": 1}}, "parameters: must be a list"),
     ({"sql": "SELECT 'ada@example.com' AS k"}, "key: holds addresses, which must not be stored in XCom"),
     ({"sql": "SELECT x'00' AS k"}, "key: is of type bytes; use one that is a number, a date or text"),

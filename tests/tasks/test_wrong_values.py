@@ -1,0 +1,95 @@
+"""Every argument of all that users call gets wrong values: no error is another's, and each names the argument."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_mail.arguments import Brakes, ChangesOnly, FileFormat, Rejects, Suppress
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.send_window import SendWindow
+from airflow_provider_mail.stages import Stage, divide
+from airflow_provider_mail.transfers.key_ranges import key_ranges
+from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
+from airflow_provider_mail.utils.staged_send import ab_send, staged_send
+from airflow_provider_mail.version_compat import AirflowFailException
+from tests.tasks.test_operators import NEEDED
+
+WRONG: list[Any] = [
+    object(), 5, -1, 1.5, float("nan"), float("inf"), True, b"x", "", "2h", "see https://x.com/a.html", [], [5], [None],
+    {}, {"a": 5}, {5}, datetime(2026, 1, 1, tzinfo=UTC), timedelta(-1), lambda: 1, int,
+]  # fmt: skip
+"""Each is wrong for most arguments; the first one for all."""
+
+
+def importing(stage: Stage) -> MailImportContactsOperator:
+    contacts = [{"email": "a@example.com"}]
+    return MailImportContactsOperator(task_id=stage.name, list_name=stage.name, contacts=contacts, audience="exact")
+
+
+CAMPAIGN = {"subject": "a", "content": "<p>a</p>", "sender_mail": "news@example.com"}
+STAGED = {"audience": importing, "mail_name": "a", "campaign": CAMPAIGN}
+CALLED: dict[Callable[..., Any], dict[str, Any]] = {
+    **{call: {} for call in (Brakes, ChangesOnly, FileFormat, MailCampaignEventTrigger, Rejects, SendWindow)},
+    Suppress: {"table": "a"},
+    divide: {"shares": {"a": 1}, "seed": "a"},
+    key_ranges: {"sql_conn_id": "crm", "sql": "SELECT 1", "key": "1", "ranges": 2},
+    staged_send: STAGED | {"stages": {"canary": 0.1, "rest": 1}, "gate": {"max_bounce": 0.1}},
+    ab_send: STAGED | {"a": {"subject": "a"}, "b": {"subject": "b"}, "wait": {"max_age": 5}, "compare": {}},
+    **NEEDED,
+}
+"""Everything that takes arguments, with the smallest ones; not `MailNotifier`, which leaves out what it cannot use."""
+
+CHECKED_BY_OTHERS: tuple[tuple[Any, set[str]], ...] = (
+    # The arguments of tasks, which these report.
+    (staged_send, {"campaign", "gate", "group_id"}),
+    (ab_send, {"a", "b", "campaign", "compare", "group_id", "wait"}),
+)
+
+
+def outcome(call: Callable[..., Any], name: str, arguments: dict[str, Any]) -> str:
+    """Return what is wrong with how a call ended; ``rejected`` or ``accepted`` if nothing is."""
+    try:
+        with DAG("wrong", schedule=None):
+            call(**arguments)
+    except (ValueError, AirflowFailException) as error:
+        return "rejected" if name in str(error) else f"does not name the argument: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+@pytest.mark.parametrize("call", CALLED, ids=lambda call: call.__name__)
+def test_a_wrong_value_is_an_error_that_names_the_argument(call: Callable[..., Any], crm: object) -> None:
+    needed = CALLED[call] | ({"task_id": "task"} if call in NEEDED else {})
+    of_others = next((names for other, names in CHECKED_BY_OTHERS if other is call), set())
+    wrong = []
+    for name, parameter in inspect.signature(call).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        values = [value for value in WRONG if not (name in of_others and isinstance(value, dict | str))]
+        if name == "audience" and call in (ab_send, staged_send):
+            values = [value for value in values if not callable(value)]
+        if call is key_ranges:  # The database reports these.
+            values = [value for value in values if not isinstance(value, str | list | tuple | dict | set)]
+        ends = [outcome(call, name, needed | {name: value}) for value in values]
+        wrong += [f"{name}={value!r}: {end}" for value, end in zip(values, ends, strict=True) if ": " in end]
+        if name != "seed":
+            assert ends[0] == "rejected", name
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("arguments", "cure"), [
+    ({"stages": {"canary": 1, "rest": 99}}, "rest: the stage before it has the share 1 already, and nobody is left"),
+    ({"stages": ["canary", "rest"]}, 'a dictionary with a stage is needed, not list. Write {"canary": 0.01, '),
+    ({"gate": None}, "gate: a dictionary is needed, such as gate={"),
+])  # fmt: skip
+def test_how_to_write_it_right(arguments: dict[str, Any], cure: str) -> None:
+    with DAG("wrong", schedule=None), pytest.raises(ValueError) as raised:  # noqa: PT011 - compared below
+        staged_send(**CALLED[staged_send] | arguments)
+    assert cure in str(raised.value)
