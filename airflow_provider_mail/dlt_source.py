@@ -84,7 +84,7 @@ def mail_source(
     keep_gone: bool = False,
     arrow: bool = False,
     mail_conn_id: str = "mail_default",
-    team: str | None = None,
+    team_name: str | None = None,
     max_in_flight: int = 8,
 ) -> list[DltResource]:
     """Read campaigns, statistics, lists, contacts, templates and senders of an account.
@@ -116,7 +116,7 @@ def mail_source(
         extra ``parquet``; not for BigQuery. dlt adds no columns to these tables by itself. Default: false.
     :param mail_conn_id: the value of the column ``mail_conn_id``: what tells accounts apart in one table. Default:
         ``mail_default``.
-    :param team: the value of the column ``team``, in Airflow ``MailHook(...).team_name``. Default: none.
+    :param team: the value of the column ``team_name``, in Airflow ``MailHook(...).team_name``. Default: none.
     :param max_in_flight: pages requested at once, at most the client's own limit. Default: 8.
     :raises MailValidationError: an argument is invalid.
     :raises MailError: while the pipeline runs: a response is incomplete or an error, or the destination deletes no rows
@@ -133,7 +133,7 @@ def mail_source(
     if arrow and find_spec("pyarrow") is None:
         raise MailValidationError("arrow: needs pyarrow: pip install 'airflow-provider-mail[parquet]'")
     form: Form = arrow_table if arrow else objects
-    source = _Source(client, mail_conn_id, team, max_in_flight)
+    source = _Source(client, mail_conn_id, team_name or "", max_in_flight)
 
     def days(*tables: str) -> DaysToRead:
         if end_day is not None:
@@ -168,7 +168,7 @@ def mail_source(
         whole("mail_senders", SENDERS, source.senders),
     ]
     if contact_lists:
-        place = {**account, "team": team or ""}
+        place = {**account, "team_name": team_name or ""}
         parts = Parts(
             (*place, "list_name"),
             lambda: [{**place, "list_name": name} for name in source.names(contact_lists)],
@@ -193,10 +193,10 @@ def mail_source(
 class _Source:
     """Reads one account, and makes rows of what it returns."""
 
-    def __init__(self, client: MailClient, mail_conn_id: str, team: str | None, max_in_flight: int) -> None:
+    def __init__(self, client: MailClient, mail_conn_id: str, team_name: str, max_in_flight: int) -> None:
         self._client = client
         self._mail_conn_id = mail_conn_id
-        self._team = team
+        self._team_name = team_name
         self._max_in_flight = max_in_flight
 
     def clock(self) -> datetime:
@@ -223,7 +223,7 @@ class _Source:
 
     def contacts(self, part: Part, on_total: OnTotal) -> Pages:
         # The pager has proved that no contact is repeated.
-        place = {name: part[name] for name in ("team", "list_name")}
+        place = {name: part[name] for name in ("team_name", "list_name")}
         request = compact_records(GetListContacts(list_name=part["list_name"], page_size=1000))
         return in_batches(self._pages(request, partial(contact_row, **place), on_total))
 
@@ -265,7 +265,7 @@ class _Source:
     def _window(self, flow: Callable[..., list[Any]], request: DateWindow, row: Callable[..., Row]) -> list[Row]:
         began = time.time()
         records = flow(self._client, request)
-        values = {"mail_conn_id": self._mail_conn_id, "team": self._team}
+        values = {"mail_conn_id": self._mail_conn_id, "team_name": self._team_name}
         observed_at = self._at(began)
         return [row(record, **values, observed_at=observed_at) for record in records]
 

@@ -176,7 +176,7 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
             for number in range(365)
         ),
         "contacts": (
-            {**account, "team": "", "list_name": f"list {number % 20}", "id": str(number // 3),
+            {**account, "team_name": "", "list_name": f"list {number % 20}", "id": str(number // 3),
              "create_date": FIRST - number % 900 * day,
              "observed_at": FIRST}
             for number in range(options.contacts)

@@ -37,7 +37,7 @@ def mail_dlt():
         source = mail_source(
             hook.get_conn(),
             start_day=pendulum.today("UTC").subtract(days=30).date(),
-            team=hook.team_name,
+            team_name=hook.team_name,
             snapshots=True,
             arrow=True,  # not for BigQuery
         )

@@ -206,9 +206,14 @@ class Statistics:
     read_again: Callable[[], Iterator[tuple[Any, ...]]] | None = None
 
 
+def account(hook: MailHook) -> dict[str, Any]:
+    """Return the values of the columns that tell accounts apart."""
+    return {"mail_conn_id": hook.mail_conn_id, "team_name": hook.team_name or ""}
+
+
 def _origin(hook: MailHook, observation: Observation) -> dict[str, Any]:
     """Return what every row says of its reading."""
-    return {"mail_conn_id": hook.mail_conn_id, "team": hook.team_name, "observed_at": observation.at}
+    return {**account(hook), "observed_at": observation.at}
 
 
 def read_campaign_stats(
@@ -255,7 +260,7 @@ def read_campaign_stats(
         CAMPAIGN_STATS["mail_send_date"],
         start_day + day,
         end_day - day,
-        mail_conn_id=hook.mail_conn_id,
+        **account(hook),
         observed_at=observation.at,
     )
     mark_gone = MarkGone(observation.at, lambda: [covers.whole], exists)
@@ -279,7 +284,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
         TRANSACTIONAL_STATS["stats_date"],
         start_day,
         end_day,
-        mail_conn_id=hook.mail_conn_id,
+        **account(hook),
         observed_at=observation.at,
         only={record.stats_date for record in records},
     )

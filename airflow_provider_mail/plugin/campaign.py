@@ -78,7 +78,7 @@ def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
 
 def only_task(tasks: Sequence[Row], team: Any) -> Row | None:
     """Return the task that the statistics belong to: names are unique within a team."""
-    same = [task for task in tasks if team is None or task["team_name"] == team]
+    same = [task for task in tasks if not team or task["team_name"] == team]
     return same[0] if len(same) == 1 else None
 
 
@@ -91,7 +91,7 @@ def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
 def _find(reader: Reader, account: str, name: str) -> Campaign | None:
     stats: Row | None = None
     if reader.has("campaign_stats"):
-        columns = ", ".join(("team", "mail_send_date", "observed_at", *_COUNTS))
+        columns = ", ".join(("team_name", "mail_send_date", "observed_at", *_COUNTS))
         statement = f"SELECT {columns} FROM {reader['campaign_stats'].spelled} WHERE mail_conn_id = ? AND mail_name = ?"
         stats = next(iter(reader.rows(f"{statement} AND gone_at IS NULL", [account, name])), None)
     task: Row | None = None
@@ -104,7 +104,7 @@ def _find(reader: Reader, account: str, name: str) -> Campaign | None:
             "WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
             [account, name],
         )
-        task = only_task(tasks, stats["team"] if stats else None)
+        task = only_task(tasks, stats["team_name"] if stats else None)
     counted = stats or task
     if counted is None:
         return None

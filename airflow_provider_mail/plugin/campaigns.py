@@ -274,8 +274,8 @@ def source(reader: Reader) -> str:
     if reader.has("campaign_stats"):
         stats = reader["campaign_stats"].spelled
         parts.append(
-            "SELECT mail_conn_id, team, mail_name, mail_send_date AS sent_at, sent_count, open_count, click_count, "
-            "hard_bounce + soft_bounce AS bounce_count, unsubscribe_count, NULL AS mail_status "
+            "SELECT mail_conn_id, team_name AS team, mail_name, mail_send_date AS sent_at, sent_count, open_count, "
+            "click_count, hard_bounce + soft_bounce AS bounce_count, unsubscribe_count, NULL AS mail_status "
             f"FROM {stats} WHERE gone_at IS NULL"
         )
     if reader.has("campaigns"):

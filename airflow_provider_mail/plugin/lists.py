@@ -73,9 +73,9 @@ def _count(reader: Reader) -> Counted[ContactList]:
     month = reader.dialect.month("create_date")
     # SQLite sorts the rows to group them, which is fastest if their first column differs most.
     rows = reader.rows(
-        f"SELECT mail_conn_id, team, list_name, created, COUNT(*) AS contacts FROM "
-        f"(SELECT mail_conn_id, team, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
-        "GROUP BY created, list_name, team, mail_conn_id"
+        f"SELECT mail_conn_id, team_name, list_name, created, COUNT(*) AS contacts FROM "
+        f"(SELECT mail_conn_id, team_name, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
+        "GROUP BY created, list_name, team_name, mail_conn_id"
     )
     return Counted(_largest_first(rows), datetime.datetime.now(datetime.UTC))
 
@@ -84,7 +84,7 @@ def _largest_first(rows: Sequence[Row]) -> Sequence[ContactList]:
     """The lists by account and team, from rows with the number of their contacts, by month if that is known."""
 
     def identity(row: Row) -> tuple[str, str, str]:
-        return str(row["mail_conn_id"]), str(row["team"]), str(row["list_name"])
+        return str(row["mail_conn_id"]), str(row["team_name"]), str(row["list_name"])
 
     lists = [_list(*named, list(group)) for named, group in groupby(sorted(rows, key=identity), identity)]
     return sorted(lists, key=lambda entry: (entry.account, entry.team, -entry.contacts, entry.name))
@@ -108,8 +108,8 @@ def _month(created: Any) -> str:
 def _compare(reader: Reader) -> Counted[Overlap]:
     table = reader["contacts"].spelled
     rows = reader.rows(
-        f"SELECT mail_conn_id, team, list_name, NULL AS created, COUNT(*) AS contacts FROM {table} "
-        "GROUP BY mail_conn_id, team, list_name"
+        f"SELECT mail_conn_id, team_name, list_name, NULL AS created, COUNT(*) AS contacts FROM {table} "
+        "GROUP BY mail_conn_id, team_name, list_name"
     )
     by_team = groupby(_largest_first(rows), lambda entry: (entry.account, entry.team))
     teams = [list(team)[:COMPARED] for _, team in by_team]
@@ -131,7 +131,7 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
         statements.append(
             f"SELECT {number} AS team_number, bits, COUNT(*) AS contacts FROM "
             f"(SELECT id, SUM(CASE list_name {bits} END) AS bits FROM {reader['contacts'].spelled} "
-            f"WHERE mail_conn_id = ? AND team = ? AND list_name IN ({', '.join('?' for _ in lists)}) "
+            f"WHERE mail_conn_id = ? AND team_name = ? AND list_name IN ({', '.join('?' for _ in lists)}) "
             "GROUP BY id HAVING COUNT(*) > 1) AS a GROUP BY bits"
         )
         values += [*names, lists[0].account, lists[0].team, *names]

@@ -251,8 +251,8 @@ class BaseContactReader(BaseListReader):
     @cached_property
     def list_key(self) -> dict[str, str]:
         """The values that all rows of this list share."""
-        team = self.team_name or self.hook.team_name or ""
-        return {"mail_conn_id": self.mail_conn_id, "team": team, "list_name": self.list_name}
+        team_name = self.team_name or self.hook.team_name or ""
+        return {"mail_conn_id": self.mail_conn_id, "team_name": team_name, "list_name": self.list_name}
 
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
         from airflow_provider_mail.warehouse.tables.resources import contact_row
@@ -264,10 +264,9 @@ class BaseContactReader(BaseListReader):
         if self.on_change == "accept":
             return {}
         from airflow_provider_mail.warehouse.request import Coverage
-        from airflow_provider_mail.warehouse.tables.resources import list_part
 
-        part = list_part(self.list_key["team"], self.list_name)
-        covers = Coverage.one(part, self.list_key, mail_conn_id=self.mail_conn_id, observed_at=observed_at)
+        account = {name: self.list_key[name] for name in ("mail_conn_id", "team_name")}
+        covers = Coverage.one(self.list_name, self.list_key, **account, observed_at=observed_at)
         return {"replace_where": self.list_key, "covers": covers}
 
     def check_empty(self) -> None:
@@ -291,7 +290,7 @@ class BaseCampaignReader(BaseListReader):
     type: str | None
     mail_status: Sequence[int] | None
     all_team: bool
-    _teams: set[str | None]
+    _teams: set[str]
 
     def declared_table(self) -> Table:
         from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
@@ -333,7 +332,7 @@ class BaseCampaignReader(BaseListReader):
         from airflow_provider_mail.warehouse.tables.resources import campaign_row
 
         conn_id = self.mail_conn_id
-        self._teams.update(campaign.team_name for campaign in records)
+        self._teams.update(campaign.team_name or "" for campaign in records)
         return [campaign_row(campaign, mail_conn_id=conn_id, observed_at=observed_at) for campaign in records]
 
 

@@ -26,6 +26,7 @@ from airflow_provider_mail.warehouse.table import (
     DATE,
     INTEGER,
     LOAD_COLUMNS,
+    TEAM,
     TIMESTAMP,
     Column,
     Table,
@@ -38,15 +39,12 @@ _MAX_PART_CHARACTERS = 250
 
 LOADS = Table(
     comment="When each part of the tables beside this one was last read whole from the mail service",
-    key=("table_name", "mail_conn_id", "part"),
+    key=("table_name", "mail_conn_id", "team_name", "part"),
     columns=(
         Column("table_name", text(64), "Name of the table as the database spells it, without its schema"),
         Column("mail_conn_id", text(250), "Airflow connection of the account that was read"),
-        Column(
-            "part",
-            text(_MAX_PART_CHARACTERS),
-            "What of the table: a day (YYYY-MM-DD), or a list, behind its team and a slash where there is one",
-        ),
+        TEAM,
+        Column("part", text(_MAX_PART_CHARACTERS), "What of the table: a day (YYYY-MM-DD), or a list"),
         Column("observed_at", TIMESTAMP, "When it was last read", observed=True),
     ),
     load_columns=(
@@ -92,6 +90,7 @@ class Coverage:
     observed_at: datetime.datetime
     parts: Mapping[str, Mapping[str, Any]]
     whole: Mapping[str, Any]
+    team_name: str = ""
 
     @classmethod
     def days(
@@ -101,6 +100,7 @@ class Coverage:
         last: datetime.date,
         *,
         mail_conn_id: str,
+        team_name: str,
         observed_at: datetime.datetime,
         only: Collection[datetime.date] | None = None,
     ) -> Coverage:
@@ -109,7 +109,7 @@ class Coverage:
         :param column: the date or timestamp that decides to which day a row belongs.
         :param only: the days that are covered; the load has no rows of the others. Default: all.
         """
-        account = {"mail_conn_id": mail_conn_id}
+        account = {"mail_conn_id": mail_conn_id, "team_name": team_name}
         count = (last - first).days + 1
         days = (first + datetime.timedelta(days=number) for number in range(count))
         parts = {
@@ -117,19 +117,27 @@ class Coverage:
             for day in days
             if only is None or day in only
         }
-        return cls(mail_conn_id, observed_at, parts, {**account, column.name: _span(column, first, last)})
+        return cls(mail_conn_id, observed_at, parts, {**account, column.name: _span(column, first, last)}, team_name)
 
     @classmethod
-    def one(cls, part: str, where: Mapping[str, Any], *, mail_conn_id: str, observed_at: datetime.datetime) -> Coverage:
+    def one(
+        cls,
+        part: str,
+        where: Mapping[str, Any],
+        *,
+        mail_conn_id: str,
+        team_name: str = "",
+        observed_at: datetime.datetime,
+    ) -> Coverage:
         """Cover one part.
 
         :param part: its name; a long one is cut and gets a digest.
-        :param where: the values that its rows have, by column, among them ``mail_conn_id``.
+        :param where: the values that its rows have, by column.
         """
         if len(part) > _MAX_PART_CHARACTERS:
             digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()[:16]
             part = f"{part[: _MAX_PART_CHARACTERS - 17]} {digest}"
-        return cls(mail_conn_id, observed_at, {part: where}, where)
+        return cls(mail_conn_id, observed_at, {part: where}, where, team_name)
 
     def windows(self, parts: Iterable[str]) -> list[Where]:
         """Return the conditions for the rows of some parts: one for all days that follow each other."""
@@ -143,7 +151,7 @@ class Coverage:
 
     def rows(self, name: TableName) -> Iterator[tuple[Any, ...]]:
         for part in self.parts:
-            yield table_name(name), self.mail_conn_id, part, self.observed_at
+            yield table_name(name), self.mail_conn_id, self.team_name, part, self.observed_at
 
 
 @dataclass(frozen=True)

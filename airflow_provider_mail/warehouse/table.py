@@ -81,7 +81,8 @@ LOAD_COLUMNS = (
 
 
 CONNECTION = Column("mail_conn_id", text(250), "Airflow connection of the account that the row came from")
-TEAM = Column("team", TEXT, "Team name as set on that connection", nullable=True)
+# Part of keys, so never null; with this length MySQL can index the longest of them.
+TEAM = Column("team_name", text(150), "Team of the account, as set on that connection; empty when it names none")
 OBSERVED = Column(
     "observed_at",
     TIMESTAMP,

@@ -38,7 +38,7 @@ LAZILY_IMPORTED = (
 
 
 TEXTS = ("email", "name", "phone_number", "email_bounced_flag", "email_bounced_time")
-KEY = ("mail_conn_id", "team", "list_name", "id")
+KEY = ("mail_conn_id", "team_name", "list_name", "id")
 COLUMNS = (
     *KEY,
     *TEXTS,

@@ -29,7 +29,7 @@ KEY = ("mail_conn_id", "mail_name")
 COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
 RATES = ("open_rate", "click_rate", "bounce_rate", "unsubscribe_rate")
 LAST_COLUMNS = ("other_fields", "observed_at", "gone_at", "loaded_at", "run_id")
-COLUMNS = ("mail_conn_id", "team", "mail_name", "mail_send_date", *COUNTS, *RATES, *LAST_COLUMNS)
+COLUMNS = ("mail_conn_id", "team_name", "mail_name", "mail_send_date", *COUNTS, *RATES, *LAST_COLUMNS)
 """Those of the operator's table."""
 WIRE_COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce", "unsentCount", "unsubscribeCount")
 
@@ -50,8 +50,9 @@ def _create(cursor: Any, timestamp: str) -> None:
         ", ".join(f"{name} DOUBLE PRECISION" for name in RATES),
     )
     cursor.execute(
-        f"CREATE TABLE IF NOT EXISTS {TABLE} (mail_conn_id VARCHAR(250), team TEXT, mail_name VARCHAR(200), "
-        f"mail_send_date {timestamp}, {counts}, {rates}, other_fields TEXT, observed_at {timestamp}, "
+        f"CREATE TABLE IF NOT EXISTS {TABLE} (mail_conn_id VARCHAR(250), team_name VARCHAR(150), "
+        f"mail_name VARCHAR(200), mail_send_date {timestamp}, {counts}, {rates}, other_fields TEXT, "
+        f"observed_at {timestamp}, "
         f"gone_at {timestamp}, loaded_at {timestamp}, run_id VARCHAR(250), PRIMARY KEY ({', '.join(KEY)}))"
     )
 

@@ -18,5 +18,5 @@ FROM (
     WHERE guid IS NOT NULL
     GROUP BY mail_conn_id, guid
 ) AS campaigns
-WHERE delivered > 0
+WHERE delivered >= 100
 ORDER BY spam_reports_per_1000 DESC, delivered DESC, mail_conn_id, mail_name

@@ -1,6 +1,7 @@
 WITH counted AS (
     SELECT
         mail_conn_id,
+        team_name,
         mail_name,
         mail_send_date,
         sent_count,
@@ -12,13 +13,14 @@ WITH counted AS (
     FROM mail_campaign_stats
     WHERE mail_send_date IS NOT NULL AND sent_count > 0 AND gone_at IS NULL
     WINDOW earlier AS (
-        PARTITION BY mail_conn_id
+        PARTITION BY mail_conn_id, team_name
         ORDER BY mail_send_date, mail_name
         ROWS BETWEEN 10 PRECEDING AND 1 PRECEDING
     )
 )
 SELECT
     mail_conn_id,
+    team_name,
     mail_send_date,
     mail_name,
     sent_count,
@@ -27,4 +29,4 @@ SELECT
     ROUND(100.0 * unsubscribe_count / sent_count, 2) AS unsubscribe_rate,
     ROUND(100.0 * earlier_unsubscribes / earlier_sent, 2) AS usual_unsubscribe_rate
 FROM counted
-ORDER BY mail_conn_id, mail_send_date DESC, mail_name DESC
+ORDER BY mail_conn_id, team_name, mail_send_date DESC, mail_name DESC

@@ -269,7 +269,7 @@ class Loading(RuleBasedStateMachine):
             number: (str(version), gone) for number, (version, _, gone) in self.model.rows.items()
         }
         assert all(row[-2] <= self.model.rows[row[1]][1] for row in found)
-        moments = {row[2]: row[3] for row in self.warehouse.rows(LOADS, "mail_loads")}
+        moments = {row[3]: row[4] for row in self.warehouse.rows(LOADS, "mail_loads")}
         assert moments == {f"day {day}": moment for day, moment in self.model.days.items()}
 
     def teardown(self) -> None:
@@ -303,7 +303,7 @@ class ListLoading(Loading):
     def is_as_read(self) -> None:
         found = {row[3]: row[5] for row in self.warehouse.rows(CONTACTS, "contacts")}
         assert found == {f"c{number:02}": str(version) for number, version in self.model.living().items()}
-        moments = {row[3] for row in self.warehouse.rows(LOADS, "mail_loads")}
+        moments = {row[4] for row in self.warehouse.rows(LOADS, "mail_loads")}
         assert moments == set(self.model.days.values())
         if self._has_history:
             assert recorded(self.warehouse) == stays(self.readings)

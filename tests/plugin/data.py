@@ -66,8 +66,8 @@ def task(name: str, status: int, sent_at: datetime.datetime, **more: Any) -> Cam
 
 def load_stats(warehouse: Warehouse, records: list[CampaignStats], asked_at: datetime.datetime, account: str) -> None:
     """One load with snapshots, as the operator does it."""
-    day, who = asked_at.date(), {"mail_conn_id": account, "observed_at": asked_at}
-    rows = [campaign_stats_row(each, team=None, **who) for each in records]
+    day, who = asked_at.date(), {"mail_conn_id": account, "team_name": "", "observed_at": asked_at}
+    rows = [campaign_stats_row(each, **who) for each in records]
     covers = Coverage.days(CAMPAIGN_STATS["mail_send_date"], day - 7 * DAY, day, **who)
     warehouse.load(CAMPAIGN_STATS, rows, "mail_campaign_stats", covers=covers)
     warehouse.load(CAMPAIGN_SNAPSHOTS, list(snapshot_rows(rows)), "mail_campaign_stats_snapshots")
@@ -106,16 +106,10 @@ def fill_transactional(warehouse: Warehouse) -> None:
     asked_at = FIRST + 10 * DAY
     days = [FIRST.date() + number * DAY for number in range(10) if number != 3]
     counts = {"openCount": 40, "clickCount": 4, "bounceCount": 2, "unsentCount": 1, "unsubscribeCount": 0}
+    who: dict[str, Any] = {"mail_conn_id": ACCOUNT, "team_name": "", "observed_at": asked_at}
     records = [{"statsDate": day.isoformat(), "sentCount": 100 + n, **counts} for n, day in enumerate(days)]
-    rows = [
-        transactional_stats_row(
-            TransactionalStats.model_validate(record), mail_conn_id=ACCOUNT, team=None, observed_at=asked_at
-        )
-        for record in records
-    ]
-    covers = Coverage.days(
-        TRANSACTIONAL_STATS["stats_date"], days[0], days[-1], mail_conn_id=ACCOUNT, observed_at=asked_at, only=days
-    )
+    rows = [transactional_stats_row(TransactionalStats.model_validate(record), **who) for record in records]
+    covers = Coverage.days(TRANSACTIONAL_STATS["stats_date"], days[0], days[-1], only=days, **who)
     warehouse.load(TRANSACTIONAL_STATS, rows, "mail_transactional_stats", covers=covers)
 
 
@@ -127,7 +121,7 @@ def fill_contacts(warehouse: Warehouse) -> None:
         where = {"mail_conn_id": ACCOUNT, "list_name": list_name}
         covers = Coverage.one(list_name, where, mail_conn_id=ACCOUNT, observed_at=asked_at)
         created = {n: datetime.datetime(2026, 1 + n % 3, 5, tzinfo=UTC) if n else None for n in numbers}
-        of_list = {"team": "", "list_name": list_name, "observed_at": asked_at, **personal}
+        of_list = {"team_name": "", "list_name": list_name, "observed_at": asked_at, **personal}
         rows = [row(CONTACTS, id=str(n), create_date=created[n], **of_list) for n in numbers]
         warehouse.load(CONTACTS, rows, "mail_contacts", covers=covers)
 

@@ -65,8 +65,8 @@ def test_lists_and_their_overlaps(visitor: Visitor, filled: Warehouse) -> None:
     overlap = "Newsletter Shop <b> 4 33.3 % 66.7 % mail_default"
     assert_shows(visitor, "overlaps", overlap)
     filled.execute(
-        "INSERT INTO mail_contacts (mail_conn_id, team, list_name, id, properties, observed_at) "
-        "SELECT mail_conn_id, team, 'Regulars', id, properties, observed_at FROM mail_contacts "
+        "INSERT INTO mail_contacts (mail_conn_id, team_name, list_name, id, properties, observed_at) "
+        "SELECT mail_conn_id, team_name, 'Regulars', id, properties, observed_at FROM mail_contacts "
         "WHERE list_name = 'Newsletter' AND id IN ('1', '9', '10')"
     )
     assert "Regulars" not in text_of(visitor, "overlaps"), "counted once in ten minutes"

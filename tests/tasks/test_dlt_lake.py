@@ -42,7 +42,7 @@ from tests.tasks.loading import delete
 
 pytestmark = [pytest.mark.not_unit, pytest.mark.filterwarnings(*IGNORED)]
 LOOKBACK = 7
-PARTS = {"mail_contacts": "mail_conn_id, team, list_name", "mail_templates": "mail_conn_id"}
+PARTS = {"mail_contacts": "mail_conn_id, team_name, list_name", "mail_templates": "mail_conn_id"}
 DUCKDB_TYPES = {"text": "VARCHAR", "integer": "BIGINT", "timestamp": "TIMESTAMPTZ"}
 
 

@@ -270,7 +270,7 @@ def test_contacts_of_a_deleted_list_are_deleted(duck: Duck, accounts: tuple[Acco
             one.service.add_list(name, count=count)
     lists = (
         "SELECT list_name, count(*) FROM (SELECT * FROM mail_contacts "
-        "QUALIFY observed_at = max(observed_at) OVER (PARTITION BY mail_conn_id, team, list_name)) "
+        "QUALIFY observed_at = max(observed_at) OVER (PARTITION BY mail_conn_id, team_name, list_name)) "
         "WHERE is_removed IS NULL AND mail_conn_id = '{}' GROUP BY ALL ORDER BY ALL"
     )
 

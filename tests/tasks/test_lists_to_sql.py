@@ -91,7 +91,7 @@ def test_the_row_of_a_contact(run: Run, emulator: Emulator, warehouse: SqlDataba
     done = run(lambda: task("{{ 'news' ~ 'letter' }}", table="{{ 'mail' ~ '_contacts' }}"))
 
     columns = "email, name, phone_number, email_bounced_flag, email_bounced_time, email_open_count, create_user_id"
-    assert warehouse.query(f"SELECT mail_conn_id, team, list_name, {columns} FROM mail_contacts ORDER BY id") == [
+    assert warehouse.query(f"SELECT mail_conn_id, team_name, list_name, {columns} FROM mail_contacts ORDER BY id") == [
         ("mail_default", "Marketing", "newsletter", "ada@example.com", "Ada 春", "+44 1", "1", "2026-02-03 04:05:06",
          12, 1001),
         ("mail_default", "Marketing", "newsletter", None, "+44 2", "+44 2", None, None, None, 1001),

@@ -140,8 +140,8 @@ def test_two_accounts_share_a_folder(connect: Connect, emulator: Emulator, tmp_p
         written(tmp_path, mail_conn_id=conn_id)
     # With another team it is still the same account's file.
     assert [*contents(tmp_path)] == [f"mail_send_day=2026-03-02/{name}.jsonl" for name in ("mail_default", "other")]
-    accounts = [(row["mail_conn_id"], row["team"]) for row in lines(tmp_path)]
-    assert accounts == [("mail_default", None), ("other", "Marketing")]
+    accounts = [(row["mail_conn_id"], row["team_name"]) for row in lines(tmp_path)]
+    assert accounts == [("mail_default", ""), ("other", "Marketing")]
 
 
 def test_short_responses_shorten_no_file(emulator: Emulator, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_new_fields_are_kept(
     (ContactList, partial(resource_row, LISTS), {"listName": "x"}),
     (Template, partial(resource_row, TEMPLATES), {"templateName": "x"}),
     (Sender, sender_row, {"fromDomain": "x.example"}),
-    (Contact, partial(contact_row, team="", list_name="x"), {"id": "1"}),
+    (Contact, partial(contact_row, team_name="", list_name="x"), {"id": "1"}),
 ])  # fmt: skip
 def test_a_declared_field_without_a_column_is_kept(model: Any, row: Any, values: dict[str, Any]) -> None:
     class Declared(model):  # type: ignore[misc]

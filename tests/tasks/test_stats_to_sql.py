@@ -90,7 +90,7 @@ def test_the_rows_of_campaigns(run: Run, emulator: Emulator, warehouse: SqlDatab
 
     done = run(task)
 
-    columns = "mail_conn_id, mail_name, team, sent_count, open_count, open_rate"
+    columns = "mail_conn_id, mail_name, team_name, sent_count, open_count, open_rate"
     assert warehouse.query(f"SELECT {columns} FROM {STATS} ORDER BY sent_count") == [
         ("mail_default", "empty", "Marketing", 0, 0, 0.0),
         ("mail_default", "Frühling 春", "Marketing", 200, 50, 25.0),

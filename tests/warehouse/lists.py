@@ -18,7 +18,7 @@ def at(hour: int) -> datetime.datetime:
 
 
 def list_of(account: str, name: str = "news") -> dict[str, str]:
-    return {"mail_conn_id": account, "team": "", "list_name": name}
+    return {"mail_conn_id": account, "team_name": "", "list_name": name}
 
 
 def contact(of_list: Mapping[str, str], number: int, moment: datetime.datetime, name: Any = "x") -> tuple[Any, ...]:

@@ -245,7 +245,7 @@ def test_tables_of_one_name_in_two_schemas(
     ) == [(True,)]
     # Another one in front of it: no reading of that table says what this one has.
     warehouse.execute("CREATE TABLE one.contacts AS SELECT * FROM two.contacts WHERE false")
-    warehouse.execute("ALTER TABLE one.contacts ADD PRIMARY KEY (mail_conn_id, team, list_name, id)")
+    warehouse.execute("ALTER TABLE one.contacts ADD PRIMARY KEY (mail_conn_id, team_name, list_name, id)")
     assert load_list(warehouse, 1, "contacts").inserted == 2
     assert warehouse.query("SELECT count(*) FROM one.contacts_history WHERE valid_to IS NULL") == [(2,)]
     assert len(warehouse.rows(LOADS, "one.mail_loads")) == len(warehouse.rows(LOADS, "two.mail_loads")) == 1

@@ -343,27 +343,31 @@ def day_of(*days: datetime.date, at: datetime.datetime) -> Coverage:
 
 
 def noted(warehouse: Warehouse) -> list[tuple[Any, ...]]:
-    return [(row[2], row[3]) for row in warehouse.rows(LOADS, "mail_loads")]
+    return [(row[3], row[4]) for row in warehouse.rows(LOADS, "mail_loads")]
 
 
 def test_days_of_an_account() -> None:
-    made: dict[str, Any] = {"mail_conn_id": "m", "observed_at": NOON}
+    made: dict[str, Any] = {"mail_conn_id": "m", "team_name": "t", "observed_at": NOON}
     days = Coverage.days(THINGS["sold_at"], DAY, NEXT, **made)
     end = datetime.datetime(2026, 3, 1, 23, 59, 59, 999999, tzinfo=datetime.UTC)
     assert list(days.parts) == ["2026-03-01", "2026-03-02"]
     begin = end.replace(hour=0, minute=0, second=0, microsecond=0)
-    assert days.parts["2026-03-01"] == {"mail_conn_id": "m", "sold_at": Between(begin, end)}
-    assert days.whole == {"mail_conn_id": "m", "sold_at": Between(begin, end + datetime.timedelta(days=1))}
+    assert days.parts["2026-03-01"] == {"mail_conn_id": "m", "team_name": "t", "sold_at": Between(begin, end)}
+    assert days.whole == {
+        "mail_conn_id": "m",
+        "team_name": "t",
+        "sold_at": Between(begin, end + datetime.timedelta(days=1)),
+    }
     only = Coverage.days(THINGS["day"], DAY, NEXT, only=[NEXT], **made)
-    assert only.parts == {"2026-03-02": {"mail_conn_id": "m", "day": Between(NEXT, NEXT)}}
-    assert only.whole == {"mail_conn_id": "m", "day": Between(DAY, NEXT)}
+    assert only.parts == {"2026-03-02": {"mail_conn_id": "m", "team_name": "t", "day": Between(NEXT, NEXT)}}
+    assert only.whole == {"mail_conn_id": "m", "team_name": "t", "day": Between(DAY, NEXT)}
     assert not Coverage.days(THINGS["day"], NEXT, DAY, **made).parts
 
 
 @pytest.mark.parametrize("column", ["sold_at", "day"])
 def test_days_that_follow_each_other_are_one_window(column: str) -> None:
     last = DAY + datetime.timedelta(days=9)
-    days = Coverage.days(THINGS[column], DAY, last, mail_conn_id="m", observed_at=NOON)
+    days = Coverage.days(THINGS[column], DAY, last, mail_conn_id="m", team_name="", observed_at=NOON)
     parts = [*days.parts]
     assert days.windows(reversed(parts)) == [days.whole]
     one, other = ({**days.parts[parts[first]]} for first in (1, 5))

@@ -106,7 +106,7 @@ def test_no_lock_is_held_while_the_list_is_read_again(native: Warehouse) -> None
 # Names that the service is asked for
 
 NAMED = Table(
-    tuple(column for column in CONTACTS.columns if column.name in ("mail_conn_id", "team", "id"))
+    tuple(column for column in CONTACTS.columns if column.name in ("mail_conn_id", "team_name", "id"))
     + tuple(column for column in MARKED.columns if column.name in ("observed_at", "gone_at")),
     ("mail_conn_id", "id"),
     "Things with names",
@@ -161,7 +161,7 @@ def test_a_reading_that_may_not_be_whole_is_not_recorded(way: Warehouse, short: 
     assert not load(LATER, poisoned if reject else []).outdated
     late = load(NOON, [thing(MARKED, number) for number in (1, 2)])
     assert {row[1]: row[-2] for row in way.rows(MARKED)} == {1: LATER if reject else NOON, 2: NOON}
-    assert [row[3] for row in way.rows(LOADS, "mail_loads")] == [NOON]
+    assert [row[4] for row in way.rows(LOADS, "mail_loads")] == [NOON]
     assert way.is_portable or late.outdated == bool(reject)
 
 
@@ -190,7 +190,7 @@ def test_no_row_is_compared_with_each(postgres: Warehouse, monkeypatch: pytest.M
     with closing(postgres.hook.get_conn()) as connection:
         if not isinstance(connection, psycopg.Connection):
             pytest.skip("the hook of this Airflow has psycopg2 alone")
-    where = {"mail_conn_id": "mail", "team": "", "list_name": "all"}
+    where = {"mail_conn_id": "mail", "team_name": "", "list_name": "all"}
     for moment, numbers in ((NOON, range(200)), (LATER, range(1, 200))):
         contacts = [contact_row(Contact(id=str(number)), **where, observed_at=moment) for number in numbers]
         postgres.load(CONTACTS, contacts, "contacts", replace_where=where)
@@ -277,7 +277,7 @@ def test_a_reading_in_the_future_fails_the_load(native: Warehouse, which: str) -
     assert {row[3] for row in native.rows(CONTACTS, "contacts")} == {"c02", "c03"}
     assert recorded(native) == [("c01", at(0), at(1)), ("c02", at(1), None), ("c03", at(2), None)]
     assert [row[3] for row in native.rows(LIST_READINGS, "contacts_history_readings")] == [at(0), at(2)]
-    assert [row[3] for row in native.rows(LOADS, "mail_loads")] == [at(2)]
+    assert [row[4] for row in native.rows(LOADS, "mail_loads")] == [at(2)]
 
 
 @pytest.mark.parametrize("kind", ["snowflake", "redshift"])

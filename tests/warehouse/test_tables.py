@@ -42,7 +42,6 @@ from airflow_provider_mail.warehouse.tables.resources import (
     UNKNOWN_TYPE,
     campaign_row,
     contact_row,
-    list_part,
     sender_row,
 )
 from airflow_provider_mail.warehouse.tables.stats import (
@@ -132,7 +131,7 @@ def test_columns_and_tables_that_cannot_be(make: Callable[[], Any], message: str
 # Rows of the declared tables
 
 SENT_AT = datetime.datetime(2026, 2, 28, 23, 59, 59, 999000, tzinfo=datetime.UTC)
-WHO = {"mail_conn_id": "mail_default", "team": "Marketing", "observed_at": NOON}
+WHO = {"mail_conn_id": "mail_default", "team_name": "Marketing", "observed_at": NOON}
 
 
 def as_dict(table: Table, row: tuple[Any, ...]) -> dict[str, Any]:
@@ -174,12 +173,11 @@ def test_what_a_record_lacks_and_what_it_has_beside() -> None:
         assert (row["mail_name"], row["sent_count"], row["other_fields"]) == ("n", number, other)
     for value, count in (("12", 12), ("x", None), ("", None), (None, None), ("9" * 19, None)):
         contact = Contact.model_validate({"id": "1", "properties": {"email_open_count": value}})
-        row = as_dict(CONTACTS, contact_row(contact, team="", list_name="customers", **seen))
+        row = as_dict(CONTACTS, contact_row(contact, team_name="", list_name="customers", **seen))
         assert (row["list_name"], row["email_open_count"]) == ("customers", count)
 
 
 def test_names_made_of_others() -> None:
-    assert [list_part(*names) for names in (("", "l"), ("t", "l"), ("a/b", "c\\d"))] == ["l", "t/l", "a\\/b/c\\\\d"]
     assert [snapshots_name("mail.stats", name) for name in (None, "other")] == ["mail.stats_snapshots", "other"]
     with pytest.raises(WarehouseError, match=r"snapshots_table: 'stats' cannot be its name: it is that of `table`"):
         snapshots_name("stats", "stats")

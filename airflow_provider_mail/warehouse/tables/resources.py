@@ -87,7 +87,7 @@ CAMPAIGNS = Table(
     columns=(
         CONNECTION,
         Column("guid", text(250), "Task unique identifier"),
-        Column("team_name", TEXT, "Owning team", nullable=True),
+        Column("team_name", text(150), "Owning team; empty when the service names none"),
         Column("mail_name", text(MAX_MAIL_NAME_BYTES), "Task name, unique within the team"),
         Column("subject", TEXT, "Subject", nullable=True),
         Column("sender_name", TEXT, "Sender display name", nullable=True),
@@ -125,6 +125,7 @@ def campaign_row(campaign: Campaign, *, mail_conn_id: str, observed_at: datetime
     fields = {name: getattr(campaign, name) for name in _TASK_FIELDS}
     for name in _LISTS:
         fields[name] = fields[name] or []
+    fields["team_name"] = fields["team_name"] or ""  # never null, to compare with that of the statistics
     # Only a campaign that was sent has counts.
     counts = [getattr(campaign.mail_stats, column.name, None) for column in _COUNTS]
     others = other_fields(campaign, _STORED_OF_CAMPAIGNS)
@@ -211,11 +212,13 @@ def sender_row(record: Sender, *, mail_conn_id: str, observed_at: datetime.datet
 
 CONTACTS = Table(
     comment="Contacts of lists, as the mail service has them; personal data",
-    key=("mail_conn_id", "team", "list_name", "id"),
+    key=("mail_conn_id", "team_name", "list_name", "id"),
     columns=(
         CONNECTION,
-        # Part of the key, so never null; with these lengths MySQL can index all four columns.
-        Column("team", text(150), "Team that the list belongs to; empty when neither task nor connection names one"),
+        # With these lengths MySQL can index all four columns.
+        Column(
+            "team_name", text(150), "Team that the list belongs to; empty when neither task nor connection names one"
+        ),
         Column("list_name", text(250), "Name of the list"),
         Column("id", text(100), "Contact identifier"),
         Column("email", TEXT, "Email address", nullable=True),
@@ -261,23 +264,23 @@ LIST_READINGS = Table(
 def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.datetime) -> History:
     """Declare the history of a list.
 
-    :param where: the values of ``mail_conn_id``, ``team`` and ``list_name``.
+    :param where: the values of ``mail_conn_id``, ``team_name`` and ``list_name``.
     """
     readings = TableName.parse(derived_name(name, "_readings"))
     return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at)
 
 
 def contact_row(
-    contact: Contact, *, mail_conn_id: str, team: str, list_name: str, observed_at: datetime.datetime
+    contact: Contact, *, mail_conn_id: str, team_name: str, list_name: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
     """Build a row of `CONTACTS`.
 
-    :param team: the team of the list; empty without one.
+    :param team_name: the team of the list; empty without one.
     """
     properties = contact.properties
     return (
         mail_conn_id,
-        team,
+        team_name,
         list_name,
         contact.id,
         contact.email,
@@ -293,15 +296,6 @@ def contact_row(
         other_fields(contact, _STORED_OF_CONTACTS),
         observed_at,
     )
-
-
-def list_part(team: str, list_name: str) -> str:
-    """Name a list in ``mail_loads``: its name, after that of its team and a slash unless the team is empty.
-
-    :param team: the team of the list; may be empty.
-    """
-    names = [name.replace("\\", "\\\\").replace("/", "\\/") for name in (team, list_name) if name]
-    return "/".join(names)
 
 
 def _whole_number(value: str | None) -> int | None:

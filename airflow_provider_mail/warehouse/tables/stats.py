@@ -46,7 +46,7 @@ _TRANSACTIONAL_COUNTS = count_columns(TransactionalStats, besides=("stats_date",
 
 CAMPAIGN_STATS = Table(
     comment="Latest statistics of each campaign, as the mail service counts them",
-    key=("mail_conn_id", "mail_name"),
+    key=("mail_conn_id", "team_name", "mail_name"),
     by_day="mail_send_date",
     columns=(
         CONNECTION,
@@ -79,7 +79,7 @@ CAMPAIGN_SNAPSHOTS = Table(
 # Without a bounce rate: the specification's formula needs hard bounces, which these statistics do not have.
 TRANSACTIONAL_STATS = Table(
     comment="Daily statistics of transactional mail, as the mail service counts them",
-    key=("mail_conn_id", "stats_date"),
+    key=("mail_conn_id", "team_name", "stats_date"),
     by_day="stats_date",
     columns=(
         CONNECTION,
@@ -105,12 +105,12 @@ def percent(count: int, sent: int) -> float:
 
 
 def campaign_stats_row(
-    stats: CampaignStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
+    stats: CampaignStats, *, mail_conn_id: str, team_name: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
     sent = stats.sent_count
     return (
         mail_conn_id,
-        team,
+        team_name,
         *_campaign_fields(stats),
         percent(stats.open_count, sent),
         percent(stats.click_count, sent),
@@ -123,12 +123,12 @@ def campaign_stats_row(
 
 
 def transactional_stats_row(
-    stats: TransactionalStats, *, mail_conn_id: str, team: str | None, observed_at: datetime.datetime
+    stats: TransactionalStats, *, mail_conn_id: str, team_name: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
     sent = stats.sent_count
     return (
         mail_conn_id,
-        team,
+        team_name,
         *_transactional_fields(stats),
         percent(stats.open_count, sent),
         percent(stats.click_count, sent),

@@ -1,9 +1,10 @@
 -- One row per campaign and day of observation: the counts, and how much they grew since the observation before.
 {{ config(
     enabled='mail_campaign_stats_snapshots' in var('mail_tables'),
-    unique_key=['mail_conn_id', 'mail_name'],
+    unique_key=['mail_conn_id', 'team_name', 'mail_name'],
 ) }}
 
+-- A name may be used again for another campaign, sent at another time: growth is that of one campaign.
 -- A row depends on the one before it, so all days of a campaign are written again when one of them is.
 with snapshots as (
     select * from {{ ref('stg_mail_campaign_stats_snapshots') }}
@@ -11,6 +12,7 @@ with snapshots as (
 
 select
     mail_conn_id,
+    team_name,
     mail_name,
     mail_send_date,
     observed_day,
@@ -33,8 +35,11 @@ where exists (
     select 1
     from snapshots as changed
     where changed.mail_conn_id = snapshots.mail_conn_id
+        and changed.team_name = snapshots.team_name
         and changed.mail_name = snapshots.mail_name
-        and {{ mail_is_new('changed', ['mail_conn_id', 'mail_name', 'observed_day']) }}
+        and {{ mail_is_new('changed', ['mail_conn_id', 'team_name', 'mail_name', 'observed_day']) }}
 )
 {% endif %}
-window campaign_days as (partition by mail_conn_id, mail_name order by observed_day)
+window campaign_days as (
+    partition by mail_conn_id, team_name, mail_name, mail_send_date order by observed_day
+)

@@ -1,13 +1,13 @@
 -- One row per campaign, with its latest counts and rates.
 {{ config(
     enabled='mail_campaign_stats' in var('mail_tables'),
-    unique_key=['mail_conn_id', 'mail_name'],
+    unique_key=['mail_conn_id', 'team_name', 'mail_name'],
 ) }}
 
 select
     mail_conn_id,
+    team_name,
     mail_name,
-    team,
     mail_send_date,
     {{ mail_utc_date('mail_send_date') }} as send_day,
     sent_count,
@@ -26,5 +26,5 @@ select
     loaded_at
 from {{ ref('stg_mail_campaign_stats') }} as campaigns
 {% if is_incremental() %}
-where {{ mail_is_new('campaigns', ['mail_conn_id', 'mail_name']) }}
+where {{ mail_is_new('campaigns', ['mail_conn_id', 'team_name', 'mail_name']) }}
 {% endif %}

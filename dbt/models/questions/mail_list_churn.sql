@@ -4,27 +4,27 @@
 WITH readings AS (
     SELECT
         mail_conn_id,
-        team,
+        team_name,
         list_name,
         read_at,
         contacts,
-        LAG(read_at) OVER (PARTITION BY mail_conn_id, team, list_name ORDER BY read_at) AS read_before
+        LAG(read_at) OVER (PARTITION BY mail_conn_id, team_name, list_name ORDER BY read_at) AS read_before
     FROM {{ ref('stg_mail_contacts_history_readings') }} AS mail_contacts_history_readings
 ),
 joins AS (
-    SELECT mail_conn_id, team, list_name, valid_from, COUNT(*) AS joined
+    SELECT mail_conn_id, team_name, list_name, valid_from, COUNT(*) AS joined
     FROM {{ ref('stg_mail_contacts_history') }} AS mail_contacts_history
-    GROUP BY mail_conn_id, team, list_name, valid_from
+    GROUP BY mail_conn_id, team_name, list_name, valid_from
 ),
 leaves AS (
-    SELECT mail_conn_id, team, list_name, valid_to, COUNT(*) AS departed
+    SELECT mail_conn_id, team_name, list_name, valid_to, COUNT(*) AS departed
     FROM {{ ref('stg_mail_contacts_history') }} AS mail_contacts_history
     WHERE valid_to IS NOT NULL
-    GROUP BY mail_conn_id, team, list_name, valid_to
+    GROUP BY mail_conn_id, team_name, list_name, valid_to
 )
 SELECT
     readings.mail_conn_id,
-    readings.team,
+    readings.team_name,
     readings.list_name,
     readings.read_at,
     readings.contacts,
@@ -35,13 +35,13 @@ SELECT
 FROM readings
 LEFT JOIN joins
     ON joins.mail_conn_id = readings.mail_conn_id
-    AND joins.team = readings.team
+    AND joins.team_name = readings.team_name
     AND joins.list_name = readings.list_name
     AND joins.valid_from = readings.read_at
 LEFT JOIN leaves
     ON leaves.mail_conn_id = readings.mail_conn_id
-    AND leaves.team = readings.team
+    AND leaves.team_name = readings.team_name
     AND leaves.list_name = readings.list_name
     AND leaves.valid_to = readings.read_at
 WHERE readings.read_before IS NOT NULL
-ORDER BY readings.mail_conn_id, readings.team, readings.list_name, readings.read_at
+ORDER BY readings.mail_conn_id, readings.team_name, readings.list_name, readings.read_at

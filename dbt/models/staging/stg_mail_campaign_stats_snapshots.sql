@@ -3,7 +3,7 @@
 
 select
     mail_conn_id,
-    team,
+    team_name,
     mail_name,
     mail_send_date,
     sent_count,

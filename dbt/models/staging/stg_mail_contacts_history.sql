@@ -3,7 +3,7 @@
 
 select
     mail_conn_id,
-    team,
+    team_name,
     list_name,
     id,
     valid_from,

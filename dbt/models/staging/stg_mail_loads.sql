@@ -4,6 +4,7 @@
 select
     table_name,
     mail_conn_id,
+    team_name,
     part,
     observed_at,
     loaded_at,

@@ -3,7 +3,7 @@
 
 select
     mail_conn_id,
-    team,
+    team_name,
     stats_date,
     sent_count,
     open_count,

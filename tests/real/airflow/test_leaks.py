@@ -148,8 +148,8 @@ def crm(postgres_server: PostgresServer) -> Iterator[Database]:
             connection.execute("INSERT INTO people SELECT unnest(ARRAY[%s, %s]), %s, %s", words)
             for statement in (
                 "CREATE TABLE unsuited (import_id int)",
-                "CREATE TABLE guarded (mail_conn_id text, team text, list_name text, id text, email text, "
-                "PRIMARY KEY (mail_conn_id, team, list_name, id))",
+                "CREATE TABLE guarded (mail_conn_id text, team_name text, list_name text, id text, email text, "
+                "PRIMARY KEY (mail_conn_id, team_name, list_name, id))",
                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
                 "$$ BEGIN RAISE EXCEPTION 'not %', NEW; END $$",
                 "CREATE TRIGGER refuse BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse()",
