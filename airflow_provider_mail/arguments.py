@@ -14,9 +14,9 @@ from typing import ClassVar, Literal
 
 from airflow_provider_mail._task.groups import ArgumentGroup
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail._task.rules import choice
+from airflow_provider_mail._task.rules import TEXT, VALUES, choice
 
-__all__ = ["Brakes", "ChangesOnly", "FileFormat", "Rejects", "Suppress"]
+__all__ = ["Brakes", "ChangesOnly", "Consent", "FileFormat", "Rejects", "Suppress"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +148,36 @@ class Brakes(ArgumentGroup):
     max_rows: int | None = None
     max_change_fraction: float | None = None
     max_removed_fraction: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent(ArgumentGroup):
+    """Who wants mail, by a column of the source: the argument ``consent``, alone or in a list of which all must hold.
+
+    ::
+
+        consent=Consent(column="Email Opt Out", no=["1", "true"])
+
+    People who said no are not imported; they are counted as ``opted_out`` and are no rejects. Values are compared as
+    text, in small letters, without white space at their ends; a missing value is ``""``, and a boolean ``"true"`` or
+    ``"false"``.
+
+    :param column: its name in the source.
+    :param yes: the values with which people are imported; all others mean no. Default: none, give ``no``.
+    :param no: the values with which people are not imported; all others mean yes. Default: none, give ``yes``.
+    :raises ValueError: naming each argument that is wrong.
+    """
+
+    own_rules: ClassVar = {"column": TEXT, "yes": VALUES, "no": VALUES}
+
+    column: str
+    yes: Sequence[str | int | bool] | None = None
+    no: Sequence[str | int | bool] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.yes is None) == (self.no is None):
+            raise ValueError("Consent: yes, no: give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,6 +148,9 @@ class Audience:
         """Yield the rows up to the limit."""
         progress, limit = self.progress, self.task.limit
         for batch in source:
+            if isinstance(batch, SelectedRows):
+                yield batch
+                continue
             first, size = progress.read + 1, len(batch)
             if limit is not None:
                 size = min(size, limit - progress.read)

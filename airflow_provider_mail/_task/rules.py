@@ -300,6 +300,22 @@ def _items(value: Any) -> str | None:
     return None
 
 
+def _list_of_values(name: str, value: Any) -> str | None:
+    if problem := _list(name, value):
+        return problem
+    plain = isinstance(value, list | tuple | set | frozenset) and value
+    if plain and all(isinstance(item, str | int) for item in value):
+        return None
+    return f"a list of texts, numbers or booleans is needed, such as {name}=['yes']"
+
+
+def _consent(name: str, value: Any) -> str | None:
+    given = value if isinstance(value, list | tuple) else [value]
+    if all(type(item).__name__ == "Consent" and hasattr(item, "template_fields") for item in given):
+        return None
+    return f"Consent(...) or a list of them is needed, of airflow_provider_mail.arguments, not {_shown(value)}"
+
+
 def _list_of_numbers(name: str, value: Any) -> str | None:
     if problem := _list(name, value):
         return problem
@@ -403,6 +419,7 @@ MAPPING = Rule(_mapping, read=read_container)
 FLAG = Rule(_flag, read=_read_flag)
 TEXT = text()
 TEXTS = Rule(_list_of_texts, read=read_container, text=True, text_inside=True)
+VALUES = Rule(_list_of_values)
 FRACTION = number(most=1)
 COUNT = number(1, whole=True)
 
@@ -478,6 +495,7 @@ ARGUMENTS: dict[str, Rule] = {
     "send_window": Rule(_send_window),
     "brakes": group("Brakes"),
     "changes_only": group("ChangesOnly"),
+    "consent": Rule(_consent),
     "rejects": group("Rejects"),
     "suppress": group("Suppress"),
     # Numbers and durations.

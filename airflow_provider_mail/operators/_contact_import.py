@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error, is_known
 from airflow_provider_mail._task.mixin import OnEmpty, task_instance_name
-from airflow_provider_mail.arguments import Brakes, Rejects
+from airflow_provider_mail.arguments import Brakes, Consent, Rejects
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._audience.audience import Audience
     from airflow_provider_mail._audience.rows import Rows
+    from airflow_provider_mail._task.import_rows import Source
     from airflow_provider_mail._task.imports import Spellings, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
-    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.stages import Stage
 
@@ -41,18 +43,6 @@ IMPORT_FIELDS = ("rejects", "audience", "suppress", "changes_only")
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""
-
-
-class Source(NamedTuple):
-    """Rows to import.
-
-    :param columns: the names of the columns, by position.
-    :param total: the number of rows, if it is known.
-    """
-
-    columns: Sequence[str]
-    batches: Iterator[Sequence[Sequence[Any]]]
-    total: int | None
 
 
 class DryRun:
@@ -92,6 +82,9 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
     suppress: Any
     changes_only: Any
     brakes: Any
+    consent: Consent | Sequence[Consent] | None = None
+    keeps_all_rows = False
+    """Whether the source itself leaves out people, as a query does: a row without an address is rejected then."""
     dry_run = DryRun()
 
     def set_arguments(self, **arguments: Any) -> None:
@@ -203,16 +196,21 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
         checkpoint: StoredImportCheckpoint | None,
         context: Context,
     ) -> None:
+        from airflow_provider_mail._task.import_rows import pick
         from airflow_provider_mail._task.imports import ImportProgress, Spellings
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
         progress = audience.progress
-        positions, plan = self._plan(source.columns, audience.list_name)
+        mapping = self._mapping(source.columns)
+        positions, plan = self._plan(source.columns, mapping, audience.list_name)
         spool.columns = [source.columns[position] for position in positions]
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
         import_progress = ImportProgress(self, context, source.total)
-        rows = _pick(source.batches, positions, len(source.columns))
+        batches = source.batches
+        if not self.keeps_all_rows:
+            batches = self._filtered(source, mapping, progress)
+        rows = pick(batches, positions, len(source.columns))
         spellings = Spellings()
 
         def send(rows: Rows, plan: ImportPlan, memory: ImportCheckpoint | None = checkpoint) -> None:
@@ -268,12 +266,36 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
         except Exception:
             self.log.exception("%s rejected rows could not be stored", spool.count)
 
-    def _plan(self, columns: Sequence[str], list_name: str | None) -> tuple[list[int], ImportPlan]:
+    def _filtered(self, source: Source, mapping: Mapping[str, str], progress: Progress) -> Iterator[SelectedRows]:
+        """Return the rows of people who did not say no, and have an address.
+
+        :raises AirflowFailException: when an exact audience would ignore a column that looks like a consent.
+        """
+        from airflow_provider_mail._task.import_rows import RowFilter, unused_consent
+
+        consents = [self.consent] if isinstance(self.consent, Consent) else self.consent or ()
+        batches, first = source.batches, next(source.batches, None)
+        if first is not None:
+            batches = chain([first], batches)
+            if self.consent is None and (argument := unused_consent(source, first)):
+                problem = (
+                    "consent: a column that seems to say who wants no mail is not used. Write "
+                    f"{argument}, with the values that mean so, or consent=[] to import everybody"
+                )
+                if self.audience == "exact":
+                    raise AirflowFailException(problem)
+                self.log.warning("%s", problem)
+        return RowFilter(source, mapping, consents, progress, limit=self.limit, counts_without_address=True).rows(
+            batches
+        )
+
+    def _plan(
+        self, columns: Sequence[str], mapping: Mapping[str, str], list_name: str | None
+    ) -> tuple[list[int], ImportPlan]:
         """Return the positions of the values that are sent, and the plan with their properties."""
         from airflow_provider_mail.api import contacts
         from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
-        mapping = self._mapping(columns)
         twice = [column for column in mapping if columns.count(column) > 1]
         if twice:
             raise AirflowFailException(f"columns: the source has more than one {', '.join(map(repr, twice))}")
@@ -313,7 +335,9 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
                     f"columns: the source has no {', '.join(map(repr, unknown))}; it has {', '.join(columns)}"
                 )
             return self.columns
-        properties = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in columns if column}
+        used = self._consent_columns()
+        names = [column for column in columns if column and column not in used]
+        properties = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in names}
         unmapped = [column for column, name in properties.items() if name is None]
         if unmapped:
             raise AirflowFailException(
@@ -321,6 +345,11 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
                 'columns={"<column>": "<property>"}; columns left out there are not sent'
             )
         return {column: name for column, name in properties.items() if name is not None}
+
+    def _consent_columns(self) -> list[str]:
+        """Return the columns that say who wants mail."""
+        consents = [self.consent] if isinstance(self.consent, Consent) else self.consent or ()
+        return [consent.column for consent in consents]
 
     def _on_nothing(self) -> None:
         if self.on_empty == "error":
@@ -338,6 +367,13 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
             *(progress.read, progress.accepted, earlier, progress.rejected, progress.requests, progress.seconds),
             "; sandbox: nothing was changed" if sandbox else "",
         )
+        if progress.opted_out or progress.without_address:
+            self.log.info(
+                "%s rows were left out because of consent, %s because they have no address.",
+                *(progress.opted_out, progress.without_address),
+            )
+        if progress.without_address and progress.without_address == progress.read:
+            raise AirflowFailException("columns: no row has an address; is the right column mapped to email?")
         if progress.remarks:
             self.log.warning(
                 "The service accepted %s of the requests with a message (logged above): it may have left out rows.",
@@ -355,25 +391,6 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
                 f"the other {progress.accepted} rows were accepted"
             )
         self.log.warning("%s", message)
-
-
-def _pick(
-    batches: Iterable[Sequence[Sequence[Any]]], positions: Sequence[int], width: int
-) -> Iterable[Sequence[Sequence[Any]]]:
-    """Return the mapped values of each row, in the mapping's order; if that changes nothing, the rows themselves."""
-    if list(positions) == list(range(width)):
-        return batches
-
-    from airflow_provider_mail.warehouse.read_files import FileBatch, WrongWidth
-
-    def picked(row: Sequence[Any]) -> Sequence[Any]:
-        if len(row) == width:
-            return [row[place] for place in positions]
-        # The check rejects by width, so a row that happens to have as many values as are mapped gets one more.
-        problem = getattr(row, "problem", f"has {len(row)} values instead of {width}")
-        return WrongWidth.of(row if len(row) != len(positions) else [*row, None], problem)
-
-    return (FileBatch([picked(row) for row in batch], getattr(batch, "lines", ())) for batch in batches)
 
 
 def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str | None:

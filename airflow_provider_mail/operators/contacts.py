@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
+from airflow_provider_mail._task.import_rows import Source
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
@@ -17,7 +18,6 @@ from airflow_provider_mail.operators._contact_import import (
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
-    Source,
     UpdateMode,
 )
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.contacts import DeleteContact
-    from airflow_provider_mail.arguments import Brakes, ChangesOnly, Rejects, Suppress
+    from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, Rejects, Suppress
 
 __all__ = ["MailDeleteContactOperator", "MailImportContactsOperator", "MailUpsertContactOperator"]
 
@@ -43,10 +43,10 @@ class MailImportContactsOperator(BaseContactImportOperator):
     does not send rows again that were accepted in earlier tries (Airflow 3.3).
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
-    message, which is logged as a warning), ``sandbox``, ``send_list_names`` and ``repel_list_names`` (for a campaign),
-    ``suppressed``, with ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and the places of the
-    rejected rows; never rows or addresses.
+    did not send), ``rejected``, ``opted_out``, ``without_address``, ``requests`` (of this try), ``remarks`` (requests
+    that the service accepted with a message, which is logged as a warning), ``sandbox``, ``send_list_names`` and
+    ``repel_list_names`` (for a campaign), ``suppressed``, with ``changes_only`` also ``joined``, ``changed``, ``left``
+    and ``size``, and the places of the rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -70,6 +70,9 @@ class MailImportContactsOperator(BaseContactImportOperator):
         16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
         specification does not describe. (templated)
+    :param consent: which people want mail, by columns of the source, see
+        :class:`~airflow_provider_mail.arguments.Consent`; a list of several, or an empty one for everybody. Default: a
+        column that looks like a consent fails the task with ``audience="exact"``, and is a warning otherwise.
     :param rejects: how many rows may be rejected, and where they are kept, see
         :class:`~airflow_provider_mail.arguments.Rejects`. Default: none may, and none is kept. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
@@ -111,6 +114,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         chunk_size: int = 5000,
         max_in_flight: int = 16,
         null_value: Templated[str] | None = None,
+        consent: Consent | Sequence[Consent] | None = None,
         rejects: Templated[Rejects] | None = None,
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
@@ -127,7 +131,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         self.set_arguments(
             mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, contacts=contacts,
             column_names=column_names, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
-            max_in_flight=max_in_flight, null_value=null_value, rejects=rejects, on_empty=on_empty,
+            max_in_flight=max_in_flight, null_value=null_value, consent=consent, rejects=rejects, on_empty=on_empty,
             sandbox_mode=sandbox_mode, audience=audience, keep_lists=keep_lists, limit=limit, suppress=suppress,
             dry_run=dry_run, changes_only=changes_only, brakes=brakes,
         )  # fmt: skip
@@ -146,7 +150,8 @@ class MailImportContactsOperator(BaseContactImportOperator):
         values = _values if isinstance(first, Mapping) else _lists
         total = len(contacts) if isinstance(contacts, Sized) else None
         in_order = values(chain([first], rows), names, self.columns is None)
-        yield Source(names, batched(in_order, self.chunk_size), total)
+        all_names = list(first) if isinstance(first, Mapping) else ()
+        yield Source(names, batched(in_order, self.chunk_size), total, all_names)
 
     def _rows(self, context: Context) -> Rows:
         rows = unwrap(self, self.contacts, context)
@@ -158,7 +163,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
     def _names(self, first: Mapping[str, Any] | Sequence[Any]) -> list[str]:
         if isinstance(first, Mapping):
-            return list(first if self.columns is None else self.columns)
+            return list(first if self.columns is None else dict.fromkeys([*self.columns, *self._consent_columns()]))
         if self.column_names is None:
             raise AirflowFailException("column_names: needed when contacts are lists and not dictionaries")
         return list(self.column_names)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
+from airflow_provider_mail._task.import_rows import Source
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rules import group
 from airflow_provider_mail.operators._contact_import import (
@@ -13,7 +14,6 @@ from airflow_provider_mail.operators._contact_import import (
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
-    Source,
     UpdateMode,
 )
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.arguments import Brakes, ChangesOnly, FileFormat, Rejects, Suppress
+    from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, FileFormat, Rejects, Suppress
     from airflow_provider_mail.warehouse.read_files import FileForm
 
 __all__ = ["ObjectStorageToMailContactsOperator"]
@@ -36,10 +36,10 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     does not send rows again that were accepted in earlier tries (Airflow 3.3).
 
     Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``requests`` (of this try), ``remarks`` (requests that the service accepted with a
-    message, which is logged as a warning), ``sandbox``, ``send_list_names`` and ``repel_list_names`` (for a campaign),
-    ``suppressed``, with ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and the places of the
-    rejected rows; never rows or addresses.
+    did not send), ``rejected``, ``opted_out``, ``without_address``, ``requests`` (of this try), ``remarks`` (requests
+    that the service accepted with a message, which is logged as a warning), ``sandbox``, ``send_list_names`` and
+    ``repel_list_names`` (for a campaign), ``suppressed``, with ``changes_only`` also ``joined``, ``changed``, ``left``
+    and ``size``, and the places of the rejected rows; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -65,6 +65,9 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         16.
     :param null_value: the text that is sent for a missing value. Default: ``null``, whose effect on a contact the
         specification does not describe. (templated)
+    :param consent: which people want mail, by columns of the source, see
+        :class:`~airflow_provider_mail.arguments.Consent`; a list of several, or an empty one for everybody. Default: a
+        column that looks like a consent fails the task with ``audience="exact"``, and is a warning otherwise.
     :param rejects: how many rows may be rejected, and where they are kept, see
         :class:`~airflow_provider_mail.arguments.Rejects`. Default: none may, and none is kept. (templated)
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
@@ -109,6 +112,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         chunk_size: int = 5000,
         max_in_flight: int = 16,
         null_value: Templated[str] | None = None,
+        consent: Consent | Sequence[Consent] | None = None,
         rejects: Templated[Rejects] | None = None,
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
@@ -126,8 +130,9 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
             file_format=file_format, list_name=list_name, list_description=list_description, columns=columns,
             update_mode=update_mode, chunk_size=chunk_size, max_in_flight=max_in_flight, null_value=null_value,
-            rejects=rejects, on_empty=on_empty, sandbox_mode=sandbox_mode, audience=audience, keep_lists=keep_lists,
-            limit=limit, suppress=suppress, dry_run=dry_run, changes_only=changes_only, brakes=brakes,
+            consent=consent, rejects=rejects, on_empty=on_empty, sandbox_mode=sandbox_mode, audience=audience,
+            keep_lists=keep_lists, limit=limit, suppress=suppress, dry_run=dry_run, changes_only=changes_only,
+            brakes=brakes,
         )  # fmt: skip
 
     @contextmanager
@@ -146,7 +151,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             # A JSON Lines file without lines has no column names, and no rows.
             columns = rows.columns or list(self.columns or PROPERTIES.values())
             self._check_delimiter(columns)
-            yield Source(columns, rows.batches, rows.total)
+            yield Source(columns, rows.batches, rows.total, rows.all_columns)
 
     def _check_delimiter(self, columns: Sequence[str]) -> None:
         """Name the delimiter of a file whose rows are read as one column."""
@@ -185,6 +190,6 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             encoding=given.encoding,
             delimiter=delimiter,
             column_names=given.column_names,
-            wanted=None if self.columns is None else list(self.columns),
+            wanted=None if self.columns is None else [*dict.fromkeys([*self.columns, *self._consent_columns()])],
             size=self.chunk_size,
         )

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
+from airflow_provider_mail._task.import_rows import Source
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.storage import SqlTask, check_tables
@@ -14,7 +15,6 @@ from airflow_provider_mail.operators._contact_import import (
     IMPORT_FIELDS,
     AudienceMode,
     BaseContactImportOperator,
-    Source,
     UpdateMode,
 )
 from airflow_provider_mail.operators.transactional import (
@@ -107,6 +107,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
     sql: str
     count_first: bool
+    keeps_all_rows = True
 
     def __init__(
         self,

@@ -78,11 +78,13 @@ class FileRows(NamedTuple):
     """The rows of a file.
 
     :param total: number of rows; ``None`` unless the file states it.
+    :param all_columns: the names of all columns, if some are not read.
     """
 
     columns: Sequence[str]
     batches: Batches
     total: int | None
+    all_columns: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +147,8 @@ def file_rows(file: IO[bytes], name: str, form: FileForm) -> Iterator[FileRows]:
             yield batch
 
     with run(lambda: _decompressed(file, form)) as plain:
-        columns, rows, total = run(lambda: _READERS[form.file_format](plain, form, line))
-        yield FileRows(columns, batches(rows), total)
+        read: FileRows = run(lambda: _READERS[form.file_format](plain, form, line))
+        yield read._replace(batches=batches(read.batches))
 
 
 def _safe_message(error: Exception, form: FileForm) -> str | None:
@@ -187,7 +189,7 @@ def _zstd(file: IO[bytes]) -> Any:
     return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
 
 
-def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
+def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
     # The wrapper must not close the caller's file, not even when it is collected.
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     text = io.TextIOWrapper(plain, encoding=_encoding(plain, form), newline="")
@@ -231,7 +233,7 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
     records = rows()
     if form.column_names is not None:
         width = len(form.column_names)
-        return list(form.column_names), _numbered(records, form.size), None
+        return FileRows(list(form.column_names), _numbered(records, form.size), None)
     _, header = next(records, (0, None))
     if header is None:
         raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
@@ -239,10 +241,10 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str
         raise WarehouseError("no column has a name (column_names, if this line is no header)")
     width = len(header)
     # A column without a name, such as the index of pandas, cannot be mapped.
-    return [str(name or "").strip() for name in header], _numbered(records, form.size), None
+    return FileRows([str(name or "").strip() for name in header], _numbered(records, form.size), None)
 
 
-def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, None]:
+def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
     objects = _objects(file, form, line)
     first = list(islice(objects, form.size))
     names = list(dict.fromkeys(chain.from_iterable(record for _, record in first)))
@@ -260,7 +262,7 @@ def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Seque
         return number, tuple(record.get(name) for name in columns)
 
     # The iterator, unlike the list, is released when its rows have been read.
-    return columns, _numbered(map(row, chain(iter(first), objects)), form.size), None
+    return FileRows(columns, _numbered(map(row, chain(iter(first), objects)), form.size), None, names)
 
 
 def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -301,7 +303,7 @@ def _encoding(plain: io.BufferedReader[_UnownedFile], form: FileForm) -> str:
     return "utf-16" if plain.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
-def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence[str], Batches, int]:
+def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -319,7 +321,7 @@ def _parquet(file: IO[bytes], form: FileForm, line: list[int]) -> tuple[Sequence
             columns = [_python_values(batch.column(batch.schema.get_field_index(name))) for name in selected]
             yield list(zip(*columns, strict=True))
 
-    return selected, batches(), opened.metadata.num_rows
+    return FileRows(selected, batches(), opened.metadata.num_rows, names)
 
 
 def _python_values(column: Any) -> list[Any]:
@@ -361,7 +363,7 @@ class _UnownedFile(io.RawIOBase):
         return len(read)
 
 
-_READERS: Mapping[str, Callable[[IO[bytes], FileForm, list[int]], tuple[Sequence[str], Batches, int | None]]] = {
+_READERS: Mapping[str, Callable[[IO[bytes], FileForm, list[int]], FileRows]] = {
     "csv": _csv,
     "jsonl": _json_lines,
     "parquet": _parquet,

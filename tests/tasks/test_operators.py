@@ -37,7 +37,7 @@ from airflow_provider_mail.api import (
     transactional,
     webhooks,
 )
-from airflow_provider_mail.arguments import Brakes, ChangesOnly, FileFormat, Rejects, Suppress
+from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, FileFormat, Rejects, Suppress
 from airflow_provider_mail.send_window import SendWindow
 from airflow_provider_mail.version_compat import AirflowFailException, BaseHook
 from mail_emulator import Emulator
@@ -156,7 +156,7 @@ def test_each_argument_is_set_and_a_field_if_templated(kind: type[BaseOperator])
     types = {name: type_ for name, type_ in init.__annotations__.items() if name not in ("kwargs", "return")}
     assert kind.template_fields == tuple(name for name, type_ in types.items() if "Templated[" in type_)
     values = {name for name, type_ in types.items() if re.search(r"\b(str|Mapping|Sequence|Collection|Path)\b", type_)}
-    assert values - set(kind.template_fields) <= {"ignore_differences"}
+    assert values - set(kind.template_fields) <= {"consent", "ignore_differences"}
     statements = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(init))))
     calls = [node for node in statements if isinstance(node, ast.Call)]
     (call,) = [call for call in calls if getattr(call.func, "attr", None) == "set_arguments"]
@@ -229,6 +229,7 @@ TYPES: dict[Any, tuple[Any, Any]] = {
     bool: (True, 1), int: (2, 1.5), float: (1.0, "x"), float | timedelta: (timedelta(1), "x"), str: ("x", 5),
     datetime: (datetime(2026, 1, 1), "x"),
     SendWindow: (SendWindow(), "x"), Brakes: (Brakes(), 5), Rejects: (Rejects(), {}), FileFormat: (FileFormat(), 5),
+    Consent | Sequence[Consent]: (Consent(column="a", no=["1"]), "a"), Sequence[str | int | bool]: (["yes"], [1.5]),
     Suppress: (Suppress(table="staff"), "events"), ChangesOnly: (ChangesOnly(), True),
     Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
     Collection[str]: (["x"], 5), Mapping[str, bool]: ({}, 5), Mapping[str, str]: ({"a": "x"}, {"a": 5}),
@@ -244,7 +245,7 @@ CREATE, IMPORT, FROM_SQL, SEND, BATCH = (OPERATORS[name] for name in (
     "MailCreateCampaignOperator", "MailImportContactsOperator", "SqlToMailContactsOperator", "MailSendOperator",
     "MailSendBatchOperator",
 ))  # fmt: skip
-GROUPS: tuple[type, ...] = (Brakes, ChangesOnly, FileFormat, Rejects, Suppress)
+GROUPS: tuple[type, ...] = (Brakes, ChangesOnly, Consent, FileFormat, Rejects, Suppress)
 native_or_not = pytest.mark.parametrize("native", [False, True])
 
 
@@ -293,7 +294,7 @@ def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
 
 
 def test_each_rule_is_that_of_an_argument() -> None:
-    of_groups = {name for group in GROUPS for name in declared(group)} - {"name"}
+    of_groups = {name for group in GROUPS for name in declared(group)} - {"column", "name", "no", "yes"}
     assert ARGUMENTS.keys() == of_groups | {name for kind in NEEDED for name in declared(kind)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail.arguments import Brakes, ChangesOnly, FileFormat, Rejects, Suppress
+from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, FileFormat, Rejects, Suppress
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.send_window import SendWindow
 from airflow_provider_mail.stages import Stage, divide
@@ -37,6 +37,7 @@ STAGED = {"audience": importing, "mail_name": "a", "campaign": CAMPAIGN}
 CALLED: dict[Callable[..., Any], dict[str, Any]] = {
     **{call: {} for call in (Brakes, ChangesOnly, FileFormat, MailCampaignEventTrigger, Rejects, SendWindow)},
     Suppress: {"table": "a"},
+    Consent: {"column": "a", "yes": ["1"]},
     divide: {"shares": {"a": 1}, "seed": "a"},
     key_ranges: {"sql_conn_id": "crm", "sql": "SELECT 1", "key": "1", "ranges": 2},
     staged_send: STAGED | {"stages": {"canary": 0.1, "rest": 1}, "gate": {"max_bounce": 0.1}},

@@ -33,6 +33,8 @@ class Progress:
     :param accepted: rows in requests that the service accepted.
     :param accepted_earlier: those of them that were not sent, because the service accepted them in an earlier try.
     :param rejected: rejected rows.
+    :param opted_out: rows of people who said that they want no mail; not sent.
+    :param without_address: rows with neither an address nor a phone number; not sent, and not rejected.
     :param requests: import requests that got a response.
     :param remarks: those of them that were accepted with a message, which the specification has for errors only.
     :param seconds: since the start of the import.
@@ -42,6 +44,8 @@ class Progress:
     accepted: int = 0
     accepted_earlier: int = 0
     rejected: int = 0
+    opted_out: int = 0
+    without_address: int = 0
     requests: int = 0
     remarks: int = 0
     seconds: float = 0.0

@@ -1,0 +1,170 @@
+"""The rows of an import, between its source and the checks: who said no, who has no address, which values are sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
+from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.warehouse.read_files import FileBatch, WrongWidth
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.arguments import Consent
+
+Batch = Sequence[Sequence[Any]]
+
+_MEANS_NO = re.compile(r"unsub|opt(ed)?out|donot(email|mail|contact|send)|dontmail|blacklist|blocklist|suppressed")
+_MEANS_YES = re.compile(
+    r"opt(ed)?in|consent|permission|subscribed$|subscri(ber|ption)status|emailmarketing|acceptsmarketing|"
+    r"marketing(contact)?status|newsletter$|gdpr"
+)
+_SAYS_WHEN_OR_HOW = re.compile(
+    r"(time|timestamp|date|ip|source|method|reason|reasonother|title|campaignid|"
+    r"(opt(ed)?(in|out)|(un)?subscribed|consented|confirmed)(at|on))$"
+)
+"""Ends of names of columns that describe a consent, and have no yes or no."""
+
+_MAY_MEAN_YES = re.compile(r"(list|email|member|contact|lead)?(status|state)")
+"""Names of columns that have a consent only if their values do."""
+
+_YES = frozenset(
+    ("1", "true", "yes", "y", "x", "subscribed", "opted in", "opted_in", "optin", "opt-in", "marketing contact")
+)
+_MAIL_WORDS = frozenset(("subscribed", "unsubscribed", "cleaned", "non-subscribed"))
+
+
+class Source(NamedTuple):
+    """Rows to import.
+
+    :param columns: the names of the columns, by position.
+    :param total: the number of rows, if it is known.
+    :param all_columns: the names of all columns, if some are not read.
+    """
+
+    columns: Sequence[str]
+    batches: Iterator[Batch]
+    total: int | None
+    all_columns: Sequence[str] = ()
+
+
+def folded(value: Any) -> str:
+    """Return a value as it is compared with those of `Consent`: text in small letters; empty for no value."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        return "" if value is None else str(value).strip().casefold()
+    except ValueError:  # Python does not format numbers with thousands of digits.
+        return "a number"
+
+
+class RowFilter:
+    """Leaves out people who said no, and rows without an address; counts both, and all rows that are read.
+
+    :param mapping: the property of each column that is sent.
+    :param limit: the number of rows to read.
+    :param counts_without_address: whether rows without an address are left out. Else, they are rejected later.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        mapping: Mapping[str, str],
+        consents: Sequence[Consent],
+        progress: Progress,
+        *,
+        limit: int | None,
+        counts_without_address: bool,
+    ) -> None:
+        columns = source.columns
+        self._width = len(columns)
+        self._progress = progress
+        self._limit = limit
+        identities = [columns.index(column) for column, name in mapping.items() if name in ("email", "phoneNumber")]
+        self._identities = identities if counts_without_address else []
+        self._conditions = []
+        for consent in consents:
+            if consent.column not in (known := source.all_columns or columns):
+                raise AirflowFailException(f"consent: the source has no {consent.column!r}; it has {', '.join(known)}")
+            values = frozenset(map(folded, consent.yes or consent.no or ()))
+            self._conditions.append((columns.index(consent.column), values, consent.yes is not None))
+
+    def rows(self, batches: Iterable[Batch]) -> Iterator[SelectedRows]:
+        """Yield the rows that are left, with their numbers in the source, up to the limit."""
+        progress = self._progress
+        for batch in batches:
+            first, size = progress.read + 1, len(batch)
+            if self._limit is not None:
+                size = min(size, self._limit - progress.read)
+            progress.read += size
+            lines: Sequence[int] = getattr(batch, "lines", ())[:size]
+            rows = batch if size == len(batch) else batch[:size]
+            numbers: Sequence[int] = range(first, first + size)
+            if (kept := self._kept(rows)) is not None:
+                rows = list(compress(rows, kept))
+                numbers, lines = list(compress(numbers, kept)), list(compress(lines, kept))
+            yield SelectedRows(rows, numbers, lines)
+            if progress.read == self._limit:
+                return
+
+    def _kept(self, rows: Batch) -> list[bool] | None:
+        """Return which rows are left; ``None`` for all."""
+        # Most batches have an address in each row; a row of another width is rejected later, with the reason.
+        if not self._conditions and (
+            not self._identities or all(len(row) != self._width or row[self._identities[0]] for row in rows)
+        ):
+            return None
+        return [len(row) != self._width or (self._agrees(row) and self._has_address(row)) for row in rows]
+
+    def _agrees(self, row: Sequence[Any]) -> bool:
+        agrees = all((folded(row[place]) in values) is means_yes for place, values, means_yes in self._conditions)
+        self._progress.opted_out += not agrees
+        return agrees
+
+    def _has_address(self, row: Sequence[Any]) -> bool:
+        has = not self._identities or any(row[place] not in (None, "") for place in self._identities)
+        self._progress.without_address += not has
+        return has
+
+
+def unused_consent(source: Source, first: Batch) -> str | None:
+    """Return the argument that uses a column which looks like a consent; ``None`` if there is no such column.
+
+    :param first: some rows.
+    """
+    columns = source.columns
+    for column in source.all_columns or columns:
+        name = re.sub(r"[^a-z]", "", column.lower())
+        place = columns.index(column) if column in columns else None
+        found = {folded(row[place]) for row in first if len(row) == len(columns)} if place is not None else set()
+        if _SAYS_WHEN_OR_HOW.search(name):
+            if name.startswith(("unsub", "optout", "optedout")) and not name.endswith(
+                ("reason", "reasonother", "title")
+            ):
+                return f"consent=Consent(column={column!r}, yes=[''])"
+        elif _MEANS_NO.search(name):
+            return f"consent=Consent(column={column!r}, no={sorted(found & _YES) or ['true']})"
+        elif _MEANS_YES.search(name) or (_MAY_MEAN_YES.fullmatch(name) and found & _MAIL_WORDS):
+            return f"consent=Consent(column={column!r}, yes={sorted(found & _YES) or ['yes']})"
+    return None
+
+
+def pick(batches: Iterable[Batch], positions: Sequence[int], width: int) -> Iterable[Batch]:
+    """Return the mapped values of each row, in the mapping's order; if that changes nothing, the rows themselves."""
+    if list(positions) == list(range(width)):
+        return batches
+
+    def picked(row: Sequence[Any]) -> Sequence[Any]:
+        if len(row) == width:
+            return [row[place] for place in positions]
+        # The check rejects by width, so a row that happens to have as many values as are mapped gets one more.
+        problem = getattr(row, "problem", f"has {len(row)} values instead of {width}")
+        return WrongWidth.of(row if len(row) != len(positions) else [*row, None], problem)
+
+    def batch_of(batch: Batch) -> Batch:
+        rows, lines = [picked(row) for row in batch], getattr(batch, "lines", ())
+        return SelectedRows(rows, batch.numbers, lines) if isinstance(batch, SelectedRows) else FileBatch(rows, lines)
+
+    return map(batch_of, batches)
