@@ -59,10 +59,6 @@ class MailClient(Exchange):
         self._https = {os.getpid(): http_client(config)}
         self._urls: dict[str, httpx.URL] = {}
 
-    def send(self, request: MailRequest[R]) -> R:
-        self._enter_process()
-        return super().send(request)
-
     def send_all(self, requests: Sequence[MailRequest[R]]) -> list[R | MailError]:
         if len(requests) < 2:
             return [self._result(request) for request in requests]
@@ -98,7 +94,7 @@ class MailClient(Exchange):
     def shared_rate(self) -> SharedRate:  # type: ignore[override]
         return SharedRate(self.config)
 
-    def _enter_process(self) -> None:
+    def enter_process(self) -> None:
         """Replace the connections and locks of the parent process after a fork.
 
         On a shared connection, each process would read responses of the other; a lock may be held by a thread that does

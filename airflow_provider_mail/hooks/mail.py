@@ -1,8 +1,8 @@
 """The hook: a client with the settings of an Airflow connection.
 
 Every operation of the service is a request class in :mod:`airflow_provider_mail.api`; ``hook.send(request)`` performs
-it and returns a typed response. An operation of several requests is a function that takes
-the client, such as ``find_list(hook.get_conn(), name)``.
+it and returns a typed response. An operation of several requests is a function whose first
+argument is the client, such as ``find_list(hook.get_conn(), name)``.
 """
 
 from __future__ import annotations

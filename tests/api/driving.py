@@ -151,6 +151,8 @@ class RehearsedExchange(Exchange):
         finally:
             self._threads.is_sending = False
 
+    def enter_process(self) -> None: ...
+
     def fetch(self, call: Call) -> Any:
         return self._rehearsal.send(call)
 

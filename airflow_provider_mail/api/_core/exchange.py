@@ -117,6 +117,10 @@ class Exchange(ABC):
         """Make one HTTP request."""
 
     @abstractmethod
+    def enter_process(self) -> None:
+        """Replace what must not be shared with the parent process after a fork."""
+
+    @abstractmethod
     def pause(self, seconds: float) -> None:
         """Wait.
 
@@ -137,6 +141,7 @@ class Exchange(ABC):
         :param request: the operation.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
+        self.enter_process()
         with clear_traceback_frames():
             return self._attempts(request)
 
