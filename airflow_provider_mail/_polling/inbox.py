@@ -176,21 +176,23 @@ class TaskStatusPoller(SharedPoller[TaskStatusSubscription]):
     def __init__(self, inbox: InboxName, interval: float) -> None:
         super().__init__(inbox, interval)
         self._reader = InboxReader(inbox)
-        self._known: dict[str, int] | None = None
+        self._newest: int | None = None
+        self._seen: Collection[int] = ()
         self._pause = interval
 
     async def poll_for(self, due: Collection[TaskStatusSubscription]) -> None:
-        at, known = time.time(), self._known
-        newest = await result_or_error(self._reader.aquery(lambda inbox: inbox.newest(task_status_only=True)))
-        if isinstance(newest, MailError):
+        at, since = time.time(), self._newest
+        result = await result_or_error(self._reader.aquery(lambda inbox: inbox.task_status_pushes(since)))
+        if isinstance(result, MailError):
             if self._pause == self._interval:
-                log.warning("Campaigns are polled at their intervals only: %s", newest)
+                log.warning("Campaigns are polled at their intervals only: %s", result)
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             for subscription in self._subscriptions:
                 subscription.due = time.monotonic() + self._pause
             return
-        self._known, self._pause = newest, self._interval
+        self._newest, pushes = result
+        new = {conn_id for id, conn_id in pushes.items() if id not in self._seen}
+        self._seen, self._pause = pushes.keys(), self._interval
         for subscription in self._subscriptions:
-            name = subscription.mail_conn_id
             # A push that came before the first query may have come after the first poll.
-            subscription.deliver(known is None or newest.get(name, 0) > known.get(name, 0), at, 0.0)
+            subscription.deliver(since is None or subscription.mail_conn_id in new, at, 0.0)

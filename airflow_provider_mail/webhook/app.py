@@ -7,7 +7,7 @@ import hmac
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail._metrics import RECEIVED_EVENTS, RECEIVED_PUSHES, emit, prepare
 from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
-from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded, Room
+from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded
 from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
 from airflow_provider_mail.webhook.health import Cached, Health
 from airflow_provider_mail.webhook.inbox import Push, open_inbox
@@ -75,7 +75,7 @@ class Receiver:
             mail_conn_id = owner if hmac.compare_digest(presented, digest) else mail_conn_id
         if mail_conn_id is None:
             return self._counted(Response("Not Found", 404))
-        if rejected := self._rejected(request):
+        if rejected := await self._rejected(request):
             return self._counted(rejected)
         return self._counted(*await self._stored(request, mail_conn_id))
 
@@ -84,26 +84,28 @@ class Receiver:
         emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(response.status_code)})
         return response
 
-    def _rejected(self, request: Request) -> Response | None:
+    async def _rejected(self, request: Request) -> Response | None:
         """Check what precedes the body of a request with a valid token."""
+        if request.method in ("GET", "HEAD"):
+            return Response("OK")  # services check an address so before they use it
         if request.method != "POST":
-            return Response("Method Not Allowed", 405, {"Allow": "POST"})
+            return Response("Method Not Allowed", 405, {"Allow": "GET, HEAD, POST"})
         if self.user_agent and request.headers.get("user-agent") != self.user_agent:
             return Response("Forbidden", 403)
         if not _JSON.fullmatch(request.headers.get("content-type", "")):
             return Response("Unsupported Media Type", 415)
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             return Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"})
-        return unavailable() if self.health.is_full() else None
+        return unavailable() if await self.health.is_full() else None
 
     async def _stored(self, request: Request, mail_conn_id: str) -> tuple[Response, int]:
         """Store the push; return the response and the number of its events, 0 if they were not counted."""
         count = 0
         try:
-            with self.commits.room() as room:
+            with self.commits.room() as add:
                 try:
                     async with asyncio.timeout(BODY_SECONDS):
-                        body = await self._body(request, room)
+                        body = await self._body(request, add)
                 except (ClientDisconnect, TimeoutError):
                     return Response("Bad Request", 400, {"Connection": "close"}), count
                 if body is None:
@@ -115,10 +117,9 @@ class Receiver:
             await self.commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
         except (Overloaded, NotStored):
             return unavailable(), count
-        self.health.stored(len(body))
         return Response("OK"), count
 
-    async def _body(self, request: Request, room: Room) -> bytes | None:
+    async def _body(self, request: Request, add: Callable[[int], None]) -> bytes | None:
         """Read the body; ``None`` when it is too long."""
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self.max_body:
@@ -127,7 +128,7 @@ class Receiver:
         async for chunk in request.stream():
             if len(body) + len(chunk) > self.max_body:
                 return None
-            room.add(len(chunk))
+            add(len(chunk))
             body += chunk
         return bytes(body)
 
@@ -238,7 +239,7 @@ class ReceiverApp:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         if self._commits is not None:
-            await asyncio.to_thread(self._commits.close)
+            await self._commits.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     def _log_once(self, message: str) -> None:

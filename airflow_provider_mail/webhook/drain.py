@@ -146,7 +146,7 @@ def drain(
     :raises UnreadableEventError: an event cannot be read; its batch stays in the inbox.
     :raises WarehouseError: the tables cannot be loaded; the batch stays in the inbox.
     """
-    total, taken = Drained(), 0
+    total, taken, last = Drained(), 0, -1
     with infrequent_gc(), ExitStack() as stack:
         # Where taken pushes are locked, the next ones are taken and read while the database stores these.
         unused = deque(stack.enter_context(closing(inbox.open())) for _ in range(2 if inbox.sql.skip_locked else 1))
@@ -155,11 +155,16 @@ def drain(
         while True:
             while unused and (max_pushes is None or taken < max_pushes):
                 size = batch_size if max_pushes is None else min(batch_size, max_pushes - taken)
-                if not (pushes := inbox.take(unused[0], max_pushes=size, max_bytes=BATCH_BYTES)):
+                pushes = inbox.take(unused[0], max_pushes=size, max_bytes=BATCH_BYTES, after=last)
+                if not pushes and last >= 0:  # an older push may have been stored later, or left by another drain
+                    pushes = inbox.take(unused[0], max_pushes=size, max_bytes=BATCH_BYTES)
+                if not pushes:
                     break
-                taken += len(pushes)
+                taken, last = taken + len(pushes), pushes[-1].id
                 batches.append(_Batch(unused.popleft(), pushes, reader.submit(_read, pushes, dead_letters)))
             if not batches:
+                if max_pushes is None or taken < max_pushes:
+                    inbox.check_counter(unused[0])
                 return total
             batch = batches.popleft()
             total += _store(batch, tables, dead_letters)

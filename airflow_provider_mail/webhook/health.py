@@ -49,8 +49,6 @@ class Cached(Generic[T]):
         self._attempt: asyncio.Future[T] | None = None
         self._until = 0.0
         self._is_failing = False
-        self.last: T | None = None
-        """The latest result; ``None`` before there is one."""
 
     async def get(self) -> T:
         """Return the result.
@@ -76,7 +74,7 @@ class Cached(Generic[T]):
         if attempt.cancelled():
             return
         if (error := attempt.exception()) is None:
-            self._is_failing, self.last = False, attempt.result()
+            self._is_failing = False
             return
         self._until = time.monotonic() + _FAILED_SECONDS
         if not self._is_failing:
@@ -107,26 +105,21 @@ class Health:
         self._max_bytes = max_bytes
         self._probe = Cached(inbox.probe, HEALTH_SECONDS, "The receiver cannot store pushes")
         self._state = Cached(self._read_state, STATE_SECONDS, "The state of the inbox could not be read")
-        self._known: InboxState | None = None
-        self._stored_since = 0
 
     async def can_store(self) -> bool:
         # A state that cannot be read is no reason to reject a push.
-        parts = (self._tokens.get(), self._probe.get(), self._state.get())
-        tokens, probe, _ = await asyncio.gather(*parts, return_exceptions=True)
+        reads = (self._tokens.get(), self._probe.get(), self._state.get())
+        tokens, probe, _ = await asyncio.gather(*reads, return_exceptions=True)
         if not tokens or isinstance(tokens, BaseException) or isinstance(probe, BaseException):
             return False
-        return not self._failed_lately() and not self.is_full()
+        return not await self.is_full() and not self._failed_lately()
 
-    def is_full(self) -> bool:
-        """Return whether the inbox is full, as of some seconds ago."""
-        self._state.start()
-        if self._state.last is not self._known:
-            self._known, self._stored_since = self._state.last, 0
-        return self._known is not None and self._known.waiting_bytes + self._stored_since >= self._max_bytes
-
-    def stored(self, size: int) -> None:
-        self._stored_since += size
+    async def is_full(self) -> bool:
+        """Return whether too much waits in the inbox: as of the latest write, or of some seconds ago."""
+        attempt = self._state.start()
+        if self._inbox.waiting_bytes is None:
+            await asyncio.wait([attempt])
+        return (self._inbox.waiting_bytes or 0) >= self._max_bytes
 
     def _read_state(self) -> InboxState:
         state = self._inbox.state()

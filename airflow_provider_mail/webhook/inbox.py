@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import logging
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -14,12 +16,14 @@ from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.warehouse.connection import configured_hook, connected, open_connection
 from airflow_provider_mail.warehouse.dialects import database, dialect_of
 from airflow_provider_mail.warehouse.dialects.inbox import qualified
-from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.table import TableName, quoted
+from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
+from airflow_provider_mail.warehouse.table import MAX_PART_BYTES, NamePart, TableName, quoted
 from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,23 @@ class InboxState:
         return self.oldest is not None and now - self.oldest > OLD
 
 
+_SHARDS = 16
+"""Rows of the counter. A transaction locks one of them, so processes with different rows do not wait for each other."""
+
+_OVERLAP = 1000
+"""Numbers of pushes that are looked at again: the order of numbers is not that of commits."""
+
+_DELETED_AT_ONCE = 10_000
+
+_RECOUNT_SECONDS = 5
+"""While the counter is made exact, no push can be stored."""
+
+
 class Inbox:
-    """The table of pushes in the user's database.
+    """The table of pushes in the user's database, and the counter of those that wait to be drained.
+
+    Counting the rows would take longer the more there are. So whatever stores, drains or changes pushes changes the
+    counter in the same transaction.
 
     :param table: name of the table, optionally with its schema.
     :raises WarehouseError: for another database, or an invalid table name.
@@ -89,8 +108,23 @@ class Inbox:
         self.sql = spelling()
         self.name = TableName.parse(table)
         self.table = qualified(self.name)
+        self._counts_name = self.beside("counts")
+        self._counts = qualified(self._counts_name)
         self.mark = hook.placeholder
         """How a statement names a parameter."""
+        self.waiting_bytes: int | None = None
+        """Bytes that wait to be drained, as of the latest `insert` or `state` of this object; ``None`` before."""
+
+    def beside(self, suffix: str) -> TableName:
+        """Return the name of another table of the inbox.
+
+        :raises WarehouseError: it is too long.
+        """
+        *schema, own = self.name.parts
+        name = NamePart(f"{own.text}_{suffix}", own.quoted)
+        if len(name.text.encode()) > MAX_PART_BYTES:
+            raise WarehouseError(f"[mail] inbox_table: {name.text!r} is longer than {MAX_PART_BYTES} bytes")
+        return TableName((*schema, name))
 
     def open(self) -> Any:
         """Return a new connection, with explicit transactions."""
@@ -126,8 +160,19 @@ class Inbox:
             "drained_at": self.sql.time_type,
         }
         # Small, whatever the retention: the pushes to be drained, and those that may report on a campaign.
-        indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(mail_conn_id, id) WHERE task_status"}
+        indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(id) WHERE task_status"}
         self.create_table(self.name, columns, indexes)
+        counts = {"shard": "integer PRIMARY KEY", "pushes": "bigint NOT NULL", "bytes": "bigint NOT NULL"}
+        self.create_table(self._counts_name, counts)
+        with self.connected() as cursor:
+            cursor.execute(f"SELECT count(*) FROM {self._counts}")
+            if cursor.fetchone()[0]:
+                return
+            self.sql.lock_definition(cursor, self._counts)
+            rows = ", ".join(f"({shard}, 0, 0)" for shard in range(_SHARDS))
+            cursor.execute(f"INSERT INTO {self._counts} (shard, pushes, bytes) VALUES {rows} ON CONFLICT DO NOTHING")
+            self._recount(cursor)
+            cursor.connection.commit()
 
     def create_table(self, name: TableName, columns: Mapping[str, str], indexes: Mapping[str, str] = {}) -> None:
         """Create a table in the database of the inbox, or add the columns that it lacks.
@@ -162,26 +207,31 @@ class Inbox:
         with closing(connection.cursor()) as cursor:
             self._limit(cursor, self.sql.begin_insert)
             cursor.execute(self._insert(len(pushes)), values)
+            self._count(cursor, len(pushes), sum(len(push.body) for push in pushes))
+            _, waiting_bytes = self._counted(cursor)
         connection.commit()
+        self.waiting_bytes = waiting_bytes
 
     def _insert(self, count: int) -> str:
         columns = "received_at, mail_conn_id, task_status, body, body_bytes"
         row = f"({', '.join([self.mark] * 5)})"
         return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
 
-    def take(self, connection: Any, *, max_pushes: int, max_bytes: int) -> list[StoredPush]:
+    def take(self, connection: Any, *, max_pushes: int, max_bytes: int, after: int = -1) -> list[StoredPush]:
         """Return pushes that are not drained, oldest first; at least one if there is any.
 
         In Postgres they are locked until the end of the transaction, and other calls skip them. In SQLite they are not:
         two drains at once do the same work, which the keys of the warehouse make harmless.
 
         :param max_bytes: the largest sum of the lengths of their bodies, unless the first one is longer.
+        :param after: only pushes with larger numbers, which saves Postgres from reading past all that was drained
+            since the last VACUUM.
         """
         with closing(connection.cursor()) as cursor:
             cursor.execute(
-                f"SELECT id, body_bytes FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT {self.mark}"
-                f"{self.sql.skip_locked}",
-                [max_pushes],
+                f"SELECT id, body_bytes FROM {self.table} WHERE drained_at IS NULL AND id > {self.mark} ORDER BY id "
+                f"LIMIT {self.mark}{self.sql.skip_locked}",
+                [after, max_pushes],
             )
             ids: list[int] = []
             size = 0
@@ -196,18 +246,30 @@ class Inbox:
         """Mark pushes as drained, and commit, which ends their locks."""
         with self._write(connection) as cursor:
             cursor.execute(
-                f"UPDATE {self.table} SET drained_at = {self.mark} WHERE {self.sql.is_one_of}",
+                f"UPDATE {self.table} SET drained_at = {self.mark} WHERE drained_at IS NULL AND {self.sql.is_one_of} "
+                "RETURNING body_bytes",
                 [self.sql.time(drained_at), self.sql.ids(ids)],
             )
+            sizes = [size for (size,) in cursor.fetchall()]
+            self._count(cursor, -len(sizes), -sum(sizes))
 
-    def newest(self, *, task_status_only: bool = False) -> dict[str, int]:
-        """The number of the newest push by connection id, drained or not; of all pushes, this reads the whole table."""
-        condition = "task_status" if task_status_only else "true"
+    def task_status_pushes(self, since: int | None) -> tuple[int, dict[int, str]]:
+        """Return the number of the newest push, and the pushes since another that may hold an event ``TaskStatus``.
+
+        :param since: a former number; ``None`` for the newest.
+        :return: the connection ids of the latter by their numbers, drained or not. Those before `since` whose
+            transactions may have ended after it are among them.
+        """
         with self.connected() as cursor:
             if not self.sql.columns(cursor, self.name):
-                return {}
-            cursor.execute(f"SELECT mail_conn_id, max(id) FROM {self.table} WHERE {condition} GROUP BY mail_conn_id")
-            return dict(cursor.fetchall())
+                return 0, {}
+            cursor.execute(f"SELECT max(id) FROM {self.table}")
+            newest = int(cursor.fetchone()[0] or 0)
+            # After a restore the numbers begin again at a smaller one.
+            after = min(newest, newest if since is None else since) - _OVERLAP
+            query = f"SELECT id, mail_conn_id FROM {self.table} WHERE task_status AND id > {self.mark}"
+            cursor.execute(query, [after])
+            return newest, dict(cursor.fetchall())
 
     def waiting(self) -> bool:
         with self.connected() as cursor:
@@ -217,17 +279,53 @@ class Inbox:
             return cursor.fetchone() is not None
 
     def state(self) -> InboxState:
-        """Return what waits to be drained; an index finds it, whatever the retention. Reads no bodies.
+        """Return what waits to be drained; counts nothing, so it takes the same time however much that is.
 
         :raises Exception: there is no table, or it cannot be read.
         """
         with self.connected() as cursor:
-            cursor.execute(
-                f"SELECT count(*), coalesce(sum(body_bytes), 0), min(received_at) FROM {self.table} "
-                "WHERE drained_at IS NULL"
-            )
-            pushes, size, oldest = cursor.fetchone()
-            return InboxState(int(pushes), int(size), self.sql.read_time(oldest) if oldest else None)
+            pushes, self.waiting_bytes = self._counted(cursor)
+            cursor.execute(f"SELECT received_at FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT 1")
+            oldest = cursor.fetchone()
+            return InboxState(pushes, self.waiting_bytes, self.sql.read_time(oldest[0]) if oldest else None)
+
+    def check_counter(self, connection: Any) -> None:
+        """Make the counter exact after a drain has left nothing, since the rows may have been changed by hand."""
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(f"SELECT sum(pushes), sum(bytes) FROM {self._counts}")
+            counted = cursor.fetchone()
+        connection.rollback()
+        if not any(counted):
+            return
+        try:
+            with self._write(connection) as cursor:
+                if limit := self.sql.limit(_RECOUNT_SECONDS):
+                    cursor.execute(limit)
+                self._recount(cursor)
+        except Exception as error:
+            connection.rollback()
+            _log.warning("The pushes that wait could not be counted again: %s", safe_message(error))
+
+    def _recount(self, cursor: Any) -> None:
+        # Waits for the transactions that have changed the counter, whose pushes are then seen; new ones wait for this.
+        cursor.execute(f"SELECT shard FROM {self._counts} ORDER BY shard{self.sql.for_update}")
+        cursor.fetchall()
+        cursor.execute(f"SELECT count(*), coalesce(sum(body_bytes), 0) FROM {self.table} WHERE drained_at IS NULL")
+        pushes, size = cursor.fetchone()
+        cursor.execute(f"UPDATE {self._counts} SET pushes = 0, bytes = 0")
+        self._count(cursor, pushes, size)
+
+    def _count(self, cursor: Any, pushes: int, size: int) -> None:
+        cursor.execute(
+            f"UPDATE {self._counts} SET pushes = pushes + {self.mark}, bytes = bytes + {self.mark} "
+            f"WHERE shard = {self.mark}",
+            [pushes, size, os.getpid() % _SHARDS],
+        )
+
+    def _counted(self, cursor: Any) -> tuple[int, int]:
+        cursor.execute(f"SELECT coalesce(sum(pushes), 0), coalesce(sum(bytes), 0) FROM {self._counts}")
+        pushes, size = cursor.fetchone()
+        return max(0, int(pushes)), max(0, int(size))
 
     def probe(self) -> None:
         """Write a push and roll it back.
@@ -242,9 +340,19 @@ class Inbox:
             cursor.connection.rollback()
 
     def delete_drained(self, before: datetime.datetime) -> int:
-        with connected(self.hook) as connection, self._write(connection) as cursor:
-            cursor.execute(f"DELETE FROM {self.table} WHERE drained_at < {self.mark}", [self.sql.time(before)])
-            return int(cursor.rowcount)
+        """Delete what was drained before a time, oldest first, in transactions of bounded size."""
+        query = (
+            f"DELETE FROM {self.table} WHERE drained_at < {self.mark} "
+            f"AND id IN (SELECT id FROM {self.table} ORDER BY id LIMIT {_DELETED_AT_ONCE})"
+        )
+        deleted, count = 0, 1
+        with connected(self.hook) as connection:
+            while count:
+                with self._write(connection) as cursor:
+                    cursor.execute(query, [self.sql.time(before)])
+                    count = int(cursor.rowcount)
+                deleted += count
+        return deleted
 
     def scan(self, connection: Any, *, after: int, max_pushes: int) -> list[StoredPush]:
         """Return pushes, drained or not, in the order of their numbers.
@@ -266,10 +374,13 @@ class Inbox:
         :param change: returns the new body; ``None`` to leave it as it is.
         """
         with self._write(connection) as cursor:
-            cursor.execute(f"SELECT body FROM {self.table} WHERE id = {self.mark}{self.sql.for_update}", [id])
-            row = cursor.fetchone()
-            body = change(zlib.decompress(row[0])) if row else None
+            columns = "body, body_bytes, drained_at"
+            cursor.execute(f"SELECT {columns} FROM {self.table} WHERE id = {self.mark}{self.sql.for_update}", [id])
+            former, size, drained_at = cursor.fetchone() or (None, 0, None)
+            body = change(zlib.decompress(former)) if former is not None else None
             if body is not None:
+                if drained_at is None:
+                    self._count(cursor, 0, len(body) - size)
                 cursor.execute(
                     f"UPDATE {self.table} SET body = {self.mark}, body_bytes = {self.mark} WHERE id = {self.mark}",
                     [*_packed(body), id],

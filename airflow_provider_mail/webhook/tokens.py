@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError
 from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
-from airflow_provider_mail.warehouse.table import MAX_PART_BYTES, NamePart, TableName
 
 if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
@@ -48,17 +47,12 @@ class Tokens:
 
     :param deployment: what tells the tokens of this Airflow deployment from those of others in the same table. Only a
         rotation needs it: each receiver accepts the tokens of all.
-    :raises WarehouseError: the name of the inbox is too long for a second table.
     """
 
     def __init__(self, inbox: Inbox, deployment: str = "") -> None:
-        *schema, own = inbox.name.parts
         self._inbox = inbox
         self._deployment = deployment
-        name = NamePart(f"{own.text}_tokens", own.quoted)
-        if len(name.text.encode()) > MAX_PART_BYTES:
-            raise WarehouseError(f"[mail] inbox_table: {name.text!r} is longer than {MAX_PART_BYTES} bytes")
-        self._name = TableName((*schema, name))
+        self._name = inbox.beside("tokens")
         self.table = qualified(self._name)
 
     def create(self) -> None:

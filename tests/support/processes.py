@@ -52,7 +52,8 @@ async def end_of_database_threads(before: Sequence[threading.Thread]) -> None:
     """
     for thread in threading.enumerate():
         if thread.name == "mail-database" and thread not in before:
-            await asyncio.to_thread(thread.join, PATIENCE)
+            await asyncio.to_thread(thread.join, 20)
+            assert not thread.is_alive(), "a thread hangs"
 
 
 def wait_until(look: Callable[[], T | None], *, what: str, timeout: float = PATIENCE, interval: float = 0.3) -> T:

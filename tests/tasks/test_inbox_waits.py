@@ -248,7 +248,7 @@ def test_a_push_that_arrived_while_the_task_deferred(emulator: Emulator, sending
 def test_an_inbox_is_queried_once_for_all_and_only_during_waits(
     emulator: Emulator, sending: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queries = at_query(monkeypatch, "newest")
+    queries = at_query(monkeypatch, "task_status_pushes")
 
     async def crowd() -> tuple[int, int]:
         async with running(*(campaign(poke_interval=HOUR + number) for number in range(5))):
@@ -274,10 +274,10 @@ def test_an_inbox_that_cannot_be_read_changes_nothing(
     if broken == "no connection":
         monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "nowhere")
     elif broken == "raises":
-        at_query(monkeypatch, "newest", dict.fromkeys(range(1, 1000), lambda: 1 / 0))
+        at_query(monkeypatch, "task_status_pushes", dict.fromkeys(range(1, 1000), lambda: 1 / 0))
     clock.after(300, lambda: emulator.set_campaign_state("spring", "done"))
 
-    with hanging(monkeypatch, "newest") if broken == "hangs" else nullcontext():
+    with hanging(monkeypatch, "task_status_pushes") if broken == "hangs" else nullcontext():
         assert events(campaign(poke_interval=60))[0]["status"] == "complete"
 
     assert caplog.text.count("Campaigns are polled at their intervals only: ") == 1

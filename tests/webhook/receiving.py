@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -51,13 +52,20 @@ def receiver(
         health = Health(inbox, tokens, group.failed_lately, max_bytes=max_inbox)
         app = Receiver(group, tokens, health, max_body=max_body, user_agent=HEADERS["User-Agent"])
         yield Sender(app, runner)
-        group.close()
+        runner.run(group.close())
 
 
 def stored(inbox: Inbox) -> list[Push]:
     """What is in the inbox, drained or not, in the order of arrival."""
     with closing(inbox.open()) as connection:
         return list(inbox.scan(connection, after=0, max_pushes=10**6))
+
+
+def drain_all(inbox: Inbox) -> None:
+    """Mark all pushes as drained."""
+    with closing(inbox.open()) as connection:
+        ids = [push.id for push in inbox.take(connection, max_pushes=10**6, max_bytes=10**9)]
+        inbox.finish(connection, ids, datetime.now(UTC))
 
 
 def execute(inbox: Inbox, *statements: str) -> None:

@@ -16,9 +16,12 @@ from airflow_provider_mail.webhook.health import Cached
 from airflow_provider_mail.webhook.inbox import Push
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS
 from tests.support.clock import StillClock
-from tests.support.processes import PATIENCE, end_of_database_threads
+from tests.support.processes import end_of_database_threads
 
-pytestmark = pytest.mark.usefixtures("still_clock")
+pytestmark = [pytest.mark.usefixtures("still_clock"), pytest.mark.timeout(60)]
+
+PATIENCE = 20.0
+"""Seconds until a thread that does not move fails its test."""
 
 EVERY = range(1000)
 
@@ -53,19 +56,17 @@ Test = Callable[[GroupCommit], Awaitable[None]]
 
 def run(inbox: HeldInbox, test: Test, *, max_pending: int = 10) -> None:
     """Run a test with a group commit, which has forgotten all bytes at the end."""
-    group = GroupCommit(inbox, max_pending=max_pending)  # type: ignore[arg-type]
-    asyncio.run(test(group))  # type: ignore[arg-type]
-    with group.room() as one, group.room() as other:
-        one.add(1)
-        other.add(max_pending - 1)
-    inbox.go.release(len(EVERY))
-    group.close()
 
+    async def all_of_it() -> None:
+        group = GroupCommit(inbox, max_pending=max_pending)  # type: ignore[arg-type]
+        await test(group)
+        with group.room() as one, group.room() as other:
+            one(1)
+            other(max_pending - 1)
+        inbox.go.release(len(EVERY))
+        await group.close()
 
-async def close(inbox: HeldInbox, group: GroupCommit) -> None:
-    """End the group commit, and wait for its thread for as long as it takes."""
-    await asyncio.to_thread(group.close)
-    assert await asyncio.to_thread(inbox.closed.acquire, True, PATIENCE)
+    asyncio.run(all_of_it())
 
 
 def push(body: bytes) -> Push:
@@ -108,16 +109,16 @@ def test_what_waits_or_arrives_is_bounded_in_bytes_but_one_fits() -> None:
         await asyncio.gather(first, second)
         await group.store(push(b"z" * 100))
         with group.room() as one, group.room() as other:
-            one.add(6)
-            other.add(4)
+            one(6)
+            other(4)
             for room in (one, other):
                 with pytest.raises(Overloaded):
-                    room.add(1)
+                    room(1)
             with pytest.raises(Overloaded):
                 await group.store(push(b"x"))
         with group.room() as alone:
-            alone.add(5)
-            alone.add(100)
+            alone(5)
+            alone(100)
 
     inbox = HeldInbox()
     run(inbox, test)
@@ -137,11 +138,13 @@ def test_a_stale_connection_is_replaced_once(caplog: pytest.LogCaptureFixture) -
             inbox.failures.clear()
             assert group.failed_lately()
         await group.store(push(b"4"))
+        assert group.failed_lately(), "on a full disk small pushes are stored for a while"
+        await group.store(push(b"5" * 8))
         assert not group.failed_lately()
 
     inbox = HeldInbox(holds=())
     run(inbox, test)
-    assert inbox.stored == [[b"1"], [b"2"], [b"4"]]
+    assert inbox.stored == [[b"1"], [b"2"], [b"4"], [b"5" * 8]]
     assert inbox.opened == 5
     assert "The inbox could not store 1 pushes: OSError" in caplog.text
     assert "planted" not in caplog.text
@@ -156,7 +159,7 @@ def test_a_transaction_that_hangs_is_given_up(still_clock: StillClock, caplog: p
         still_clock.move(1)
         (second,) = await waiting(group, b"second")
         still_clock.move(WRITE_SECONDS - 2)
-        group.give_up_hanging()
+        await asyncio.sleep(0)
         assert not first.done()
         still_clock.move(1)
         with pytest.raises(NotStored):
@@ -185,7 +188,7 @@ def test_a_push_behind_slow_transactions_does_not_wait_for_ever(still_clock: Sti
         results = await asyncio.gather(*others, return_exceptions=True)
         assert {type(result) for result in results} == {NotStored}
         inbox.go.release(2)
-        await close(inbox, group)
+        await group.close()
 
     inbox, bodies = HeldInbox(), [b"x"] * 201
     run(inbox, test, max_pending=1000)
@@ -199,8 +202,9 @@ def test_a_database_that_hangs_makes_a_few_threads(still_clock: StillClock) -> N
             still_clock.move(WRITE_SECONDS)
             with pytest.raises(NotStored):
                 await first
-        with pytest.raises(Overloaded):
+        with pytest.raises(NotStored):
             await group.store(push(b"x"))
+        assert inbox.opened == MAX_THREADS
         inbox.go.release(len(EVERY))
         await end_of_database_threads(before)
         await group.store(push(b"y"))
@@ -215,10 +219,14 @@ def test_what_waits_is_stored_at_the_end() -> None:
     async def test(group: GroupCommit) -> None:
         first = await begun(inbox, group)
         (second,) = await waiting(group, b"second")
-        inbox.go.release(2)
-        await close(inbox, group)
+        closing = asyncio.create_task(group.close())
+        await asyncio.sleep(0)
         with pytest.raises(Overloaded):
             await group.store(push(b"after the end"))
+        assert not closing.done()
+        inbox.go.release(2)
+        await closing
+        assert inbox.stored == [[b"first"], [b"second"]]
         await asyncio.gather(first, second)
 
     inbox = HeldInbox()

@@ -13,7 +13,7 @@ from airflow_provider_mail.webhook.inbox import Inbox, Push, StoredPush
 from airflow_provider_mail.webhook.tokens import Tokens
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.pushes import NOON, receive
-from tests.webhook.receiving import stored
+from tests.webhook.receiving import execute, stored
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -60,26 +60,94 @@ def test_a_push_is_taken_until_it_is_finished(inbox: Inbox) -> None:
 
 def test_the_inbox_knows_what_waits_and_what_is_newest(inbox: Inbox) -> None:
     assert not inbox.waiting()
-    assert inbox.newest() == {}
-    insert(inbox, push(b"a", "one", task_status=True), push(b"b", "one"), push(b"c", "two"))
-    ids = {one.body: one.id for one in take(inbox)}
+    assert inbox.task_status_pushes(None) == (0, {})
+    insert(inbox, push(b"a", "one", task_status=True), push(b"b", "one"), push(b"c", "two", task_status=True))
+    a, b, c = (one.id for one in take(inbox))
     assert inbox.waiting()
-    assert inbox.newest() == {"one": ids[b"b"], "two": ids[b"c"]}
-    assert inbox.newest(task_status_only=True) == {"one": ids[b"a"]}
+    for since in (None, 0, b, c, 10**6):
+        assert inbox.task_status_pushes(since) == (c, {a: "one", c: "two"}), "commits may have another order"
     drain(inbox)
     assert not inbox.waiting()
-    assert inbox.newest(task_status_only=True) == {"one": ids[b"a"]}
+    if inbox.hook.conn_type == "sqlite":
+        execute(inbox, "UPDATE sqlite_sequence SET seq = 2002")
+    else:
+        execute(inbox, "ALTER TABLE mail_inbox ALTER id RESTART WITH 2003")
+    insert(inbox, push(b"a", "two", task_status=True))
+    assert inbox.task_status_pushes(2003) == (2003, {2003: "two"}), "history is not read again"
 
 
-@pytest.mark.parametrize("table", ["main.later", "Inbox", '"In Box"', "x" * 60])
+def test_what_waits_is_counted_whatever_happens(inbox: Inbox) -> None:
+    """By what stores, drains and changes pushes, in their transactions; the rows are not counted."""
+
+    def counted() -> tuple[int, int]:
+        state = inbox.state()
+        assert inbox.waiting_bytes == state.waiting_bytes
+        return state.waiting_pushes, state.waiting_bytes
+
+    assert counted() == (0, 0)
+    insert(inbox, push(b"a" * 5), push(b"b" * 7), push(b"c"))
+    assert (counted(), inbox.waiting_bytes) == ((3, 13), 13)
+    drain(inbox, max_pushes=1)
+    assert counted() == (2, 8)
+    with closing(inbox.open()) as connection:
+        inbox.finish(connection, [one.id for one in stored(inbox)[:2]], NOON)  # one of them for the second time
+        assert counted() == (1, 1)
+        inbox.change_body(connection, stored(inbox)[2].id, lambda body: b"1234")
+        inbox.change_body(connection, stored(inbox)[0].id, lambda body: b"drained")
+        assert counted() == (1, 4)
+        # By hand: the counter is exact again after the next drain.
+        execute(inbox, "UPDATE mail_inbox SET drained_at = NULL")
+        assert len(drain(inbox, max_pushes=2)) == 2
+        assert counted() == (0, 0)
+        inbox.check_counter(connection)
+        assert counted() == (1, 4)
+        execute(inbox, "DELETE FROM mail_inbox")
+        inbox.check_counter(connection)
+        assert counted() == (0, 0)
+    insert(inbox, push(b"abc"))
+    execute(inbox, "DELETE FROM mail_inbox_counts")
+    inbox.create()
+    inbox.create()
+    assert counted() == (1, 3)
+
+
+def test_nothing_that_is_asked_again_and_again_reads_history(make_warehouse: Callable[..., Warehouse]) -> None:
+    """Postgres looks at the plans: each of them reads an index, whose part is small, or the counter."""
+    inbox = Inbox(make_warehouse("psycopg3").hook)
+    inbox.create()
+    with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
+        cursor.execute(
+            "INSERT INTO mail_inbox (received_at, mail_conn_id, task_status, body, body_bytes, drained_at) "
+            "SELECT now(), 'mail_default', n % 10 = 0, '', 2, now() FROM generate_series(1, 20000) AS n"
+        )
+        connection.commit()
+        cursor.execute("ANALYZE mail_inbox; SELECT pg_stat_reset()")
+        connection.commit()
+    queries: list[Callable[[], object]] = [
+        inbox.state, inbox.waiting, inbox.probe, lambda: inbox.task_status_pushes(20_000), lambda: take(inbox),
+        lambda: insert(inbox, push(b"a")), lambda: inbox.delete_drained(NOON), lambda: drain(inbox),
+    ]  # fmt: skip
+    for query in queries:
+        with inbox.connected() as cursor:
+            read = (
+                "SELECT pg_stat_force_next_flush(), seq_tup_read FROM pg_stat_user_tables WHERE relname = 'mail_inbox'"
+            )
+            cursor.execute(read)
+            _, before = cursor.fetchone()
+            query()
+            cursor.execute(read)
+            assert cursor.fetchone()[1] - before < 20_000, query
+
+
+@pytest.mark.parametrize("table", ["main.later", "Inbox", '"In Box"', "x" * 56])
 def test_without_a_table_nothing_waits(make_warehouse: Callable[..., Warehouse], table: str) -> None:
     inbox = Inbox(make_warehouse("sqlite").hook, table)
     assert not inbox.waiting()
-    assert inbox.newest() == {}
+    assert inbox.task_status_pushes(None) == (0, {})
     inbox.create()
     inbox.create()
-    insert(inbox, push(b"a"))
-    assert (inbox.waiting(), inbox.newest()) == (True, {"mail_default": 1})
+    insert(inbox, push(b"a", task_status=True))
+    assert (inbox.waiting(), inbox.task_status_pushes(None)) == (True, (1, {1: "mail_default"}))
 
 
 def test_retention_deletes_what_was_drained_earlier(inbox: Inbox) -> None:

@@ -25,7 +25,7 @@ from tests.support.statsd import StatsdServer
 from tests.tasks.test_metrics import statsd  # noqa: F401 - a fixture
 from tests.webhook.hostile import BODIES, is_push
 from tests.webhook.pushes import body, event
-from tests.webhook.receiving import TOKEN, execute, receiver, stored
+from tests.webhook.receiving import TOKEN, Sender, drain_all, execute, receiver, stored
 
 pytestmark = [pytest.mark.not_unit, pytest.mark.usefixtures("still_clock")]  # whatever time the database takes
 whatever_the_database = pytest.mark.parametrize("inbox", ["sqlite"], indirect=True)
@@ -70,7 +70,6 @@ def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
     """Each with its status."""
 
     table: list[tuple[str, bytes, dict[str, str], int]] = [
-        ("GET", b"", {}, 405),
         ("PUT", b"[]", {}, 405),
         ("POST", b"[]", {"User-Agent": "curl/8"}, 403),
         ("POST", b"[]", {"Content-Type": "text/plain"}, 415),
@@ -95,7 +94,43 @@ def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
             response = sender.request(method, f"/{TOKEN}", push, **headers)
             assert response.status_code == status, (method, push[:40], headers)
             assert len(stored(ready)) == before + (status == 200)
-            assert response.headers.get("Allow") == ("POST" if status == 405 else None)
+            assert response.headers.get("Allow") == ("GET, HEAD, POST" if status == 405 else None)
+
+
+@whatever_the_database
+def test_services_may_check_an_address(ready: Inbox) -> None:
+    with receiver(ready) as sender:
+        for method in ("GET", "HEAD"):
+            responses = [sender.request(method, path, **{"User-Agent": "x"}) for path in (f"/{TOKEN}", "/x")]
+            assert [response.status_code for response in responses] == [200, 404]
+    assert stored(ready) == []
+
+
+@whatever_the_database
+def test_after_an_overload_there_is_room_again(ready: Inbox) -> None:
+    """Bodies that arrive at once, of which one is turned away, cut off or too long; what was counted is given back."""
+
+    async def together(sender: Sender) -> list[int]:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b"[" + b" " * 90
+            begun.set()
+            await go.wait()
+            yield b"]"
+
+        async def push(content: Any) -> int:
+            return (await sender.http.post(f"/{TOKEN}", content=content, headers=HEADERS)).status_code
+
+        first = asyncio.create_task(push(body()))
+        await begun.wait()
+        others = [await push(b"[" + b" " * 50 + b"]"), await push(b"[" + b" " * 200 + b"]"), await push(b"{}")]
+        go.set()
+        return [await first, *others]
+
+    with receiver(ready, max_pending=100, max_body=150) as sender:
+        for _ in range(3):
+            assert sender.runner.run(together(sender)) == [200, 503, 413, 400]
 
 
 @whatever_the_database
@@ -246,15 +281,37 @@ def test_without_a_token_no_push_can_be_stored(inbox: Inbox) -> None:
 
 @both_databases
 def test_what_waits_in_the_inbox_is_bounded(ready: Inbox, still_clock: StillClock) -> None:
-    with receiver(ready, max_inbox=10) as sender:
-        assert sender.get("/health") == [200]
-        assert [sender.push(b"[{},{}]") for _ in range(3)] == [200, 200, 503]
+    """For each of several receivers, at once: also for one that has just started, and that cannot read the counter."""
+    with receiver(ready, max_inbox=10) as sender, receiver(Inbox(ready.hook), max_inbox=10) as other:
+        assert [sender.push(b"[{},{}]"), other.push(b"[{},{}]")] == [200, 200]
+        assert [*other.get("/health"), other.push()] == [503, 503]
+        with receiver(Inbox(ready.hook), max_inbox=10) as started:
+            assert [started.push(), *started.get("/health", "/alive")] == [503, 503, 200]
         still_clock.move(health.STATE_SECONDS)
         assert [*sender.get("/health"), sender.push()] == [503, 503]
-        execute(ready, "UPDATE mail_inbox SET drained_at = received_at")
+        drain_all(ready)
         still_clock.move(health.STATE_SECONDS)
         assert [*sender.get("/health"), sender.push()] == [200, 200]
-    assert ready.state().waiting_pushes == 1
+        with mock.patch.object(Inbox, "state", side_effect=OSError("away")):
+            for _ in range(3):
+                still_clock.move(health.STATE_SECONDS)
+                drain_all(ready)
+                assert [*sender.get("/health"), sender.push(b"[{},{}]")] == [200, 200], "an empty inbox is not full"
+            assert [sender.push(), sender.push()] == [200, 503]
+    assert ready.state().waiting_pushes == 2
+
+
+@both_databases
+def test_health_is_honest_while_only_small_pushes_can_be_stored(ready: Inbox, still_clock: StillClock) -> None:
+    """As on a disk that is almost full, where a probe and small pushes still find a place."""
+    database = "SQLite" if ready.hook.conn_type == "sqlite" else "Postgres"
+    with receiver(ready) as sender:
+        with broken(ready, f"full in {database}"):
+            for _ in range(2):
+                assert [sender.push(b"[{}]"), sender.push(b"[]"), *sender.get("/health")] == [503, 200, 503]
+                still_clock.move(health.HEALTH_SECONDS)
+        assert [sender.push(b"[]"), *sender.get("/health")] == [200, 503], "not yet known"
+        assert [sender.push(b"[{}]"), *sender.get("/health")] == [200, 200]
 
 
 @both_databases
