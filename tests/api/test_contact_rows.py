@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import pytest
-from pydantic import StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, StringConstraints, TypeAdapter, ValidationError
 
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, RowChecker
-from tests.api.parts import ADDRESS_PATTERN, address_key, address_problem
+from tests.api.parts import ADDRESS_PATTERN, address_key, address_problem, check_lengths
 
 
 class Color(StrEnum):
@@ -171,3 +171,34 @@ def test_an_invisible_character_is_rejected_and_named() -> None:
             assert address_problem(odd).startswith("is not an email address: it ")
             assert address_problem(odd).endswith(f" {named.get(character, '')}") or character not in named
     assert "ends with" in address_problem("ann@x.com ")
+
+
+POSSIBLE = [
+    "ann@x.com", "o'brien@x.com", "ann+tag@a-b.co.uk", "x_y=z/1@sub.x.com", '"ann b.c"'.replace(" ", "") + "@x.com",
+    "zoë@exämple.example", "ann@xn--mnchen-3ya.de", "陈@例子.中国", "ann@1and1.com", "ann@x.xn--p1ai", "a@3com.c2",
+    f"{'l' * 64}@x.com", f"ann@{'d' * 63}.com", f"ann@{'.'.join(['d' * 60] * 4)}.com"[:254],
+]  # fmt: skip
+IMPOSSIBLE = [
+    "'ann@x.com'", '"ann@x.com"', "mailto:ann@x.com", "ann@http://x.com", "ann@x.com/", "ann@x.com/news", "ann@-x.com",
+    "ann@x-.com", "ann@x.-com", "ann@x.com-", "ann..b@x.com", ".ann@x.com", "ann.@x.com", "ann@x..com", "ann@.x.com",
+    "ann@x.com.", "ann@x_y.com", "ann@x.com?subject=hi", "ann@x.com:25", "ann@192.0.2.1", "ann@[192.0.2.1]", "ann@x",
+    "ann@x.c!", "(ann)ann@x.com", "ann@x.com(ann)", "ann\\@x.com", "ann:b@x.com", "[ann]@x.com", "ann@x.1",
+    "ann@x.com'",
+    "ann@💌.com", f"{'l' * 65}@x.com", f"ann@{'d' * 64}.com", f"ann@{'ü' * 60}.com",
+    f"ann@{'.'.join(['d' * 62] * 4)}.com",
+    f"{'é' * 33}@x.com", "ann@x.com\u2026", "ann%x.com", "ann@x,com", "ann@x.com#top", "ann@@x.com", "ann@x.com*",
+]  # fmt: skip
+
+
+def test_addresses_that_no_server_can_have() -> None:
+    address = TypeAdapter(Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN), AfterValidator(check_lengths)])
+    for text in POSSIBLE:
+        assert address.validate_python(text) == text
+    for text in IMPOSSIBLE:
+        with pytest.raises(ValidationError):
+            address.validate_python(text)
+    assert address_problem("'ann@x.com'").endswith("it is in quotation marks")
+    assert address_problem("mailto:ann@x.com").endswith("leave out mailto:")
+    assert address_problem("ann@http://x.com").endswith("its domain contains a slash")
+    assert address_problem("ann@-x.com").endswith("a part of the domain begins or ends with a hyphen")
+    assert address_problem("ann..b@x.com").endswith("a dot stands alone before the @")

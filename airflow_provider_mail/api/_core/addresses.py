@@ -14,14 +14,27 @@ CONTROL = r"\x00-\x1f\x7f-\x9f"
 
 # Zero-width characters, soft hyphens, byte order marks and the like: addresses that look the same would differ.
 _INVISIBLE = r"\p{Cf}\p{Default_Ignorable_Code_Point}\u2800"
-_NOWHERE = rf"@\s<>,;{_INVISIBLE}{CONTROL}"
+# Words of the characters that RFC 5322 and 6531 allow, with dots between them; or text in quotation marks.
+_WORD = rf"[^.@\s()\[\]<>,;:\\\"{_INVISIBLE}{CONTROL}]+"
+_LOCAL = rf"(?:{_WORD}(?:\.{_WORD})*|\"[^@\s<>,;\\\"{_INVISIBLE}{CONTROL}]+\")"
+# Letters and digits of any script, with hyphens inside. (`--` subtracts.)
+_LETTER = r"[\p{L}--\p{Default_Ignorable_Code_Point}]"
+_FIRST = r"[\p{L}\p{N}--\p{Default_Ignorable_Code_Point}]"
+_END = r"[\p{L}\p{M}\p{N}--\p{Default_Ignorable_Code_Point}]"
+_INSIDE = r"[\p{L}\p{M}\p{N}\u30fb\u00b7\---\p{Default_Ignorable_Code_Point}]*"
+_LABEL = rf"{_FIRST}(?:{_INSIDE}{_END})?"
+# The last label has a letter: 192.0.2.1 is not the name of a domain.
+_LAST_LABEL = rf"(?:\p{{N}}{_INSIDE})?{_LETTER}(?:{_INSIDE}{_END})?"
 
-ADDRESS_PATTERN = rf"^[^{_NOWHERE}]+@[^.{_NOWHERE}]+(?:\.[^.{_NOWHERE}]+)+$"
-"""One ``@``, a domain with a dot, no separators, brackets, blanks, invisible or control characters.
+ADDRESS_PATTERN = rf"^{_LOCAL}@(?:{_LABEL}\.)+{_LAST_LABEL}$"
+"""The characters of an address, and their order; `check_lengths` checks the rest.
 
-The specification says "format-validated" but not how. This rejects what cannot be an address; the service checks the
+The specification says "format-validated" but not how. The two reject what no server can have; the service checks the
 rest. The pattern is for pydantic's regular expressions, which support Unicode properties.
 """
+
+MAX_LOCAL_BYTES, MAX_ADDRESS_BYTES, MAX_LABEL_BYTES = 64, 254, 63
+"""The limits of RFC 5321 and of the domain name system, the domain in its ASCII form."""
 
 # Python's `re` does not support these properties. Other characters of categories C and Z are found by category.
 _IGNORABLE = re.compile(
@@ -85,16 +98,55 @@ def _unicode_domain(domain: str) -> str:
         return domain
 
 
+def check_lengths(address: str) -> str:
+    """Return an address that matches `ADDRESS_PATTERN`, unless a part is too long or its domain cannot exist.
+
+    :raises ValueError: saying what is wrong, without the address.
+    """
+    if len(address) <= MAX_LABEL_BYTES and address.isascii():
+        return address  # The hot path: no part can be too long.
+    local, _, domain = address.rpartition("@")
+    if not domain.isascii():
+        import idna
+
+        try:
+            domain = idna.encode(domain, uts46=True).decode()
+        except UnicodeError:
+            raise ValueError("is not an email address: no domain can have such a name") from None
+    limits = [
+        ("the part before the @", len(local.encode()), MAX_LOCAL_BYTES),
+        ("a part of the domain", max(map(len, domain.split("."))), MAX_LABEL_BYTES),
+        ("it", len(local.encode()) + 1 + len(domain), MAX_ADDRESS_BYTES),
+    ]
+    for part, size, limit in limits:
+        if size > limit:
+            raise ValueError(f"is not an email address: {part} has {size} bytes, at most {limit} are allowed")
+    return address
+
+
 def address_problem(address: str) -> str:
     """Return why a text does not match `ADDRESS_PATTERN`, without the text: for instance, an invisible character."""
     problem = "is not an email address"
     if not (stripped := address.strip()):
         return problem
+    if address[0] in "'\"" and address[-1] == address[0]:
+        return f"{problem}: it is in quotation marks"
+    if address.lower().startswith("mailto:"):
+        return f"{problem}: leave out mailto:"
     if stripped != address:
         end, character = ("begins", address[0]) if address[0].isspace() else ("ends", address[-1])
         return f"{problem}: it {end} with {_name(character)}"
     invalid = next((character for character in address if _is_invalid(character)), None)
-    return problem if invalid is None else f"{problem}: it contains {_name(invalid)}"
+    if invalid is not None:
+        return f"{problem}: it contains {_name(invalid)}"
+    local, at, domain = address.rpartition("@")
+    if at and (".." in local or local.startswith(".") or local.endswith(".")):
+        return f"{problem}: a dot stands alone before the @"
+    if at and "/" in domain:
+        return f"{problem}: its domain contains a slash"
+    if at and any(label.startswith("-") or label.endswith("-") for label in domain.split(".")):
+        return f"{problem}: a part of the domain begins or ends with a hyphen"
+    return problem
 
 
 def _is_invalid(character: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, JsonValue, PlainSerializer, StringConstraints
 
-from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem
+from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem, check_lengths
 from airflow_provider_mail.api._core.content import is_blank
 
 PHONE_PATTERN = (
@@ -137,7 +137,7 @@ OMIT_BLANK = BeforeValidator(_none_if_blank)
 Text = Annotated[str, StringConstraints(min_length=1)]
 """Text that must not be empty."""
 
-Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)]
+Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN), AfterValidator(check_lengths)]
 """An email address. It is sent as it is spelled."""
 
 PhoneNumber = Annotated[str, StringConstraints(pattern=PHONE_PATTERN)]

@@ -18,9 +18,9 @@ from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 import msgspec
-from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN
+from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, check_lengths
 from airflow_provider_mail.api._core.fields import OPTIONAL_PHONE_PATTERN, PATTERN_MESSAGES, PHONE_PATTERN
 from airflow_provider_mail.api.errors import problem_message
 
@@ -166,7 +166,8 @@ class RowChecker:
         :param required: email or phone number; without the other one it is always required.
         """
         text = Annotated[str, StringConstraints(strict=True, min_length=min_length)]
-        address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN)]
+        pattern = StringConstraints(strict=True, pattern=ADDRESS_PATTERN)
+        address = Annotated[str, pattern, AfterValidator(check_lengths)]
         number = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=PHONE_PATTERN)]
         number_or_nothing = Annotated[str, StringConstraints(strict=True, pattern=OPTIONAL_PHONE_PATTERN)] | None
         # A contact is identified by either of them: a row may lack the one that is not required.
