@@ -37,9 +37,10 @@ class SendWindow:
     for open when a clock on the wall could show a time outside of the window.
 
     :param start: the time at which it opens, ``HH:MM``. Default: 09:00.
-    :param end: the time at which it closes, later on the same day; ``24:00`` for the end of the day. Default: 18:00.
-    :param weekdays: the days, of ``mon``, ``tue``, ``wed``, ``thu``, ``fri``, ``sat``, ``sun``. Default: Monday to
-        Friday.
+    :param end: the time at which it closes, ``24:00`` for the end of the day; on the next day if it is earlier than
+        ``start``. Default: 18:00.
+    :param weekdays: the days on which it opens, of ``mon``, ``tue``, ``wed``, ``thu``, ``fri``, ``sat``, ``sun``.
+        Default: Monday to Friday.
     :param timezone: a name of the IANA database, such as ``Europe/Berlin``. Default: UTC.
     :param holidays: called with a day in that zone; true for one on which nothing is sent. Default: no day is.
     :raises ValueError: naming the argument that is wrong.
@@ -65,8 +66,8 @@ class SendWindow:
                 _since_midnight(getattr(self, name))
             except ValueError:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not a time such as '09:00'") from None
-        if _since_midnight(self.start) >= _since_midnight(self.end):
-            raise ValueError(f"end: {self.end} must be later than start, {self.start}, on the same day")
+        if self.start == self.end:
+            raise ValueError(f"end: must be another time than start, {self.start}")
         if (
             not isinstance(self.weekdays, Sequence | Set)
             or not self.weekdays
@@ -85,12 +86,13 @@ class SendWindow:
         :param moment: with a time zone.
         :raises ValueError: the window does not open for more than a year.
         """
-        first = moment.astimezone(ZoneInfo(self.timezone)).date()
+        over_midnight = DAY if _since_midnight(self.end) <= _since_midnight(self.start) else timedelta()
+        first = moment.astimezone(ZoneInfo(self.timezone)).date() - over_midnight
         for day in (first + number * DAY for number in range(MAX_DAYS)):
             if WEEKDAYS[day.weekday()] not in self.weekdays or (self.holidays is not None and self.holidays(day)):
                 continue
             # A time that exists twice, or not at all, may mean two moments.
-            opening = Opening(max(self._moments(day, self.start)), min(self._moments(day, self.end)))
+            opening = Opening(max(self._moments(day, self.start)), min(self._moments(day + over_midnight, self.end)))
             if opening.opens < opening.closes and moment < opening.closes:
                 return opening
         raise ValueError(f"send_window: does not open on any of the {MAX_DAYS} days from {first}")

@@ -26,6 +26,11 @@ NIGHT = {**BERLIN, "weekdays": WEEKDAYS}
         ({}, "2026-11-27T18:00Z", "2026-11-30T09:00Z", "2026-11-30T18:00Z"),
         ({"end": "24:00", "weekdays": ["sun"]}, "2026-11-26T18:00Z", "2026-11-29T09:00Z", "2026-11-30T00:00Z"),
         ({"holidays": lambda day: day.day < 30}, "2026-11-26T08:00Z", "2026-11-30T09:00Z", "2026-11-30T18:00Z"),
+        # over midnight: the day is that of the opening
+        ({"start": "22:00", "end": "06:00"}, "2026-11-26T03:00Z", "2026-11-25T22:00Z", "2026-11-26T06:00Z"),
+        ({"start": "22:00", "end": "06:00"}, "2026-11-26T06:00Z", "2026-11-26T22:00Z", "2026-11-27T06:00Z"),
+        ({"start": "22:00", "end": "06:00"}, "2026-11-28T03:00Z", "2026-11-27T22:00Z", "2026-11-28T06:00Z"),
+        ({"start": "22:00", "end": "06:00"}, "2026-11-28T06:00Z", "2026-11-30T22:00Z", "2026-12-01T06:00Z"),
         # the day is that of the zone: in Auckland it is Friday
         ({"timezone": "Pacific/Auckland"}, "2026-11-26T12:00Z", "2026-11-26T20:00Z", "2026-11-27T05:00Z"),
         # the same hours in winter and in summer
@@ -69,7 +74,7 @@ def test_clocks_on_the_wall_agree(minute: int, start: int, hours: int, zone: str
     [
         ({"start": "9"}, "start: '9' is not a time"),
         ({"end": "25:00"}, "end: '25:00' is not a time"),
-        ({"start": "18:00", "end": "09:00"}, "end: 09:00 must be later than start"),
+        ({"start": "09:00", "end": "09:00"}, "end: must be another time than start, 09:00"),
         ({"weekdays": ["monday"]}, "weekdays: must be a list of some of mon,"),
         ({"weekdays": []}, "weekdays: must be"),
         ({"weekdays": "mon"}, "weekdays: must be"),

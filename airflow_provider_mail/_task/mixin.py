@@ -58,6 +58,9 @@ CONTENT_FILES = (".html", ".htm", ".txt")
 SEND_WINDOW_KEY = "airflow_provider_mail.send_window"
 """The key of the send window in the task state store."""
 
+GUARDED = ("/v5/campaign/mail/sends", "/v5/transactional/mail/sends_customised", "/v5/contacts/imports")
+"""The paths of the requests that mail many people, or import them."""
+
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
 
@@ -276,15 +279,17 @@ class MailTaskMixin(RenderingMixin):
 
 
 class SendGuardMixin(MailTaskMixin):
-    """Mixin of tasks that create campaigns or send batches: no such request is sent while a hold is set.
+    """Mixin of tasks that create campaigns, send batches or import contacts: no such request is sent while it is held.
 
-    Nor is one sent after the send window closed. The check is made right before the first byte of each HTTP request,
-    also of one that is repeated: by then the rate and a connection have been waited for. Lookups and waits are not
-    held: a task still finds, and waits for, a campaign that was created before.
+    Nor is one sent outside of the send window, by the service's clock. The check is made right before the first byte of
+    each HTTP request, also of one that is repeated: by then the rate and a connection have been waited for. Lookups and
+    waits are not held: a task still finds, and waits for, a campaign that was created before.
     """
 
     send_window: SendWindow | None = None
     log: Any
+    _opens: datetime | None = None
+    """When the window opens, for a request that the service carries out at once."""
     _closes: datetime | None = None
 
     @cached_property
@@ -298,29 +303,34 @@ class SendGuardMixin(MailTaskMixin):
     def _check_hold(self) -> HoldCheck:
         from airflow_provider_mail.hold import HoldCheck
 
-        return HoldCheck()
+        return HoldCheck(self.mail_conn_id)
 
     def check_request(self, operation: str) -> None:
         """Check whether a request may be sent now; in sandbox mode, every one may.
 
         :param operation: its path.
         :raises MailHeldError: a hold is set, or could not be read.
-        :raises MailValidationError: the send window has closed.
+        :raises MailValidationError: the send window is closed.
         """
-        from airflow_provider_mail.api.campaigns import CreateCampaign
         from airflow_provider_mail.api.errors import MailValidationError
-        from airflow_provider_mail.api.transactional import SendBatch
 
-        if operation not in (CreateCampaign.path, SendBatch.path):
+        if operation not in GUARDED:
             return
         if self.sandbox_mode or self.hook.config.sandbox:
             return
-        if self._closes is not None and self.hook.get_conn().service_clock.now() >= self._closes:
-            raise MailValidationError(
-                f"send_window: closed at {self._closes:%Y-%m-%dT%H:%M:%SZ}: this request was not sent. To send it in "
-                "the next opening, clear the task",
-                operation=operation,
-            )
+        if self._closes is not None:
+            clock = self.hook.get_conn().service_clock
+            problem = ""
+            if clock.latest() >= self._closes:
+                problem = f"closed at {self._closes:%Y-%m-%dT%H:%M:%SZ}"
+            elif self._opens is not None and clock.now() < self._opens:
+                problem = f"opens at {self._opens:%Y-%m-%dT%H:%M:%SZ}"
+            if problem:
+                raise MailValidationError(
+                    f"send_window: {problem}, by the clock of the service: this request was not sent. To send it in "
+                    "the next opening, clear the task",
+                    operation=operation,
+                )
         self._check_hold(operation)
 
     def fit_window(self, send_date: datetime | None, context: Context) -> datetime | None:
@@ -331,20 +341,29 @@ class SendGuardMixin(MailTaskMixin):
         opening from the start of the DAG run. Clearing the task begins again.
 
         :param send_date: the send time that the user gave, in UTC; ``None`` for now.
-        :raises MailValidationError: the window does not open for more than a year.
+        :raises MailValidationError: the window does not open for more than a year, or the service's time is unknown.
         """
         from airflow_provider_mail._task.state import task_state
         from airflow_provider_mail.api.errors import MailValidationError
+        from airflow_provider_mail.api.lists import GetLists
 
         if self.send_window is None:
             return send_date
+        clock = self.hook.get_conn().service_clock
+        if clock.asked_at is None:
+            self.hook.send(GetLists(page_size=1))
+        if clock.asked_at is None:
+            raise MailValidationError(
+                "send_window: the responses of the service have no Date header, so its time is unknown: nothing was "
+                "sent. Leave out send_window, and start the DAG when mail may go out"
+            )
         state = task_state(context, SEND_WINDOW_KEY)
         ti = context["ti"]
         # Clearing a task changes the number; a retry keeps it.
         begun = {"max_tries": getattr(ti, "max_tries", None), "asked": send_date and send_date.isoformat()}
         record = state.read()
         if record is None or {name: record.get(name) for name in begun} != begun:
-            moment = send_date or self.hook.get_conn().service_clock.now()
+            moment = send_date or clock.now()
             if send_date is None and not state.durable and ti.try_number > 1:
                 moment = context["dag_run"].start_date or moment
             try:
@@ -352,10 +371,12 @@ class SendGuardMixin(MailTaskMixin):
             except ValueError as error:
                 raise MailValidationError(str(error)) from None
             first = opening.opens if opening.opens > moment else send_date
-            record = begun | {"closes": opening.closes.isoformat(), "send_date": first and first.isoformat()}
+            record = begun | {"opens": opening.opens.isoformat(), "closes": opening.closes.isoformat()}
+            record["send_date"] = first and first.isoformat()
             state.write(record)
         self._closes = datetime.fromisoformat(record["closes"])
         first = record["send_date"] and datetime.fromisoformat(record["send_date"])
+        self._opens = None if first else datetime.fromisoformat(record["opens"])
         self.log.info(
             "Send window: %s, not after %s.", f"to be sent at {first:%Y-%m-%dT%H:%M:%SZ}" if first else "open",
             f"{self._closes:%Y-%m-%dT%H:%M:%SZ}",

@@ -23,6 +23,7 @@ from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns
 from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus
 from airflow_provider_mail.api.flows.waits import CampaignWait
 from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
@@ -238,11 +239,18 @@ def stop(args: Namespace) -> None:
         fail("--prefix and --all-scheduled: give one of them")
     if not (args.prefix or args.all_scheduled or args.hold):
         fail("Nothing to stop: give --prefix, --all-scheduled or --hold")
-    hold = set_hold(set_by=f"{getpass.getuser()} on {socket.gethostname()}", reason=args.reason) if args.hold else None
-    if hold is not None:
-        print(f"All mass mail is held, {hold}.", file=sys.stderr)
+    hold = None
+    if args.hold:
+        hold = set_hold(set_by=_person(), reason=args.reason, mail_conn_id=args.only_conn_id)
+        print(f"{hold.held[0].upper()}{hold.held[1:]} is held, {hold}.", file=sys.stderr)
     if not (args.prefix or args.all_scheduled):
         time.sleep(SETTLE_SECONDS)
+        if names := scheduled_campaigns(MailHook(args.conn_id).get_conn()):
+            print(
+                f"{len(names)} campaigns of connection {args.conn_id} stay scheduled, and will be sent: "
+                f"{', '.join(names)}. To cancel them: --all-scheduled, or --prefix",
+                file=sys.stderr,
+            )
         return
     result = stop_campaigns(MailHook(args.conn_id), prefix=args.prefix or "", hold=hold)
     rows = [{"name": name, "result": "stopped"} for name in result.stopped]
@@ -266,8 +274,12 @@ def stop(args: Namespace) -> None:
 
 @command
 def release(args: Namespace) -> None:
-    hold = release_hold()
+    hold = release_hold(released_by=_person(), mail_conn_id=args.only_conn_id)
     print("Nothing is held." if hold is None else f"Released the hold, {hold}. Clear the tasks that failed.")
+
+
+def _person() -> str:
+    return f"{getpass.getuser()} on {socket.gethostname()}"
 
 
 @command

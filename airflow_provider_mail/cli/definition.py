@@ -30,6 +30,9 @@ HOLD_ALL = Arg(
     help="hold campaigns, batches and imports of all DAGs until they are released, before anything is cancelled",
     action="store_true",
 )
+ONLY_CONN_ID = Arg(
+    ("--only-conn-id",), help="hold or release only the mass mail of this connection; without it, of all connections"
+)
 REASON = Arg(("--reason",), help="why; shown in the log of held tasks", default="")
 HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
 PORT = Arg(("--port",), help="port to listen on, 0 for a free one (8025)", default="8025")
@@ -109,8 +112,8 @@ def get_cli_commands() -> list[CLICommand]:
         _command("campaign", "Show one campaign, or watch it until it is sent", "commands.campaign",
                  NAME, CONN_ID, WATCH, INTERVAL, ARG_OUTPUT),
         _command("stop", "Cancel scheduled campaigns, and hold new mass mail", "commands.stop",
-                 CONN_ID, PREFIX, ALL_SCHEDULED, HOLD_ALL, REASON, ARG_OUTPUT),
-        _command("release", "Release the hold", "commands.release"),
+                 CONN_ID, PREFIX, ALL_SCHEDULED, HOLD_ALL, ONLY_CONN_ID, REASON, ARG_OUTPUT),
+        _command("release", "Release the hold", "commands.release", ONLY_CONN_ID),
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
         _command("receive", "Receive the events that the service pushes, rotate the token, or show the state",
                  "receive.receive", RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error, is_known
-from airflow_provider_mail._task.mixin import OnEmpty, task_instance_name
+from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, task_instance_name
 from airflow_provider_mail.arguments import Brakes, Consent, Rejects
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
@@ -57,7 +57,7 @@ class DryRun:
         vars(operator)[self.NAME] = value
 
 
-class BaseContactImportOperator(BaseInterruptibleOperator):
+class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
     """Import contacts; a subclass defines the source of the rows.
 
     An import can be repeated: the service identifies contacts. If Airflow has a task state store (3.3), a retried task
@@ -149,9 +149,7 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_provider_mail._task.imports import import_checkpoint, import_counts, import_record
         from airflow_provider_mail._task.rejects import RejectSpool
-        from airflow_provider_mail.api.contacts import ImportContacts
         from airflow_provider_mail.api.flows.import_contacts import Progress
-        from airflow_provider_mail.hold import HoldCheck
 
         if problem := audience_problem(vars(self), has_database="sql_conn_id" in vars(self)):
             raise AirflowFailException(problem)
@@ -163,8 +161,6 @@ class BaseContactImportOperator(BaseInterruptibleOperator):
         with self.mail_errors(), RejectSpool() as spool:
             audience = self._audience(context, progress)
             sandbox = audience.sandbox
-            if not sandbox:
-                HoldCheck()(ImportContacts.path)
             with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
                 try:
                     with audience.running(), self.source(context) as source:

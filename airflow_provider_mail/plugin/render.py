@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from airflow_provider_mail.hold import RELEASE, stored_hold
+from airflow_provider_mail.hold import RELEASE, stored_holds
 from airflow_provider_mail.plugin import PAGE_PREFIX, base_path, charts
 
 Task: TypeAlias = tuple[str, str, str, int]
@@ -232,12 +232,12 @@ def _shown(context: Any, value: Any, kind: str) -> Any:
 
 
 def _hold() -> str:
-    """What every page says while mass mail is held; empty otherwise."""
+    """What every page says while mass mail is held, or who released the last hold; empty if there was none."""
     try:
-        hold = stored_hold()
+        holds = stored_holds()
     except SQLAlchemyError:
         return "It is not known whether mass mail is held: Airflow's database cannot be read."
-    return f"All mass mail is held, {hold}. To go on, {RELEASE}." if hold else ""
+    return f"{holds} To go on, {RELEASE}." if holds.holds else holds.last_release
 
 
 def address(path: str, **query: object) -> str:

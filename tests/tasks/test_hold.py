@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,15 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.transactional import SendMail
-from airflow_provider_mail.hold import FRESH_SECONDS, SETTLE_SECONDS, Hold, current_hold, release_hold, set_hold
+from airflow_provider_mail.hold import (
+    FRESH_SECONDS,
+    SETTLE_SECONDS,
+    Hold,
+    current_hold,
+    release_hold,
+    set_hold,
+    stored_holds,
+)
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
@@ -37,7 +46,7 @@ from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.execution_api import ExecutionApi
 from tests.support.tries import Tries
-from tests.tasks.conftest import TASK, Run
+from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import (
     CAMPAIGN,
     HELLO,
@@ -76,8 +85,9 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return variables
 
 
-def imports() -> MailImportContactsOperator:
-    return MailImportContactsOperator(task_id=TASK, contacts=[{"email": "kim@example.com"}], list_name="newsletter")
+def imports(**arguments: Any) -> MailImportContactsOperator:
+    given = {"contacts": [{"email": "kim@example.com"}], "list_name": "newsletter"}
+    return MailImportContactsOperator(task_id=TASK, **given | arguments)
 
 
 HELD_BY = "all mass mail is held, set by ada on laptop at 2026-11-26T12:00:00+00:00: wrong price"
@@ -169,20 +179,59 @@ def test_a_task_can_hold_and_release(run: Run, emulator: Emulator) -> None:
 
         @task(task_id="release", trigger_rule="all_done")
         def release() -> str:
-            held = release_hold()
-            return f"{held and held.set_by} {release_hold()} {current_hold()}"
+            held = release_hold(released_by="ada")
+            return f"{held and held.set_by} {release_hold()} {current_hold()} {stored_holds().last_release[:44]}"
 
         hold() >> campaign() >> release()
 
     done = run(make)
     assert (done.result.task(TASK).state, emulator.journal.count(CREATES)) == ("failed", 0)
-    assert done.result.xcom("release") == "dag None None"
+    assert done.result.xcom("release") == "dag None None The hold set by dag was released by ada at 2"
+
+
+def test_one_connection_is_held(run: Run, emulator: Emulator, connect: Connect, variables: Callable[..., None]) -> None:
+    connect("mail_other")
+    variables(mail_hold=json.dumps({"holds": {"mail_other": json.loads(HELD) | {"mail_conn_id": "mail_other"}}}))
+    held = run(lambda: imports(mail_conn_id="mail_other"))
+    assert "mass mail of connection 'mail_other' is held, set by ada on laptop" in held.log
+    assert (held.state, run(imports).state, emulator.journal.count(IMPORTS)) == ("failed", "success", 1)
+
+
+def test_an_import_stops_where_it_is(emulator: Emulator, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hold() -> None:
+        monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", HELD)
+        clock.sleep(FRESH_SECONDS)
+
+    people = [{"email": f"user{number}@example.com"} for number in range(500)]
+    with at_request(emulator, IMPORTS, 2, hold), pytest.raises(MailHeldError):
+        Tries().run(imports(contacts=people, chunk_size=10, max_in_flight=1))
+    assert emulator.journal.count(IMPORTS) == 2
+
+
+def test_a_process_that_is_neither_task_nor_server_sets_and_releases(
+    monkeypatch: pytest.MonkeyPatch, airflow_home: Path
+) -> None:
+    monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT", raising=False)
+    hold = set_hold(set_by="ada", mail_conn_id="mail_other")
+    set_hold(set_by="kim", reason="wrong price")
+    assert stored_holds().holds.keys() == {"", "mail_other"}
+    assert release_hold(mail_conn_id="mail_other") == hold
+    assert stored_holds().of("mail_other").set_by == "kim"
+    assert release_hold().set_by == "kim"
+    assert stored_holds().of(None) is release_hold() is None
 
 
 @pytest.mark.parametrize("text", ["true", "", "[]", '{"set_by": 1}', '{"by": "ada"}'])
 def test_any_value_of_the_variable_holds(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", text)
     assert isinstance(current_hold(), Hold)
+    assert isinstance(current_hold("mail_default"), Hold)
+
+
+def test_a_variable_without_holds_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it can exist: Airflow 3.0 and 3.1 log a missing one in red."""
+    monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", '{"holds": {}}')
+    assert current_hold() is None
 
 
 WORKDAY = SendWindow(start="09:00", end="18:00")
@@ -231,6 +280,20 @@ def test_the_send_time_lies_in_the_window(
     Tries().run(create(send_date=send_date))
     Tries().run(batch(messages=letters(1), send_window=WORKDAY, send_date=send_date))
     assert created(emulator) == [body.get("sendDate") for body in bodies(emulator)] == [sent]
+
+
+@pytest.mark.parametrize(("ahead", "now", "closed"), [
+    (2, "08:30", True), (2, "17:30", False), (-2, "18:30", True), (-2, "09:30", False),
+])  # fmt: skip
+def test_the_clock_of_the_service_decides(ahead: int, now: str, closed: bool, at: At, emulator: Emulator) -> None:
+    """The worker's clock is hours ahead or behind."""
+    at(f"{int(now[:2]) + ahead:02}{now[2:]}")
+    emulator.clock.advance(hours=-ahead)
+    Tries().run(create())
+    Tries().run(batch(messages=letters(1), send_window=WORKDAY))
+    (first,), (second,) = created(emulator), [body.get("sendDate") for body in bodies(emulator)]
+    assert first == second
+    assert (first is not None) is closed
 
 
 @remembers

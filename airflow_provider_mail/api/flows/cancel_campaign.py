@@ -21,7 +21,7 @@ from airflow_provider_mail.api.campaigns import (
 )
 from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
-__all__ = ["StopResult", "cancel_campaign", "stop_campaigns"]
+__all__ = ["StopResult", "cancel_campaign", "scheduled_campaigns", "stop_campaigns"]
 
 log = logging.getLogger(__name__)
 
@@ -202,6 +202,11 @@ def _scheduled(campaigns: Mapping[str, Campaign], clock: ServiceClock) -> list[s
     """Return the names of the campaigns that may be scheduled: the specification does not show their status."""
     now = clock.latest()
     return [name for name, item in campaigns.items() if item.mail_status not in FINAL and item.send_time_is_ahead(now)]
+
+
+def scheduled_campaigns(client: Client) -> list[str]:
+    """Return the names of all campaigns that may be scheduled."""
+    return _scheduled(_campaigns(client, ""), client.service_clock)
 
 
 def _cancel(client: Client, names: Sequence[str], *, sandbox_mode: bool | None = None) -> dict[str, Response]:
