@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from airflow_provider_mail._config import ReceiverSettings, name_prefix
+from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail._metrics import DEAD_LETTERS, INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, Metric
 from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError, MailError
@@ -34,6 +34,7 @@ from airflow_provider_mail.webhook.inbox import open_inbox
 from airflow_provider_mail.webhook.tokens import (
     HIDDEN,
     TOKENS_SECONDS,
+    TokenOwner,
     Tokens,
     new_token,
     token_digest,
@@ -146,21 +147,23 @@ def rotate(args: Namespace) -> None:
         fail(f"--grace-hours: must be from 0 to {MAX_GRACE_HOURS}")
     settings, mail_conn_id = ReceiverSettings.from_airflow(), args.conn_id
     inbox = open_inbox()
-    tokens, hook = Tokens(inbox, name_prefix()), MailHook(mail_conn_id)
+    hook = MailHook(mail_conn_id)
+    tokens = Tokens(inbox, TokenOwner.of(mail_conn_id, hook.get_conn().config))
     inbox.create()
     tokens.create()
     base, token, grace = args.url or settings.receive_url, new_token(), timedelta(hours=args.grace_hours)
-    with tokens.rotation(mail_conn_id) as cursor:
-        rotation = Rotation(tokens.digests(mail_conn_id), token, base)
+    with tokens.rotation() as cursor:
+        saved = hook.send(GetWebhook())
+        others = tokens.claim(_digests(saved))
+        rotation = Rotation(tokens.digests(), token, base)
         if args.no_save:
             if not base:
                 raise MailConfigError(NO_URL)
-            tokens.add(token, mail_conn_id)
+            tokens.add(token)
             print(f"Save this URL at the service; it is not shown again:\n\n  {base.rstrip('/')}/{token}\n")
         else:
-            saved = hook.send(GetWebhook())
             request = rotation.request(saved, enable=args.enable)
-            tokens.add(token, mail_conn_id)
+            tokens.add(token)
             _wait("every receiver knows the new token", SPREAD_SECONDS)
             try:
                 changed = configure_webhook(hook.get_conn(), request)
@@ -176,17 +179,19 @@ def rotate(args: Namespace) -> None:
             fail(f"{error}\nNo token ends, since the URLs of the service are not known; rotate again.")
         if args.no_save:
             # It is not known when a URL is saved by hand: until the next rotation, the former token counts as used.
-            used |= tokens.newest(cursor, mail_conn_id, 2)
+            used |= tokens.newest(cursor, 2)
         elif token_digest(token) not in used:
             raise MailConflictError(
                 "rotate again: another program has changed the URLs of the service meanwhile. No token ends"
             )
         elif len(used) > 1:
             print("URLs of single senders have former tokens, which do not end; rotate again to replace them.")
-        tokens.retire_others(cursor, {*used, token_digest(token)}, mail_conn_id, grace)
+        tokens.retire_others(cursor, {*used, token_digest(token)}, grace)
     print(
         f"{'Older' if args.no_save else 'Former'} tokens of connection {mail_conn_id!r} end in {args.grace_hours:g} h."
     )
+    if others:
+        print(f"{others} tokens of this connection id belong to other services, accounts or API keys: they do not end.")
 
 
 def _wait(purpose: str, seconds: float) -> None:
@@ -241,15 +246,16 @@ class Rotation:
 
     def used(self, saved: GetWebhookResponse) -> set[str]:
         """Return the digests of our tokens, the new one included, that the service has in its URLs."""
-        urls = [saved.trans_callback_url, *(callback.url for callback in saved.callbacks)]
-        return {token_digest(token_of(urlsplit(url or "").path)) for url in urls} & {
-            *self.known,
-            token_digest(self.token),
-        }
+        return _digests(saved) & {*self.known, token_digest(self.token)}
 
     def is_ours(self, url: str) -> bool:
         """Return whether a URL has one of our tokens."""
         return token_digest(token_of(urlsplit(url).path)) in self.known
+
+
+def _digests(saved: GetWebhookResponse) -> set[str]:
+    urls = [saved.trans_callback_url, *(callback.url for callback in saved.callbacks)]
+    return {token_digest(token_of(urlsplit(url or "").path)) for url in urls}
 
 
 @command

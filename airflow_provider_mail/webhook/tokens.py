@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError
@@ -16,6 +16,7 @@ from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 
 if TYPE_CHECKING:
+    from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.webhook.inbox import Inbox
 
 HIDDEN = "..."
@@ -42,16 +43,35 @@ def token_of(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
+class TokenOwner(NamedTuple):
+    """Whose tokens end together: several deployments may use one inbox, and the same id for different connections.
+
+    :param service_host: host and port of the service.
+    :param account: digest of the credentials.
+    """
+
+    mail_conn_id: str
+    service_host: str
+    account: str
+
+    @classmethod
+    def of(cls, mail_conn_id: str, config: ClientConfig) -> TokenOwner:
+        credentials = "\x00".join(config.credentials().values())
+        return cls(mail_conn_id, urlsplit(config.base_url).netloc.lower(), token_digest(credentials)[:32])
+
+
+_IS_OWNERS = "mail_conn_id = {mark} AND service_host = {mark} AND account = {mark}"
+
+
 class Tokens:
     """The table of tokens beside an inbox.
 
-    :param deployment: what tells the tokens of this Airflow deployment from those of others in the same table. Only a
-        rotation needs it: each receiver accepts the tokens of all.
+    :param owner: whose tokens these are. Only a rotation needs it: each receiver accepts the tokens of all.
     """
 
-    def __init__(self, inbox: Inbox, deployment: str = "") -> None:
+    def __init__(self, inbox: Inbox, owner: TokenOwner | None = None) -> None:
         self._inbox = inbox
-        self._deployment = deployment
+        self._owner = owner or TokenOwner("", "", "")
         self._name = inbox.beside("tokens")
         self.table = qualified(self._name)
 
@@ -60,7 +80,8 @@ class Tokens:
         columns = {
             "digest": "text PRIMARY KEY",
             "mail_conn_id": "text NOT NULL",
-            "deployment": "text NOT NULL DEFAULT ''",
+            "service_host": "text NOT NULL DEFAULT ''",
+            "account": "text NOT NULL DEFAULT ''",
             "created_at": f"{time} NOT NULL",
             "retires_at": time,
         }
@@ -93,29 +114,51 @@ class Tokens:
         if not self.valid():
             raise MailConfigError(_NO_TOKEN)
 
-    def digests(self, mail_conn_id: str) -> set[str]:
-        query = "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark}"
+    def digests(self) -> set[str]:
         with self._inbox.connected() as cursor:
-            self._run(cursor, query, mail_conn_id, self._deployment)
+            self._run(cursor, f"SELECT digest FROM {{table}} WHERE {_IS_OWNERS}", *self._owner)
             return {digest for (digest,) in cursor.fetchall()}
 
-    def add(self, token: str, mail_conn_id: str) -> None:
-        query = (
-            "INSERT INTO {table} (digest, mail_conn_id, deployment, created_at) VALUES ({mark}, {mark}, {mark}, {time})"
+    def claim(self, digests: Collection[str]) -> int:
+        """Take over tokens of the connection that the service has in the URLs of the account.
+
+        Otherwise, with a new API key, those of the former key would never end.
+
+        :return: the number of other valid tokens of the connection, which belong to other services or accounts.
+        """
+        conn_id, host, account = self._owner
+        claimed = "UPDATE {table} SET account = {mark} WHERE mail_conn_id = {mark} AND service_host = {mark} AND "
+        others = (
+            "SELECT count(*) FROM {table} WHERE mail_conn_id = {mark} AND NOT (service_host = {mark} AND account = "
+            "{mark}) AND (retires_at IS NULL OR retires_at > {time})"
         )
         with self._inbox.connected() as cursor:
-            self._run(cursor, query, token_digest(token), mail_conn_id, self._deployment, 0)
+            for digest in digests:
+                self._run(cursor, claimed + "digest = {mark}", account, conn_id, host, digest)
+            self._run(cursor, others, conn_id, host, account, 0)
+            count = int(cursor.fetchone()[0])
+            cursor.connection.commit()
+            return count
+
+    def add(self, token: str) -> None:
+        query = (
+            "INSERT INTO {table} (digest, mail_conn_id, service_host, account, created_at) "
+            "VALUES ({mark}, {mark}, {mark}, {mark}, {time})"
+        )
+        with self._inbox.connected() as cursor:
+            self._run(cursor, query, token_digest(token), *self._owner, 0)
             cursor.connection.commit()
 
     @contextmanager
-    def rotation(self, mail_conn_id: str) -> Iterator[Any]:
-        """Keep other rotations of a connection out; yield a cursor for `retire_others`, which ends this.
+    def rotation(self) -> Iterator[Any]:
+        """Keep other rotations of the connection out; yield a cursor for `retire_others`, which ends this.
 
         In Postgres the lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too,
         and no token is retired. In SQLite it is a lock of a file beside the database, for all connections.
 
         :raises MailConflictError: another rotation has not ended.
         """
+        mail_conn_id = self._owner.mail_conn_id
         name = f"mail rotation {self.table} {mail_conn_id}"
         with self._inbox.connected() as cursor, self._inbox.sql.only_one(cursor, name) as is_only_one:
             if not is_only_one:
@@ -125,30 +168,30 @@ class Tokens:
                 )
             yield cursor
 
-    def newest(self, cursor: Any, mail_conn_id: str, count: int) -> set[str]:
+    def newest(self, cursor: Any, count: int) -> set[str]:
         query = (
-            "SELECT digest FROM {table} WHERE mail_conn_id = {mark} AND deployment = {mark} "
+            f"SELECT digest FROM {{table}} WHERE {_IS_OWNERS} "
             # A clock that was set back must not make a former token the newest.
             "ORDER BY created_at > {time}, created_at DESC LIMIT {mark}"
         )
-        self._run(cursor, query, mail_conn_id, self._deployment, 0, count)
+        self._run(cursor, query, *self._owner, 0, count)
         return {digest for (digest,) in cursor.fetchall()}
 
-    def retire_others(self, cursor: Any, kept: Collection[str], mail_conn_id: str, grace: timedelta) -> None:
-        """Let tokens of a connection of this deployment end, and end the rotation.
+    def retire_others(self, cursor: Any, kept: Collection[str], grace: timedelta) -> None:
+        """Let tokens of the owner end, and end the rotation.
 
         :param kept: digests of the tokens that do not end.
         :param grace: how long the others remain valid. One that ends sooner already does not get longer.
         :raises WarehouseError: the database has ended the rotation; no token ends.
         """
         query = (
-            "UPDATE {table} SET retires_at = {time} WHERE mail_conn_id = {mark} AND deployment = {mark} "
+            f"UPDATE {{table}} SET retires_at = {{time}} WHERE {_IS_OWNERS} "
             f"AND digest NOT IN ({', '.join(['{mark}'] * len(kept))}) "
             "AND (retires_at IS NULL OR retires_at > {time})"
         )
         seconds = grace.total_seconds()
         try:
-            self._run(cursor, query, seconds, mail_conn_id, self._deployment, *kept, seconds)
+            self._run(cursor, query, seconds, *self._owner, *kept, seconds)
             cursor.connection.commit()
         except Exception as error:
             message = safe_message(error)

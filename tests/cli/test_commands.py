@@ -16,7 +16,7 @@ from airflow_provider_mail.hold import SETTLE_SECONDS
 from airflow_provider_mail.webhook.drain import Drained, EventTables, drain
 from airflow_provider_mail.webhook.events import DeadLetter, Origin
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.tokens import Tokens
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from mail_emulator import Emulator
 from tests.cli.conftest import Command
 from tests.support.changes import at_request
@@ -211,12 +211,15 @@ def test_the_state_of_receiving(command: Command, hook: SqliteHook, request: pyt
         "problems": ["there is no valid token: every push is answered with 404"],
     }  # fmt: skip
     Tokens(inbox).create()
-    Tokens(inbox).add("x", "mail_default")
+    Tokens(inbox, TokenOwner("mail_default", "", "")).add("x")
     receive(inbox, [push(event(1), at=datetime.datetime.now(datetime.UTC))])
     said = command("receive", "status")
     assert (said.status, said.err) == (0, "")
     assert "mail_default: 1" in said.out
     receive(inbox, [push()])
+    with inbox.connected() as cursor:
+        cursor.execute(f"UPDATE mail_inbox SET received_at = '{inbox.sql.time(NOON)}'")
+        cursor.connection.commit()
     said = command("receive", "status")
     assert (said.status, "the inbox is not drained" in said.out) == (1, True)
     said = command("receive", "status", "--prometheus", *IN_WAREHOUSE)

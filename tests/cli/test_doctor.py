@@ -16,7 +16,7 @@ from airflow.jobs.job import Job
 from airflow.models import Connection
 from airflow.utils.session import create_session
 
-from airflow_provider_mail.webhook.tokens import Tokens
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from mail_emulator import Emulator
 from tests.cli.conftest import Command, Said
 from tests.support.dags import AIRFLOW_VERSION
@@ -72,7 +72,7 @@ def test_the_inbox_is_checked(doctor: Command, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "inbox")
     assert "there is no valid token" in only(doctor(), "inbox")["message"]
     Tokens(inbox).create()
-    Tokens(inbox).add("x", "mail_default")
+    Tokens(inbox, TokenOwner("mail_default", "", "")).add("x")
     receive(inbox, [push(event(1))])
     old = only(doctor(), "inbox")
     assert (old["level"], "the inbox is not drained" in old["message"]) == ("error", True)

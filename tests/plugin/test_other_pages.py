@@ -18,7 +18,7 @@ from airflow_provider_mail.plugin import access
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.tokens import Tokens
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, forget, may_read_only
 from tests.plugin.data import fill
 from tests.support.dags import RunResult
@@ -206,11 +206,14 @@ def test_the_inbox(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.Monk
     inbox = Inbox(filled.hook)
     inbox.create()
     Tokens(inbox).create()
-    Tokens(inbox).add("x", "mail_default")
+    Tokens(inbox, TokenOwner("mail_default", "", "")).add("x")
     assert_shows(visitor, "events", "0 pushes wait to be drained (0 bytes).")
     receive(inbox, [push(at=datetime.datetime.now(datetime.UTC))])
     assert "more than a day ago" not in text_of(visitor, "events")
     receive(inbox, [push()])
+    with inbox.connected() as cursor:
+        cursor.execute("UPDATE mail_inbox SET received_at = '2026-03-01 12:00:00+00:00'")
+        cursor.connection.commit()
     waiting = "2 pushes wait to be drained (4 bytes). The oldest was received at 2026-03-01 12:00"
     assert_shows(visitor, "events", waiting, "more than a day ago", "Delivered 6")
 

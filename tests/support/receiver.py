@@ -14,7 +14,7 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.tokens import Tokens, new_token
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token
 from tests.support import env
 from tests.support.processes import Component, free_port, wait_until
 
@@ -46,7 +46,7 @@ class RunningReceiver:
         os.environ.update(self.connection)  # for the hook of this process
         hook = PostgresHook if '"postgres"' in connection else SqliteHook
         self.inbox = Inbox(hook(self.conn_id))
-        self.tokens = Tokens(self.inbox)
+        self.tokens = Tokens(self.inbox, TokenOwner("mail_default", "", ""))
         home = folder / "home"
         home.mkdir(parents=True, exist_ok=True)
         self.environment = (
@@ -64,7 +64,7 @@ class RunningReceiver:
         try:
             self.inbox.create()
             self.tokens.create()
-            self.tokens.add(self.token, "mail_default")
+            self.tokens.add(self.token)
             self.start()
         except BaseException:
             self.__exit__()

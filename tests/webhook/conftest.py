@@ -12,7 +12,7 @@ from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook.drain import Drained, EventTables, Replayed, drain, replay
 from airflow_provider_mail.webhook.erasure import Erased, erase
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.tokens import Tokens
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     DIALECTS,
     Warehouse,
@@ -69,7 +69,7 @@ def inbox(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehous
 def ready(inbox: Inbox) -> Inbox:
     """An inbox with a token."""
     Tokens(inbox).create()
-    Tokens(inbox).add(TOKEN, "mail_default")
+    Tokens(inbox, TokenOwner("mail_default", "", "")).add(TOKEN)
     return inbox
 
 

@@ -206,11 +206,11 @@ def test_tables_of_earlier_versions_get_later_columns(inbox: Inbox, monkeypatch:
     insert(inbox, push(b"a"))
     tokens = Tokens(inbox)
     tokens.create()
-    tokens.add("old", "mail_default")
+    tokens.add("old")
     with inbox.connected() as cursor:
         cursor.execute("DROP INDEX mail_inbox_waiting")
         cursor.execute("ALTER TABLE mail_inbox DROP COLUMN drained_at")
-        cursor.execute("ALTER TABLE mail_inbox_tokens DROP COLUMN deployment")
+        cursor.execute("ALTER TABLE mail_inbox_tokens DROP COLUMN account")
         cursor.connection.commit()
     columns, others = type(inbox.sql).columns, list[Callable[[], None]]()
 
@@ -225,6 +225,6 @@ def test_tables_of_earlier_versions_get_later_columns(inbox: Inbox, monkeypatch:
         others.append(create)
         create()
         assert not others
-    tokens.add("new", "mail_default")
+    tokens.add("new")
     assert len(tokens.valid()) == 2
     assert (inbox.state().waiting_pushes, drain(inbox)) == (1, [b"a"])

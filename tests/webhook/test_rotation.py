@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 
 import pytest
+from pydantic import SecretStr
 
 from airflow_provider_mail.__main__ import main
 from airflow_provider_mail.api.client import MailClient
@@ -15,7 +16,7 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
 from airflow_provider_mail.cli.receive import SPREAD_SECONDS
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.tokens import Tokens, new_token, token_digest, token_of
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token, token_digest, token_of
 from mail_emulator import Emulator
 from tests.support.clock import StillClock
 from tests.warehouse.conftest import Warehouse
@@ -113,7 +114,7 @@ def test_two_tokens_are_valid_until_the_older_ends(client: MailClient, rotate: R
     rotate("--grace-hours", "1")
     assert set(tokens.valid()) == {first, saved_digest(client)}
     rotate("--grace-hours", "0")
-    tokens.add(new_token(), "other")
+    Tokens(tokens._inbox, TokenOwner("other", "", "")).add(new_token())
     rotate("--grace-hours", "0")
     assert sorted(tokens.valid().values()) == ["mail_default", "other"], "of another connection"
     assert first != saved_digest(client) in tokens.valid()
@@ -211,17 +212,48 @@ def test_no_token_ends_that_the_service_uses(
         assert len(tokens.valid()) == 3
 
 
-def test_deployments_end_no_tokens_of_each_other(
-    rotate: Rotate, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("differs", ["host", "account"])
+def test_tokens_of_other_services_and_accounts_do_not_end(
+    differs: str, emulator: Emulator, rotate: Rotate, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens.create()
-    for deployment in ("", "staging", "production", ""):
-        monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", deployment)
-        before = set(tokens.valid())
+    """Deployments may share an inbox, and have one connection id and one prefix for different accounts."""
+
+    def use(used: Emulator, key: str) -> None:
+        connection = {"conn_type": "mail", "host": used.base_url, "password": key}
+        monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(connection))
+
+    with Emulator() as production:
         rotate("--grace-hours", "0")
-        rotate("--no-save", "--grace-hours", "0")
-        assert len(set(tokens.valid()) - before) == 2
-    assert len(tokens.valid()) == 6
+        (staging,) = tokens.valid()
+        use(production, production.api_key)
+        for _ in range(2):
+            assert "1 tokens of this connection id belong to other services" in rotate("--grace-hours", "0")
+            assert len(tokens.valid()) == 2
+            assert staging in tokens.valid()
+        if differs == "host":
+            use(emulator, emulator.api_key)
+            rotate("--grace-hours", "0")
+            assert staging not in tokens.valid()
+            return
+        # Another account of the same service: what is in no URL of this one stays.
+        (own,) = set(tokens.valid()) - {staging}
+        Tokens(tokens._inbox, tokens_owner(production, "of another account")).add("another")
+        rotate("--grace-hours", "0")
+        assert {staging, token_digest("another")} <= set(tokens.valid())
+        assert own not in tokens.valid()
+
+
+def tokens_owner(emulator: Emulator, key: str) -> TokenOwner:
+    return TokenOwner.of("mail_default", ClientConfig(base_url=emulator.base_url, api_key=SecretStr(key)))
+
+
+def test_a_token_ends_after_the_api_key_was_changed(
+    emulator: Emulator, rotate: Rotate, tokens: Tokens, client: MailClient
+) -> None:
+    rotate()
+    execute(tokens._inbox, "UPDATE mail_inbox_tokens SET account = 'digest of the former key'")
+    rotate("--grace-hours", "0")
+    assert list(tokens.valid()) == [saved_digest(client)]
 
 
 @in_both_databases

@@ -16,7 +16,7 @@ from airflow_provider_mail.__main__ import main
 from airflow_provider_mail._config import OPTIONS
 from airflow_provider_mail.webhook.app import ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.tokens import Tokens, new_token
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.receiving import Sender, execute
 
@@ -100,7 +100,7 @@ def test_it_starts_with_a_token(
     Tokens(inbox).create()
     assert error(capfd) == NO_TOKEN
     assert statuses(ReceiverApp(), "/x") == [404]
-    Tokens(inbox).add(new_token(), "mail_default")
+    Tokens(inbox, TokenOwner("mail_default", "", "")).add(new_token())
     messages = [message["type"] for message in lifespan(ReceiverApp())]
     assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
