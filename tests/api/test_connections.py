@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from airflow_provider_mail.api.client import MailClient
 from mail_emulator import Emulator, EmulatorSettings
 from tests.api.driving import ONCE, QUICK
 from tests.api.parts import Effect, MailRequest, transport_error
-from tests.api.wire import Wire, closed_port, http
+from tests.api.wire import Wire, closed_port, http, read_request
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
 from tests.support.changes import at_request
@@ -288,3 +291,56 @@ def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., MailClient]
         assert kept() <= before
     finally:
         gc.enable()
+
+
+# Connections that are opened in advance.
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("fate", ["used", "closed", "answered"])
+def test_the_next_connection_of_a_series_is_opened_meanwhile(fate: str, secure: bool, tmp_path: Path) -> None:
+    """It is used only if it is still open and nothing has arrived on it: no request is put in doubt for it."""
+    authority = Authority(tmp_path) if secure else None
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as opened:
+        listener.settimeout(60)
+
+        def accept() -> socket.socket:
+            connection, _ = listener.accept()
+            connection.settimeout(60)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if authority is not None:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(authority.issue())
+                connection = context.wrap_socket(connection, server_side=True)
+            return opened.enter_context(connection)
+
+        def respond(connection: socket.socket) -> None:
+            assert read_request(connection).startswith(b"POST")
+            connection.sendall(http(b'{"code": 200, "id": 1}'))
+
+        scheme = "https" if secure else "http"
+        config = api.ClientConfig(
+            base_url=f"{scheme}://127.0.0.1:{listener.getsockname()[1]}",
+            **{"api_key": "k", "retry": ONCE, "timeout": 60, "ca_bundle": authority and authority.bundle},
+        )
+        with MailClient(config) as client, ThreadPoolExecutor(1) as thread:
+            sent = thread.submit(lambda: [client.send(SEND) for _ in range(3)])
+            respond(accept())
+            second = accept()
+            third = accept()  # while the second request has no response
+            if fate == "closed":
+                third.close()
+            elif fate == "answered":
+                third.sendall(GOOD)
+            respond(second)
+            respond(third if fate == "used" else accept())
+            assert [response.code for response in sent.result(60)] == [200] * 3
+
+
+def test_a_single_request_opens_no_second_connection(emulator: Emulator) -> None:
+    config = api.ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)
+    with MailClient(config) as client:
+        client.send(api.GetLists())
+        client.send(SEND)
+        client.send(api.AddList(list_name="vip"))
+        assert not [thread for thread in threading.enumerate() if thread.name == "mail-connect"]

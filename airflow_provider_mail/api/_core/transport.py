@@ -1,4 +1,4 @@
-"""The httpx client: httpx's transport, on a backend that limits the time of a request and chooses its connection.
+"""The httpx client: a transport for httpx, on a backend that limits the time of a request and chooses its connection.
 
 httpx limits each read and write, so a peer that occasionally sends a byte could keep a request open forever. httpx also
 uses any idle connection for a request, together with any data that has arrived on it unrequested. The backend sees
@@ -7,14 +7,18 @@ every byte. It finds the request in a context variable, because one thread carri
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Self
+from importlib import import_module
+from typing import Any, NamedTuple, Self
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore
@@ -29,6 +33,9 @@ log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 5.0
 """An idle connection is closed after this time."""
+
+_AHEAD_SECONDS = 2.0
+"""A connection that was opened in advance is used within this time: services close those on which nothing arrives."""
 
 _CHUNK = 1 << 16
 """Bytes that a thread writes at a time; the deadline is checked in between."""
@@ -85,6 +92,8 @@ class Transmission:
                 self._before_write(self._operation)
             connection.operations.add(self._operation)
             self._connection = connection
+            if self._effect not in (Effect.READ, Effect.REPEATABLE):
+                connection.open_next(self._operation)
 
     def _may_use(self, connection: _Stream) -> bool:
         if self._effect is Effect.READ or not connection.operations:
@@ -160,9 +169,12 @@ class Trust:
 class _Stream(httpcore.NetworkStream):
     """A connection, and what was sent on it."""
 
-    def __init__(self, stream: httpcore.NetworkStream, trust: Trust) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, backend: Backend, route: _Route) -> None:
         self._stream = stream
-        self._trust = trust
+        self._backend = backend
+        self._route = route
+        self.secured: _Stream | None = None
+        """The same connection with TLS, if it was opened in advance."""
         self.operations: set[str] = set()
         """The operations that were sent on it."""
         self.failed = False
@@ -206,8 +218,29 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
+        if self.secured is not None:
+            return self.secured
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._stream.start_tls(self._trust.current(ssl_context), server_hostname, seconds), self._trust)
+        context = self._backend.trust.current(ssl_context)
+        route = self._route._replace(is_secure=True, server_hostname=server_hostname)
+        return _Stream(self._stream.start_tls(context, server_hostname, seconds), self._backend, route)
+
+    def open_next(self, operation: str) -> None:
+        """Open another connection on the same way, for the next request of a series."""
+        self._backend.open_next(self._route, operation)
+
+    def is_quiet(self) -> bool:
+        """Whether an unused connection is open and nothing has arrived on it."""
+        connection = self._stream.get_extra_info("socket")
+        connection.settimeout(0)
+        try:
+            # Not `is_readable`: the session tickets of TLS arrive unrequested, and are no data.
+            connection.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+        return False
 
     def close(self) -> None:
         self._stream.close()
@@ -224,9 +257,33 @@ class _Stream(httpcore.NetworkStream):
             raise error_type from error
 
 
+class _Route(NamedTuple):
+    """How a connection was opened: to a host and port, with TLS or not."""
+
+    host: str
+    port: int
+    socket_options: Iterable[httpcore.SOCKET_OPTION] | None
+    is_secure: bool = False
+    server_hostname: str | None = None
+
+
 class Backend(httpcore.SyncBackend):
-    def __init__(self, trust: Trust) -> None:
-        self._trust = trust
+    """Opens connections, and those of a series of requests in advance.
+
+    Each request that must not happen twice needs a new connection, which takes two or three round trips. So while the
+    second request of an operation is under way, and each further one, a thread opens the connection of the next one.
+
+    :param at_once: how many connections are opened in advance at most; none behind a proxy.
+    """
+
+    def __init__(self, trust: Trust, timeout: float, at_once: int) -> None:
+        self.trust = trust
+        self._timeout = timeout
+        self._at_once = at_once
+        self._lock = threading.Lock()
+        self._operation: str | None = None
+        self._opening = 0
+        self._opened: deque[tuple[float, _Stream, ssl.SSLContext | None]] | None = deque()
 
     def connect_tcp(
         self,
@@ -237,7 +294,57 @@ class Backend(httpcore.SyncBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
-        return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self._trust)
+        if (opened := self._take_opened()) is not None:
+            return opened
+        route = _Route(host, port, socket_options)
+        return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self, route)
+
+    def open_next(self, route: _Route, operation: str) -> None:
+        with self._lock:
+            is_series, self._operation = operation == self._operation, operation
+            wanted = self._at_once if self._opened is not None and is_series else 0
+            if self._opening + len(self._opened or ()) >= wanted:
+                return
+            self._opening += 1
+        threading.Thread(target=self._open, args=(route,), name="mail-connect", daemon=True).start()
+
+    def _open(self, route: _Route) -> None:
+        stream, context = None, None
+        # An error shows again, and is reported, when the next request opens its connection itself.
+        with contextlib.suppress(httpcore.NetworkError, httpcore.TimeoutException, MailConfigError):
+            raw = super().connect_tcp(route.host, route.port, self._timeout, None, route.socket_options)
+            stream = _Stream(raw, self, route)
+            if route.is_secure:
+                context = self.trust.current(self.trust.initial)
+                secured = raw.start_tls(context, route.server_hostname, self._timeout)
+                stream.secured = _Stream(secured, self, route)
+        with self._lock:
+            self._opening -= 1
+            if stream is not None and self._opened is not None and bool(stream.secured) == route.is_secure:
+                self._opened.append((time.monotonic(), stream, context))
+                return
+        if stream is not None:
+            stream.close()
+
+    def _take_opened(self) -> _Stream | None:
+        """Return a connection that was opened a moment ago, is still open, and trusts what is trusted now."""
+        while True:
+            with self._lock:
+                if not self._opened:
+                    return None
+                at, stream, context = self._opened.popleft()
+            is_new = time.monotonic() - at < _AHEAD_SECONDS
+            is_trusted = context is None or context is self.trust.current(self.trust.initial)
+            if is_new and is_trusted and (stream.secured or stream).is_quiet():
+                return stream
+            stream.close()
+
+    def close(self) -> None:
+        """Close the connections that no request has taken, and open none in advance any more."""
+        with self._lock:
+            opened, self._opened = self._opened or (), None
+        for _, stream, _ in opened:
+            (stream.secured or stream).close()
 
 
 def http_client(config: ClientConfig) -> httpx.Client:
@@ -245,8 +352,7 @@ def http_client(config: ClientConfig) -> httpx.Client:
 
     :raises MailConfigError: the environment names an invalid proxy.
     """
-    trust = Trust(config)
-    return httpx.Client(transport=_transport(config, trust), **_options(config))
+    return httpx.Client(transport=_Transport(config), **_options(config))
 
 
 def proxy_url(config: ClientConfig) -> str | None:
@@ -272,27 +378,86 @@ def _options(config: ClientConfig) -> dict[str, Any]:
     }
 
 
-def _transport(config: ClientConfig, trust: Trust) -> httpx.HTTPTransport:
-    limits = httpx.Limits(
-        max_connections=config.max_in_flight,
-        max_keepalive_connections=config.max_in_flight,
-        keepalive_expiry=_IDLE_SECONDS,
-    )
-    try:
-        transport = httpx.HTTPTransport(verify=trust.initial, limits=limits, proxy=proxy_url(config))
-    except (ValueError, ImportError, RuntimeError, httpx.InvalidURL):
-        transport = None
-    if transport is None:
+class _Transport(httpx.BaseTransport):
+    """Sends the requests of httpx through a pool of httpcore, as httpx's own transport does, with our backend.
+
+    httpcore takes a backend as an argument, but httpx's transport does not pass one on.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        trust = Trust(config)
+        try:
+            proxy = (url := proxy_url(config)) and httpx.Proxy(url)
+            self._backend = Backend(trust, config.timeout, 0 if proxy else config.max_in_flight)
+            self._pool = _pool(config, trust, self._backend, proxy or None)
+        except (ValueError, ImportError, RuntimeError, httpx.InvalidURL):
+            pass
+        else:
+            return
         # Outside of the except block: httpx's error shows the proxy's URL with its password.
         raise MailConfigError(
             "proxy: a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) is invalid"
         )
-    # httpcore takes a backend as an argument, but httpx does not pass one on. Without ours, no request can be sent:
-    # the exchange finds that no data was read.
-    pool: Any = transport._pool
-    assert hasattr(pool, "_network_backend"), "this httpcore keeps its network backend elsewhere"
-    pool._network_backend = Backend(trust)
-    return transport
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url
+        with _errors_of_httpx():
+            response = self._pool.handle_request(
+                httpcore.Request(
+                    request.method,
+                    httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+                    headers=request.headers.raw,
+                    content=request.stream,
+                    extensions=request.extensions,
+                )
+            )
+        return httpx.Response(
+            response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions
+        )
+
+    def close(self) -> None:
+        self._backend.close()
+        self._pool.close()
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _errors_of_httpx():
+            yield from self._response.iter_stream()
+
+    def close(self) -> None:
+        self._response.close()
+
+
+@contextmanager
+def _errors_of_httpx() -> Iterator[None]:
+    """Raise httpx's errors instead of those of httpcore, which have the same names."""
+    try:
+        yield
+    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error
+    except (httpcore.ProxyError, httpcore.UnsupportedProtocol) as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error
+
+
+def _pool(config: ClientConfig, trust: Trust, backend: Backend, proxy: httpx.Proxy | None) -> httpcore.ConnectionPool:
+    settings: dict[str, Any] = {
+        "ssl_context": trust.initial,
+        "max_connections": config.max_in_flight,
+        "max_keepalive_connections": config.max_in_flight,
+        "keepalive_expiry": _IDLE_SECONDS,
+        "network_backend": backend,
+    }
+    if proxy is None:
+        return httpcore.ConnectionPool(**settings)
+    url = httpcore.URL(scheme=proxy.url.raw_scheme, host=proxy.url.raw_host, port=proxy.url.port, target=b"/")
+    if proxy.url.scheme in ("socks5", "socks5h"):
+        import_module("socksio")
+        return httpcore.SOCKSProxy(url, proxy.raw_auth, **settings)
+    return httpcore.HTTPProxy(url, proxy.raw_auth, proxy.headers.raw, proxy_ssl_context=proxy.ssl_context, **settings)
 
 
 class RedactingFilter(logging.Filter):

@@ -1,5 +1,5 @@
-"""Clients of both kinds."""
+"""The clients of the tests of `tests.api`."""
 
-from tests.api.conftest import client, connect, pytest_generate_tests, wire
+from tests.api.conftest import client, connect, wire
 
-__all__ = ["client", "connect", "pytest_generate_tests", "wire"]
+__all__ = ["client", "connect", "wire"]
