@@ -33,18 +33,20 @@ class Rejects(ArgumentGroup):
         imported or stored in any case. Default: 0.
     :param path: a file for the rejected rows, as JSON Lines: a path or URL as Airflow's ``ObjectStoragePath`` takes it.
         Default: none. (templated)
-    :param table: a table for the rejected rows, in the database of ``sql_conn_id``; created when missing. Default:
-        none. (templated)
+    :param table: a table for the rejected rows; created when missing. Default: none. (templated)
+    :param sql_conn_id: the connection to its database. Default: that of the query, or of the table that is loaded.
+        (templated)
     :param keep_days: days after which rows of ``table``, of any task, are deleted; applied when a task stores rows, in
         the same transaction. Default: never.
     :raises ValueError: naming each argument that is wrong.
     """
 
-    template_fields: ClassVar = ("path", "table")
+    template_fields: ClassVar = ("path", "table", "sql_conn_id")
 
     max_fraction: float = 0.0
     path: Templated[str] | None = None
     table: Templated[str] | None = None
+    sql_conn_id: Templated[str] | None = None
     keep_days: float | None = None
 
     def __post_init__(self) -> None:
@@ -195,16 +197,19 @@ class FileFormat(ArgumentGroup):
     :param encoding: the encoding of CSV and JSON Lines. Default: ``utf-8``. (templated)
     :param delimiter: the character between the values of CSV. Default: a comma, or a tab if the extension is ``.tsv``.
         (templated)
+    :param escape: the character in CSV that makes the next one a part of the value: a backslash for ``\\"``, as Spark
+        and ``UNLOAD`` write it. Default: none, a quotation mark in a value is doubled. (templated)
     :param column_names: the names of the values of a CSV file that has no header. Default: those of the header.
         (templated)
     :raises ValueError: naming each argument that is wrong.
     """
 
-    template_fields: ClassVar = ("name", "compression", "encoding", "delimiter", "column_names")
+    template_fields: ClassVar = ("name", "compression", "encoding", "delimiter", "escape", "column_names")
     own_rules: ClassVar = {"name": choice("csv", "jsonl", "parquet")}
 
     name: Templated[Literal["csv", "jsonl", "parquet"]] | None = None
     compression: Templated[Literal["gzip", "bz2", "xz", "zstd", "none"]] | None = None
     encoding: Templated[str] = "utf-8"
     delimiter: Templated[str] | None = None
+    escape: Templated[str] | None = None
     column_names: Templated[Sequence[Templated[str]]] | None = None

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -41,18 +41,22 @@ class RejectSpool(Spool["Reject"]):
     def __init__(self) -> None:
         super().__init__()
         self._reasons: Counter[tuple[str, str]] = Counter()
-        self._first_rows: list[int] = []
+        self._first_rows: list[tuple[str, int]] = []
         self._place = "row"
+        self.place_of: Callable[[int], tuple[str | None, int]] = lambda number: (None, number)
+        """Returns the file of a row, if there are several, and its number there."""
         self.columns: Sequence[str] = ()
         """The names of the values of a row, where it has as many."""
 
     def add(self, reject: Reject) -> None:
-        super().add(replace(reject, row=[_plain(value) for value in reject.row]))
+        file, number = self.place_of(reject.row_number)
+        reject = replace(reject, row=[_plain(value) for value in reject.row], file=file, row_number=number)
+        super().add(reject)
         # The service's message may quote a row, so only the reasons of this package are logged.
         self._reasons[(reject.field, reject.reason) if reject.field else ("", reject.reason.partition(":")[0])] += 1
         # Rejects do not come in the order of the rows: those of the service come later than those of the checks.
         self._place = "row" if reject.line is None else "line"
-        self._first_rows = sorted({*self._first_rows, reject.place})[:FIRST_ROWS]
+        self._first_rows = sorted({*self._first_rows, (file or "", reject.place)})[:FIRST_ROWS]
 
     def reasons(self, limit: int) -> list[tuple[str, str, int]]:
         """Return the most frequent reasons, without values: field, reason and number of rows."""
@@ -62,7 +66,8 @@ class RejectSpool(Spool["Reject"]):
         """Summarize the most frequent reasons and the first row numbers, without values."""
         listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(limit)]
         reasons = ", ".join(listed) + (", ..." if len(self._reasons) > limit else "")
-        rows = ", ".join(map(str, self._first_rows)) + (", ..." if self.count > len(self._first_rows) else "")
+        places = (f"{file}:{number}" if file else str(number) for file, number in self._first_rows)
+        rows = ", ".join(places) + (", ..." if self.count > len(self._first_rows) else "")
         return f"{reasons}; {self._place}{'s' if self.count > 1 else ''} {rows}" if self.count else ""
 
     def write(self, path: str) -> None:
@@ -78,6 +83,7 @@ class RejectSpool(Spool["Reject"]):
             for reject in self:
                 names = self.columns if len(self.columns) == len(reject.row) else ()
                 record = {
+                    **({"file": reject.file} if reject.file else {}),
                     "row_number": reject.place,
                     "field": reject.field,
                     "reason": reject.reason,

@@ -474,7 +474,7 @@ ARGUMENTS: dict[str, Rule] = {
     # Other texts whose absence has a meaning of its own, or that may be blank.
     "list_name": text(empty_is_none=False),
     "unsubscribe_pattern": text(none_is_valid=True),
-    **dict.fromkeys(("content", "delimiter", "name", "null_value", "template_content"), text(check=any_text)),
+    **dict.fromkeys(("content", "delimiter", "escape", "name", "null_value", "template_content"), text(check=any_text)),
     # Lists, dictionaries, rows and files.
     **dict.fromkeys(("column_names", "counters", "event_types", "ignore_differences"), TEXTS),
     **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),

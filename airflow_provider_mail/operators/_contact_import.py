@@ -111,6 +111,10 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
     def source(self, context: Context) -> AbstractContextManager[Source]:
         """Open the rows."""
 
+    def reject_place(self, row_number: int) -> tuple[str | None, int]:
+        """Return the file of a row, if the source has several, and its number there."""
+        return None, row_number
+
     def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
         """Store the rejected rows in the file or table that the user chose, replacing those of an earlier try.
 
@@ -123,7 +127,11 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             spool.write(rejects.path)
         if rejects.table:
             store_rejects(
-                self.audience_hook(None), rejects.table, spool, import_id=import_id, keep_days=rejects.keep_days
+                self.audience_hook(rejects.sql_conn_id),
+                rejects.table,
+                spool,
+                import_id=import_id,
+                keep_days=rejects.keep_days,
             )
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
@@ -198,6 +206,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
 
         progress = audience.progress
         mapping = self._mapping(source.columns)
+        spool.place_of = self.reject_place
         positions, plan = self._plan(source.columns, mapping, audience.list_name)
         spool.columns = [source.columns[position] for position in positions]
         if checkpoint is not None:
@@ -400,6 +409,9 @@ def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str
         return "list_name: needed by audience='exact': the lists of the runs are named after it"
     if exact and arguments.get("update_mode", "create_and_update") in ("create_only", "update_only"):
         return "update_mode: audience='exact' needs 'create_and_update': the others may leave people off the list"
+    rejects = arguments.get("rejects")
+    if rejects is not None and rejects.table is not None and rejects.sql_conn_id is None and not has_database:
+        return "rejects: table needs Rejects(sql_conn_id=...): the connection of the database"
     suppress = arguments.get("suppress")
     if suppress is not None and suppress.sql_conn_id is None and not has_database:
         return "suppress: Suppress(sql_conn_id=...) is needed: the connection of the database"

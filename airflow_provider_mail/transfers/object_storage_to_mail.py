@@ -29,7 +29,7 @@ __all__ = ["ObjectStorageToMailContactsOperator"]
 
 
 class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
-    """Import the rows of a CSV, JSON Lines or Parquet file as contacts.
+    """Import the rows of CSV, JSON Lines or Parquet files as contacts.
 
     Rows stream through checks into several concurrent requests, in constant memory. Invalid rows are rejected with row
     number, field and reason; all others are imported, and then the task fails if too many were rejected. A retried task
@@ -47,8 +47,9 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
-    :param path: the file, as a path or URL of ``ObjectStoragePath``: ``s3://bucket/contacts.csv.gz``,
-        ``file:///data/x.parquet``. (templated)
+    :param path: the file, as a path or URL of ``ObjectStoragePath``: ``s3://bucket/contacts.csv.gz``; or a folder with
+        all files below it, ``s3://bucket/unload/``; or a pattern, ``s3://bucket/day=*/part-*``. Several files are one
+        source, in the order of their names; names that begin with a dot or an underscore do not count. (templated)
     :param object_storage_conn_id: the connection to the storage; can also be part of the path:
         ``s3://aws@bucket/x.csv``. Default: that of the path. (templated)
     :param file_format: how the file is read, where its name does not show it, see
@@ -137,21 +138,18 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
+        from airflow_provider_mail._task.source_files import SourceFiles
         from airflow_provider_mail._task.storage import storage_path
-        from airflow_provider_mail.warehouse.read_files import file_rows
 
-        path = storage_path(self.path, self.object_storage_conn_id, "path")
-        form = self._form(path.name)
-        try:
-            file = path.fs.open(path.path, "rb")
-        except FileNotFoundError:
-            # Without the traceback through the file system. The file may arrive later, so the task is retried.
-            raise FileNotFoundError(f"path: there is no such file: {str(path)!r}") from None
-        with file, file_rows(file, str(path), form) as rows:
-            # A JSON Lines file without lines has no column names, and no rows.
+        self._files = SourceFiles(storage_path(self.path, self.object_storage_conn_id, "path"), self._form)
+        with self._files.rows() as rows:
+            # Without a row, JSON Lines have no column names.
             columns = rows.columns or list(self.columns or PROPERTIES.values())
             self._check_delimiter(columns)
             yield Source(columns, rows.batches, rows.total, rows.all_columns)
+
+    def reject_place(self, row_number: int) -> tuple[str | None, int]:
+        return self._files.place_of(row_number)
 
     def _check_delimiter(self, columns: Sequence[str]) -> None:
         """Name the delimiter of a file whose rows are read as one column."""
@@ -162,12 +160,14 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
                 f"file_format: set FileFormat(delimiter={delimiter!r}), which separates values in the first line"
             )
 
-    def _form(self, name: str) -> FileForm:
-        """Return how to read the file: by the arguments, and otherwise by its name."""
+    def _form(self, path: str) -> FileForm:
+        """Return how to read a file: by the arguments, and otherwise by its name."""
+        from airflow_provider_mail._task.source_files import check_form
         from airflow_provider_mail.arguments import FileFormat
         from airflow_provider_mail.warehouse.read_files import FORMATS, FileForm, form_of
 
         given: Any = self.file_format or FileFormat()
+        name = path.rpartition("/")[2]
         named_format, named_compression, named_delimiter = form_of(name)
         file_format = given.name or named_format
         compression = given.compression or named_compression or "none"
@@ -179,17 +179,15 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             "".encode(given.encoding)
         except LookupError as error:
             raise AirflowFailException(f"file_format.encoding: {error}") from None
-        delimiter = given.delimiter or named_delimiter
-        if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise AirflowFailException(
-                f"file_format.delimiter: {delimiter!r} is not one character that can stand between values"
-            )
-        return FileForm(
+        form = FileForm(
             file_format=file_format,
             compression=None if compression == "none" else compression,
             encoding=given.encoding,
-            delimiter=delimiter,
+            delimiter=given.delimiter or named_delimiter,
+            escape=given.escape,
             column_names=given.column_names,
             wanted=None if self.columns is None else [*dict.fromkeys([*self.columns, *self._consent_columns()])],
             size=self.chunk_size,
         )
+        check_form(form)
+        return form

@@ -150,7 +150,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         from airflow_provider_mail.warehouse.read import stream_rows
 
         if self.rejects.table:
-            check_tables(self.sql_hook, {"rejects.table": self.rejects.table})
+            check_tables(self.audience_hook(self.rejects.sql_conn_id), {"rejects.table": self.rejects.table})
         parameters = unwrap(self, self.parameters, context)
         with stream_rows(self.sql_hook, self.sql, parameters, self.chunk_size) as (columns, batches):
             yield Source(columns, batches, self._total(parameters))

@@ -95,18 +95,22 @@ class FileForm:
     :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``None``.
     :param encoding: character encoding of CSV and JSON Lines.
     :param delimiter: the character between the values of CSV.
+    :param escape: the character in CSV behind which one of meaning is a value, such as in ``\\"``.
     :param column_names: names of the columns of CSV without a header.
     :param wanted: the columns that are needed. ``None``: all; a key of JSON Lines that the first rows lack is an error.
     :param size: the largest number of rows in a list.
+    :param may_be_empty: whether CSV may have no header: it has no columns then.
     """
 
     file_format: str
     compression: str | None = None
     encoding: str = "utf-8"
     delimiter: str = ","
+    escape: str | None = None
     column_names: Sequence[str] | None = None
     wanted: Sequence[str] | None = None
     size: int = 5000
+    may_be_empty: bool = False
 
     @property
     def utf8(self) -> bool:
@@ -210,7 +214,7 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
                 )
             yield piece
 
-    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+    reader = csv.reader(lines(), delimiter=delimiter, escapechar=form.escape, strict=True)
 
     def rows() -> Iterator[tuple[int, Row]]:
         nonlocal row, size
@@ -235,6 +239,8 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
         width = len(form.column_names)
         return FileRows(list(form.column_names), _numbered(records, form.size), None)
     _, header = next(records, (0, None))
+    if header is None and form.may_be_empty:
+        return FileRows([], iter(()), None)
     if header is None:
         raise WarehouseError("is empty: a line with the names of the columns is needed (or column_names)")
     if not any(header):

@@ -286,3 +286,19 @@ def test_an_ab_test(run: Run, account: Emulator, warehouse: SqlDatabase) -> None
     news = sent[0][1]
     assert sent == [("a", news), ("b", "What you have missed"), ("rest", news)]
     assert warehouse.query("SELECT SUM(sent_count + unsent_count) FROM mail_campaign_stats") == [(10_000,)]
+
+
+def test_an_audience_from_files(run: Run, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_MAIL_LAKE", f"file://{tmp_path}")
+    folder = tmp_path / "people" / "latest"
+    folder.mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    for number, no in enumerate(("0", "1", "0")):
+        (folder / f"part-{number}.csv").write_text(
+            f'Id,First Name,Email,Email Opt Out\n{number},"A \\"B\\"",user{number}@example.com,{no}\n9,C,,0\n'
+        )
+    done = run(example("mail_audience_from_files"))
+    counts = [done.result.xcom("people")[name] for name in ("accepted", "opted_out", "without_address")]
+    assert (done.result.state, counts) == ("success", [2, 1, 3])
+    (campaign,) = emulator.campaigns()
+    assert emulator.campaign_recipients(campaign["mailName"]) == ["user0@example.com", "user2@example.com"]

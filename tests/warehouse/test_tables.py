@@ -191,7 +191,7 @@ def test_rows_that_were_set_aside_in_a_table(warehouse: Warehouse) -> None:
     reject = Reject(row_number=7, field="email", reason="not an address", row=values)
     for _ in range(2):  # a second try of the task
         warehouse.load(REJECTS, [reject_row(reject, import_id="dag/run/task", rejected_at=NOON)])
-    assert warehouse.rows(REJECTS) == [("dag/run/task", 7, "email", "not an address", kept, NOON)]
+    assert warehouse.rows(REJECTS) == [("dag/run/task", "", 7, "email", "not an address", kept, NOON)]
 
 
 # Events are counted alike by every database

@@ -38,6 +38,7 @@ class Reject:
     :param row_number: its number in the source, from 1.
     :param field: the invalid property; empty for the row as a whole.
     :param reason: why it is invalid, without the row's values.
+    :param file: the file, if there are several; its number is that in the file then.
     :param line: the line of the file in which it begins, from 1; ``None`` if it is not from a file with lines.
     """
 
@@ -46,6 +47,7 @@ class Reject:
     reason: str
     row: Row = dataclasses.field(repr=False)
     line: int | None = None
+    file: str | None = None
 
     @property
     def place(self) -> int:

@@ -46,9 +46,10 @@ IMPORTS = Table(
 
 REJECTS = Table(
     comment="Rows that a contact import rejected; personal data",
-    key=("import_id", "row_number", "field"),
+    key=("import_id", "file_name", "row_number", "field"),
     columns=(
         Column("import_id", text(250), "The import, the same in every try of a task"),
+        Column("file_name", text(250), "The file, if there were several; otherwise empty"),
         Column("row_number", BIGINT, "Line of the file in which the row begins, or number of the row; from 1"),
         Column("field", text(250), "Invalid property; empty when the service rejected the row"),
         Column("reason", TEXT, "Why the row was rejected, without its values"),
@@ -61,7 +62,7 @@ REJECTS = Table(
 def reject_row(reject: Reject, *, import_id: str, rejected_at: datetime.datetime) -> tuple[Any, ...]:
     """Build a row of `REJECTS`; values that JSON does not have (dates, decimals) are kept as text."""
     values = [_plain(value) for value in reject.row]
-    return import_id, reject.place, reject.field, reject.reason, values, rejected_at
+    return import_id, (reject.file or "")[-250:], reject.place, reject.field, reject.reason, values, rejected_at
 
 
 def _plain(value: object) -> object:

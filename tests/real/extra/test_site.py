@@ -102,6 +102,7 @@ QUESTIONS = {
     "personal-data": ("GDPR", "erase a person", "retention", "right to be forgotten"),
     "only-changed": ("new customers since yesterday",),
     "leave-people-out": ("exclude unsubscribed",),
+    "folders-of-files": ("import spark parts", "wildcard"),
     "opt-outs-in-files": ("import hubspot export", "opt out column"),
     "branch-on-opens": ("remind non-openers",),
     "stop": ("stop a campaign", "emergency"),
