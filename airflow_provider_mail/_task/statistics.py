@@ -6,7 +6,6 @@ Days are whole days in UTC; both ends of a window are included.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.client import MailClient
     from airflow_provider_mail.hooks.mail import MailHook
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
@@ -30,9 +28,6 @@ _log = logging.getLogger(__name__)
 
 CLOCK_TOLERANCE = 60.0
 """Difference in seconds between the clocks of worker and service above which a warning is logged."""
-
-LONGEST_ZONE = timedelta(hours=14)
-"""A clock that is behind by up to this much may show the time of a wrong zone."""
 
 
 def window(
@@ -133,72 +128,62 @@ def _day(value: str | date) -> date:
 class Observation:
     """One reading of data from the service; to be created before the first request is sent.
 
-    Its time is when the request was sent, by the service's clock (the ``Date`` header of its responses), so the data is
-    never older; by the database's clock if the service's is wrong. For a retried request, it is the time of the last
-    attempt.
+    Its time is when the request was sent, so the data is never older, by the clock of the database, which all loads of
+    a table share: a row with a wrong time would hide newer ones. For a retried request, it is the time of the last
+    attempt. Files have the service's time (the ``Date`` header of its responses).
 
-    :param client: the client that sends the requests, and no others meanwhile.
+    :param hook: its client sends the requests, and no others meanwhile. A connection whose ``extra`` has
+        ``"test_clock": true`` is to a service for tests, whose clock is moved: then its time is that of the reading.
     """
 
-    def __init__(self, client: MailClient, sql_hook: DbApiHook | None = None) -> None:
-        self._clock = client.service_clock
+    def __init__(self, hook: MailHook, sql_hook: DbApiHook | None = None) -> None:
+        self._clock = hook.get_conn().service_clock
+        self._has_test_clock = hook.has_test_clock
         self._sql_hook = sql_hook
-        self._database_now: datetime | None = None
         self._clock.restart()
-        self._began = time.time()
 
     @cached_property
     def at(self) -> datetime:
-        """The time at which the request was sent, in UTC; to be read after the first response.
-
-        If the service's clock differs from the database's, it is the time of the database, which all loads of a table
-        share: a row with a wrong time would hide newer ones. The time of a service that is more than 14 hours behind is
-        used nevertheless, since it still orders the responses: such a clock was set on purpose.
-        """
+        """The time at which the request was sent, in UTC; to be read after the first response."""
         from airflow_provider_mail.warehouse.load import FUTURE_TOLERANCE, database_time
 
-        if self._sql_hook is not None:
-            self._database_now = database_time(self._sql_hook)
-        database_now = self._database_now
-        worker_now, asked_at = time.time(), self._clock.asked_at
-        sent = self._began if asked_at is None else self._clock.asked_at_local
-        elapsed = timedelta(seconds=worker_now - sent)
-        if asked_at is None:
-            if database_now is not None:
-                return database_now - elapsed
-            _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
-            return datetime.fromtimestamp(sent, UTC)
-        if abs(self._clock.offset) > CLOCK_TOLERANCE:
-            _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
-        if database_now is None:
+        asked_at = self._clock.asked_at
+        if asked_at is not None and self._has_test_clock:
             return asked_at
-        by_database = database_now - elapsed
-        ahead = asked_at - by_database
-        if ahead > FUTURE_TOLERANCE or -LONGEST_ZONE < ahead < -FUTURE_TOLERANCE:
+        now = None if self._sql_hook is None else database_time(self._sql_hook)
+        if now is None and asked_at is None:
+            _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
+        if asked_at is not None and abs(self._clock.offset) > CLOCK_TOLERANCE:
+            _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
+        if now is None and asked_at is not None:
+            return asked_at
+        at = (now or datetime.now(UTC)) - timedelta(seconds=self._clock.seconds_since_asked())
+        if asked_at is not None and abs(asked_at - at) > FUTURE_TOLERANCE:
             _log.warning(
                 "Check the clocks: the service's is %.0f s ahead of the database's, whose time is observed_at",
-                ahead.total_seconds(),
+                (asked_at - at).total_seconds(),
             )
-            return by_database
-        return asked_at
+        return at
 
     def now(self) -> datetime:
-        """Return the present time, by the later of the two clocks: no observation can be later."""
-        now = self.at + timedelta(seconds=max(time.time() - self._began, 0.0))
-        # Without a database, use the worker's clock: a service that is behind must not make correct times wrong.
-        return max(now, self._database_now or datetime.now(UTC))
+        """Return the present time by the same clock: no observation can be later."""
+        now = self.at + timedelta(seconds=self._clock.seconds_since_asked())
+        # In a test, the database has rows of its own time, too.
+        return max(now, datetime.now(UTC)) if self._has_test_clock else now
 
 
 @dataclass(frozen=True)
 class Statistics:
     """The statistics of a window.
 
+    :param records: what they are made of; a second reading adds to them.
     :param rows: returns the rows; may be called repeatedly.
     :param read_again: reads a second time, and yields the rows that the first reading lacks; from then on, ``rows``
         has them, too.
     """
 
     table: Table
+    records: Sequence[Any]
     rows: Callable[[], Iterator[tuple[Any, ...]]]
     covers: Coverage | None = None
     mark_gone: MarkGone | None = None
@@ -229,7 +214,7 @@ def read_campaign_stats(
     :param end_day: its last day, included.
     """
     from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
-    from airflow_provider_mail.api.flows.statistics import campaign_stats
+    from airflow_provider_mail.api.flows.statistics import campaign_stats, check_lacking
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
 
@@ -237,6 +222,8 @@ def read_campaign_stats(
     request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
     records = campaign_stats(hook.get_conn(), request, compact=True)
     origin = _origin(hook, observation)
+
+    day = timedelta(days=1)
 
     def rows(selected: Sequence[Any] = records) -> Iterator[tuple[Any, ...]]:
         return map(partial(campaign_stats_row, **origin), selected)
@@ -251,11 +238,20 @@ def read_campaign_stats(
 
     def exists(names: Sequence[str]) -> Collection[str]:
         known = {record.mail_name for record in records}
-        return existing_campaigns(hook.get_conn(), [name for name in names if name not in known])
+        campaigns = existing_campaigns(hook.get_conn(), {name for name in names if name not in known})
+        check_lacking(request, len(records), campaigns.values(), start_day + day, end_day - day)
+        return campaigns
 
-    day = timedelta(days=1)
-    if mail_name or type or end_day - start_day <= day:
-        return Statistics(CAMPAIGN_STATS, rows, read_again=read_again)
+    is_filtered = mail_name or type
+    if not is_filtered and end_day - start_day <= day:
+        _log.warning(
+            "mail_loads records no day of %s to %s, since the service's first and last day may not be whole days in "
+            "UTC: read more days (lookback_days, start_day, end_day) if you look there for days that are missing",
+            start_day,
+            end_day,
+        )
+    if is_filtered or end_day - start_day <= day:
+        return Statistics(CAMPAIGN_STATS, records, rows, read_again=read_again)
     covers = Coverage.days(
         CAMPAIGN_STATS["mail_send_date"],
         start_day + day,
@@ -264,7 +260,7 @@ def read_campaign_stats(
         observed_at=observation.at,
     )
     mark_gone = MarkGone(observation.at, lambda: [covers.whole], exists)
-    return Statistics(CAMPAIGN_STATS, rows, covers, mark_gone, read_again=read_again)
+    return Statistics(CAMPAIGN_STATS, records, rows, covers, mark_gone, read_again=read_again)
 
 
 def read_transactional_stats(hook: MailHook, observation: Observation, start_day: date, end_day: date) -> Statistics:
@@ -290,10 +286,40 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
     )
     return Statistics(
         TRANSACTIONAL_STATS,
+        records,
         lambda: (transactional_stats_row(record, **origin) for record in records),
         covers,
         missing_days=tuple(missing_days(request, records, today())),
     )
+
+
+def fallen_to_zero(hook: DbApiHook, statistics: Statistics, name: str) -> int:
+    """Count the records without a sent mail of which a table has sent mails.
+
+    :param name: the table.
+    """
+    from airflow_provider_mail.warehouse.read import StoredTable, moment
+    from airflow_provider_mail.warehouse.request import OneOf
+    from airflow_provider_mail.warehouse.rows import batched
+
+    table = statistics.table
+    key, sent = table.key[-1], table.names.index("sent_count")
+    at, sent_at = table.names.index(key), "mail_send_date" if "mail_send_date" in table.names else None
+    # A name may be used again: a campaign is that of a name and a send time.
+    zeros = {
+        row[at]: row[table.names.index(sent_at)] if sent_at else None for row in statistics.rows() if not row[sent]
+    }
+    stored = StoredTable(hook, table, name)
+    if not zeros or not stored.existing_columns():
+        return 0
+    account = dict(zip(table.names, next(iter(statistics.rows())), strict=True))
+    count = 0
+    for keys in batched(zeros, 500):
+        where = {**{column: account[column] for column in table.key[:-1]}, key: OneOf(keys)}
+        for value, before, *when in stored.rows([key, "sent_count", *([sent_at] if sent_at else [])], where):
+            value = date.fromisoformat(value) if table[key].type.name == "date" and isinstance(value, str) else value
+            count += before > 0 and (not when or moment(when[0]) == zeros[value])
+    return count
 
 
 @dataclass(frozen=True, slots=True)

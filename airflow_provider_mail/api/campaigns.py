@@ -326,21 +326,20 @@ def find_campaign(client: Client, mail_name: str) -> Campaign | None:
     return find(client, _FindCampaign(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)
 
 
-def existing_campaigns(client: Client, mail_names: Collection[str]) -> set[str]:
-    """Return those of the names that a campaign of the own team has.
+def existing_campaigns(client: Client, mail_names: Collection[str]) -> dict[str, Campaign]:
+    """Return the campaigns of the own team that have one of the names, by name.
 
     :raises MailIncompleteError: the response does not show whether there are such campaigns.
     """
-    existing = set[str]()
     if len(mail_names) <= _MAX_LOOKUPS:
-        for mail_name in mail_names:
-            if find_campaign(client, mail_name) is not None:
-                existing.add(mail_name)
-        return existing
+        found = (find_campaign(client, mail_name) for mail_name in mail_names)
+        return {campaign.mail_name: campaign for campaign in found if campaign is not None}
+    existing: dict[str, Campaign] = {}
     pager = Pager(GetCampaigns(page_size=100))
     while pager.next_request is not None:
-        existing.update(campaign.mail_name for campaign in next_page(client, pager))
-    return existing.intersection(mail_names)
+        page = next_page(client, pager)
+        existing.update((campaign.mail_name, campaign) for campaign in page if campaign.mail_name in mail_names)
+    return existing
 
 
 def is_scheduled(client: Client, mail_name: str) -> bool:

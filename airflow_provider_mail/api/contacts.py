@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -180,6 +180,22 @@ class GetContact(MailRequest[GetContactResponse]):
     effect = Effect.READ
 
     email: Text
+
+
+def existing_contacts(client: Client, contacts: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Return the identifiers of those contacts that the service has under their address.
+
+    :param contacts: identifiers and addresses; a contact without an address is left out.
+    """
+    existing = []
+    for identifier, email in contacts:
+        try:
+            contact = client.send(GetContact(email=email)).contact if email else None
+        except MailRejectedError:
+            continue  # so the service responds for an unknown address
+        if contact is not None and contact.id == identifier:
+            existing.append(identifier)
+    return existing
 
 
 class ContactsPage(PageResponse[Contact]):

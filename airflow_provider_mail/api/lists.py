@@ -27,6 +27,10 @@ ListType = Literal[0, 1]
 """``0`` dynamic, ``1`` static."""
 
 
+DYNAMIC = 0
+"""The type of a list whose contacts a filter determines."""
+
+
 class ContactList(OpenResource):
     """A contact list. The specification shows its keys in Pascal case and in camel case: both are accepted."""
 
@@ -65,7 +69,7 @@ class AddList(MailRequest[MailResponse], Sandboxed):
 
     def differences(self, existing: ContactList) -> list[str]:
         """Return how an existing list differs; the service does not return descriptions."""
-        return ["list_type: it is a dynamic list"] if existing.list_type == 0 else []
+        return ["list_type: it is a dynamic list"] if existing.list_type == DYNAMIC else []
 
 
 class ListsPage(PageResponse[ContactList]):

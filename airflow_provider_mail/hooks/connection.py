@@ -110,6 +110,9 @@ FIELDS: dict[str, Field] = {
     ),
 }  # fmt: skip
 
+TEST_CLOCK = "test_clock"
+"""Declares a service for tests, such as the emulator, whose clock tests move. Not in the form: never for production."""
+
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["schema", "login"],
     "relabeling": {"host": "Base URL", "password": "API key"},
@@ -188,7 +191,7 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
     prefix = f"connection {connection.conn_id!r}: extra"
     if not isinstance(extra, dict):
         raise MailConfigError(f"{prefix}: is not a JSON object")
-    if unknown := extra.keys() - FIELDS.keys():
+    if unknown := extra.keys() - FIELDS.keys() - {TEST_CLOCK}:
         raise MailConfigError(f"{prefix}: unknown field {', '.join(sorted(unknown))}; known are {', '.join(FIELDS)}")
     return {name: value for name, value in extra.items() if value is not None and value != ""}
 

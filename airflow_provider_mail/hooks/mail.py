@@ -18,6 +18,7 @@ from airflow_provider_mail.hooks.connection import (
     CONN_TYPE,
     FIELDS,
     HOOK_NAME,
+    TEST_CLOCK,
     UI_FIELD_BEHAVIOUR,
     campaign_caps,
     client_config,
@@ -113,6 +114,12 @@ class MailHook(BaseHook):
         with clear_traceback_frames():
             name = fields_of(self._connection).get("team_name")
         return None if name is None else str(name)
+
+    @cached_property
+    def has_test_clock(self) -> bool:
+        """Whether the connection declares a service whose clock tests move."""
+        with clear_traceback_frames():
+            return fields_of(self._connection).get(TEST_CLOCK) is True
 
     @cached_property
     def campaign_url_template(self) -> str:

@@ -185,7 +185,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
         from airflow_provider_mail.warehouse.load import load
         from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES, difference_row
 
-        observation = Observation(self.hook.get_conn(), self.sql_hook)
+        observation = Observation(self.hook, self.sql_hook)
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
         records = {record.stats_date: record for record in transactional_stats(self.hook.get_conn(), request)}
         compared = [

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.rejects import UnstorableRecords
-    from airflow_provider_mail._task.statistics import Observation
+    from airflow_provider_mail._task.statistics import Observation, Statistics
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
-MAX_REMOVED_FRACTION = 0.5
+MAX_REMOVED_FRACTION = 0.1
 """The largest fraction of the rows that one load removes by default."""
 
 READINGS = 3
@@ -49,7 +49,7 @@ class RemovesRows(MailTaskMixin):
     """Mixin for transfers that delete rows, mark them as gone or end them in a history."""
 
     allow_empty: bool
-    max_removed_fraction: float
+    max_removed_fraction: float | None
 
     def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
         """Return the rule that limits which rows a load may remove.
@@ -58,7 +58,8 @@ class RemovesRows(MailTaskMixin):
         """
         from airflow_provider_mail.warehouse.request import RemovalRule
 
-        return RemovalRule(allow_empty=self.allow_empty, max_fraction=self.max_removed_fraction, read_again=read_again)
+        fraction = MAX_REMOVED_FRACTION if self.max_removed_fraction is None else self.max_removed_fraction
+        return RemovalRule(allow_empty=self.allow_empty, max_fraction=fraction, read_again=read_again)
 
 
 class BaseTransferOperator(MailLineage, BaseMailOperator):
@@ -177,7 +178,7 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()
-        observation = Observation(client, database)
+        observation = Observation(self.hook, database)
         progress = ProgressLog(self.log, context, "records")
         pager: Pager[Any] = Pager(self.request(), changes)
 
@@ -394,6 +395,10 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
         return {**tables, "records": loaded.rows, "readings": self.readings, **counts, **self.finish(context, loaded)}
 
+    def rule(self, reading: Reading) -> RemovalRule:
+        """Return the rule that limits what a reading may remove."""
+        return self.removal_rule(reading.again)
+
     def _load(self, reading: Reading) -> LoadResult:
         return self.unstorable.load(
             self.declared_table(),
@@ -401,7 +406,7 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
             reading.rows,
             **self.conditions(reading.observation.at),
             now=reading.observation.now(),
-            removal=self.removal_rule(reading.again),
+            removal=self.rule(reading),
         )
 
 
@@ -411,6 +416,24 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
     start_day: str | None
     end_day: str | None
     lookback_days: int
+    allow_empty: bool
+
+    def check_zeros(self, statistics: Statistics) -> None:
+        """Check that no number of sent mails falls to zero, unless an argument allows it: sent mails remain sent.
+
+        :raises UnconfirmedError: with the number of records.
+        """
+        from airflow_provider_mail._task.statistics import fallen_to_zero
+        from airflow_provider_mail.warehouse.errors import UnconfirmedError
+
+        if self.allow_empty or not (count := fallen_to_zero(self.sql_hook, statistics, self.table)):
+            return
+        raise UnconfirmedError(
+            f"table {self.table}: the numbers of sent mails of {count} records would fall to zero. Nothing was stored; "
+            "allow_empty=True allows it: set it for one run if the service's data is right",
+            before=count,
+            after=0,
+        )
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:

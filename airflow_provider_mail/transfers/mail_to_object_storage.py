@@ -400,7 +400,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
 
         read = read_campaign_stats if self.kind == "campaigns" else read_transactional_stats
         with self.mail_errors():
-            observation = Observation(self.hook.get_conn())
+            observation = Observation(self.hook)
             statistics = read(self.hook, observation, start_day, end_day)
             if statistics.mark_gone and statistics.read_again:
                 # Merging the load may mark rows as gone, and cannot read a second time: read twice now.
@@ -476,12 +476,12 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
             # Day by day, so that a partition is the service's response for that day: the specification does not show in
             # which time zone its days begin, and sorting by send time could split them.
             for day in calendar(start_day, end_day):
-                campaigns = read_campaign_stats(self.hook, Observation(self.hook.get_conn()), day, day)
+                campaigns = read_campaign_stats(self.hook, Observation(self.hook), day, day)
                 assert campaigns.read_again
                 # Two readings, because the file is replaced: a campaign is left out only if both responses lack it.
                 yield day, [*campaigns.rows(), *campaigns.read_again()]
             return
-        statistics = read_transactional_stats(self.hook, Observation(self.hook.get_conn()), start_day, end_day)
+        statistics = read_transactional_stats(self.hook, Observation(self.hook), start_day, end_day)
         day_column = statistics.table.names.index("stats_date")
         for row in statistics.rows():
             yield row[day_column], [row]

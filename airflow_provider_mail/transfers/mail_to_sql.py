@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.transfers._base import (
-    MAX_REMOVED_FRACTION,
     BaseCampaignReader,
     BaseContactReader,
     BaseListToSqlOperator,
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.statistics import Observation, Statistics
-    from airflow_provider_mail.transfers._base import Conditions
-    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.transfers._base import Conditions, Reading
+    from airflow_provider_mail.warehouse.load import LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -74,7 +74,8 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         cannot be looked up, may be empty only with this argument. Default: false.
     :param max_removed_fraction: with ``mode="replace"`` or a history, the largest share of the list's rows, from 0 to
         1, that one load may remove, net of added rows; not applied below ten rows. A load that would remove any row
-        reads the list a second time, and removes only rows that both readings lack. Default: 0.5.
+        reads the list a second time, and removes only rows that both readings lack. Default: 0.1; and unless the list
+        is dynamic, the task fails if the service still has one of up to twenty of these contacts.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 1,000.
     :param max_in_flight: pages that are requested concurrently; the connection's own limit also applies. Default: 8.
     :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
@@ -115,7 +116,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         history: bool = False,
         history_table: Templated[str] | None = None,
         allow_empty: bool = False,
-        max_removed_fraction: float = MAX_REMOVED_FRACTION,
+        max_removed_fraction: float | None = None,
         page_size: int = 1000,
         max_in_flight: int = 8,
         on_change: OnChange = "retry",
@@ -154,6 +155,35 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
             # Check the name of the table of readings, too: it may be too long.
             other_name("history_table", name, "_readings", None)
         return names
+
+    def look_up(self, contacts: Sequence[tuple[Any, ...]]) -> None:
+        """Check contacts that two readings of the list lack, unless an argument allows to remove them.
+
+        No operation takes a contact off a static list. So one that the service still has proves that the readings are
+        short, unless somebody has changed the list by hand.
+
+        :param contacts: identifiers and addresses.
+        :raises MailIncompleteError: the service still has some of them.
+        """
+        from airflow_provider_mail.api._core.judgement import Evidence, require_complete
+        from airflow_provider_mail.api.contacts import existing_contacts
+        from airflow_provider_mail.api.lists import DYNAMIC, find_list
+
+        if self.max_removed_fraction is not None or self.team_name:
+            return
+        client = self.hook.get_conn()
+        existing = existing_contacts(client, contacts)
+        if not existing or ((found := find_list(client, self.list_name)) and found.list_type == DYNAMIC):
+            return
+        require_complete(
+            Evidence(got=len(contacts) - len(existing), total=None, found=existing),
+            f"list {self.list_name!r}",
+            what=f"of {len(contacts)} contacts that two readings lack are gone at the service",
+            hint="Nothing was removed. If they were taken off the list by hand, set max_removed_fraction",
+        )
+
+    def rule(self, reading: Reading) -> RemovalRule:
+        return replace(super().rule(reading), look_up=self.look_up, look_up_by=("id", "email"))
 
     def conditions(self, observed_at: datetime) -> Conditions:
         from airflow_provider_mail.warehouse.tables.resources import contacts_history
@@ -205,7 +235,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     :param allow_empty: let two readings without any campaign mark all campaigns of the account as gone. If false, the
         task fails and the rows stay. Not applied with a filter. Default: false.
     :param max_removed_fraction: the largest share of the rows, from 0 to 1, that one load may mark, net of added rows;
-        not applied below ten rows. Default: 0.5.
+        not applied below ten rows. Default: 0.1.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 100, since
         each campaign is returned with its whole content.
     :param max_in_flight: pages that are requested concurrently; the connection's own limit also applies. Default: 2.
@@ -246,7 +276,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         mail_status: Templated[Sequence[Templated[int]]] | None = None,
         all_team: bool = False,
         allow_empty: bool = False,
-        max_removed_fraction: float = MAX_REMOVED_FRACTION,
+        max_removed_fraction: float | None = None,
         page_size: int = 100,
         max_in_flight: int = 2,
         on_change: OnChange = "retry",
@@ -265,6 +295,27 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
             on_change=on_change, on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path,
             keep_days=keep_days, lock_timeout=lock_timeout,
         )  # fmt: skip
+
+    def rule(self, reading: Reading) -> RemovalRule:
+        return replace(super().rule(reading), look_up=self.look_up, look_up_by=("guid", "mail_name"))
+
+    def look_up(self, campaigns: Sequence[tuple[Any, ...]]) -> None:
+        """Check campaigns that two readings lack.
+
+        :param campaigns: identifiers and names.
+        :raises MailIncompleteError: the service finds some of them by their names.
+        """
+        from airflow_provider_mail.api._core.judgement import Evidence, require_complete
+        from airflow_provider_mail.api.campaigns import existing_campaigns
+
+        found = existing_campaigns(self.hook.get_conn(), {name for _, name in campaigns})
+        guids = {campaign.guid for campaign in found.values()}
+        require_complete(
+            Evidence(got=0, total=0, found=[name for guid, name in campaigns if guid in guids]),
+            "campaign/mail/get",
+            what=f"of {len(campaigns)} campaigns that two readings lack may be marked",
+            hint="Nothing was stored: the next try reads again",
+        )
 
 
 class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
@@ -304,10 +355,11 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
     :param mail_name: load only campaigns that the service finds by this name. The window then ends today, since a
         campaign may be sent long after the run began. Default: all campaigns. (templated)
     :param type: load only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
-    :param allow_empty: let a window that has no campaign in two responses mark all its rows as gone. If false, the task
-        fails and the rows stay. Default: false.
+    :param allow_empty: let a window that has no campaign in two responses mark all its rows as gone, and let the number
+        of sent mails of a campaign fall to zero. If false, the task fails and the rows stay; the only campaign of a
+        window is marked nevertheless if the service does not find it by its name. Default: false.
     :param max_removed_fraction: the largest share of the window's rows, from 0 to 1, that one load may mark, net of
-        added rows; not applied below ten rows. Default: 0.5.
+        added rows; not applied below ten rows. Default: 0.1.
     :param snapshots: also store one row per campaign and day of observation in a second table: the growth of the
         counts, which the service does not keep. It is loaded first, in its own transaction. Default: false.
     :param snapshots_table: the name of that table, in the schema of ``table`` unless it names another one; enables
@@ -348,7 +400,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         mail_name: Templated[str] | None = None,
         type: Templated[Literal["MailList", "ABTest"]] | None = None,
         allow_empty: bool = False,
-        max_removed_fraction: float = MAX_REMOVED_FRACTION,
+        max_removed_fraction: float | None = None,
         snapshots: bool = False,
         snapshots_table: Templated[str] | None = None,
         on_unstorable: OnUnstorable = "fail",
@@ -390,10 +442,12 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         # Load the snapshots, then the latest counts.
         from airflow_provider_mail._task.statistics import Observation, read_campaign_stats
 
-        observation = Observation(self.hook.get_conn(), self.sql_hook)
+        observation = Observation(self.hook, self.sql_hook)
         statistics = read_campaign_stats(self.hook, observation, start_day, end_day, self.mail_name, self.type)
+        self.check_zeros(statistics)
         # Snapshots first: tomorrow the service returns the latest counts again, but not those of today.
-        snapshots = self._load_snapshots(statistics, observation)
+        count = len(statistics.records)
+        self._load_snapshots(statistics, observation)
         loaded = self.unstorable.load(
             statistics.table,
             self.table,
@@ -403,18 +457,18 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
             now=observation.now(),
             removal=self.removal_rule(statistics.read_again),
         )
-        if snapshots and loaded.rows > snapshots.rows:  # A second reading found more campaigns.
+        if len(statistics.records) > count:  # A second reading found more campaigns.
             self._load_snapshots(statistics, observation)
         return loaded, {}
 
-    def _load_snapshots(self, statistics: Statistics, observation: Observation) -> LoadResult | None:
+    def _load_snapshots(self, statistics: Statistics, observation: Observation) -> None:
         from airflow_provider_mail.warehouse.read import StoredTable
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
 
         if (name := self.table_names().get("snapshots_table")) is None:
-            return None
+            return
         snapshots_table = StoredTable(self.sql_hook, statistics.table, self.table).beside(name)
-        return self.unstorable.load(
+        self.unstorable.load(
             CAMPAIGN_SNAPSHOTS, snapshots_table, snapshot_rows(statistics.rows()), now=observation.now()
         )
 
@@ -448,6 +502,8 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     :param end_day: the last day of the window, included. Default: the last day of the run's data interval. (templated)
     :param lookback_days: days before the data interval that are read again; not applied to a given ``start_day``.
         Default: 7.
+    :param allow_empty: let the number of mails that were sent on a day fall to zero. If false, the task fails and the
+        rows stay, since mails that were sent remain sent. Default: false.
     :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
         character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
         column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
@@ -474,6 +530,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         start_day: Templated[str] | None = None,
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
+        allow_empty: bool = False,
         on_unstorable: OnUnstorable = "fail",
         rejects_table: Templated[str] | None = None,
         rejects_path: Templated[str] | None = None,
@@ -484,8 +541,8 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         super().__init__(**kwargs)
         self.set_arguments(
             mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
-            lookback_days=lookback_days, on_unstorable=on_unstorable, rejects_table=rejects_table,
-            rejects_path=rejects_path, keep_days=keep_days, lock_timeout=lock_timeout,
+            lookback_days=lookback_days, allow_empty=allow_empty, on_unstorable=on_unstorable,
+            rejects_table=rejects_table, rejects_path=rejects_path, keep_days=keep_days, lock_timeout=lock_timeout,
         )  # fmt: skip
 
     def declared_table(self) -> Table:
@@ -496,11 +553,12 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
         from airflow_provider_mail._task.statistics import Observation, read_transactional_stats
 
-        observation = Observation(self.hook.get_conn(), self.sql_hook)
+        observation = Observation(self.hook, self.sql_hook)
         statistics = read_transactional_stats(self.hook, observation, start_day, end_day)
         if missing := statistics.missing_days:
             shown = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
             self.log.warning("The response leaves out %s days, whose rows are kept: %s", len(missing), shown)
+        self.check_zeros(statistics)
         loaded = self.unstorable.load(
             statistics.table, self.table, statistics.rows(), covers=statistics.covers, now=observation.now()
         )

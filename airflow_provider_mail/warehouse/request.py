@@ -220,6 +220,9 @@ class History:
     observed_at: datetime.datetime
 
 
+LOOKED_UP = 20
+"""How many rows that would be removed are looked up one by one."""
+
 MIN_ROWS_TO_COMPARE = 10
 """Below this number of rows, a fraction is not meaningful; only an empty result is checked."""
 
@@ -270,15 +273,20 @@ class RemovalRule:
         ten rows.
     :param read_again: reads a second time; yields the rows that the first reading lacks. Default: the rows are those of
         two readings already.
+    :param look_up: asks another operation of the service for a sample of rows that both readings lack, each with its
+        values of `look_up_by`; raises an error if it still has one. Default: nothing is asked.
     """
 
     allow_empty: bool
     max_fraction: float
     read_again: Callable[[], Iterable[Sequence[Any]]] | None = None
+    look_up: Callable[[Sequence[tuple[Any, ...]]], None] | None = None
+    look_up_by: tuple[str, ...] = ()
 
-    def check(self, before: int, after: int, prefix: str, unit: str = "rows") -> None:
+    def check(self, before: int, after: int, prefix: str, unit: str = "rows", *, is_looked_up: bool = False) -> None:
         """Compare the number of rows before and after a load, of which both readings lack the difference.
 
+        :param is_looked_up: the service was asked for each removed row by its name. Then the only one may be removed.
         :raises UnconfirmedError: when too many would be removed; the message names the permission.
         """
         if after:
@@ -286,7 +294,7 @@ class RemovalRule:
             is_exceeded = before >= MIN_ROWS_TO_COMPARE and (before - after) / before > self.max_fraction
         else:
             permission = "allow_empty=True"
-            is_exceeded = before > 0 and not self.allow_empty
+            is_exceeded = before > (1 if is_looked_up else 0) and not self.allow_empty
         if is_exceeded:
             raise UnconfirmedError(
                 f"{prefix}{before} {unit} would become {after}. Nothing was removed; {permission} allows it: set it "

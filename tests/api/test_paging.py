@@ -428,5 +428,5 @@ def test_existing_names_are_found_one_by_one_or_in_the_list(
     emulator.add_campaigns(30, prefix="news", first_day="2026-01-01")
     existing = [f"news-{number:06}" for number in range(wanted - 1)]
     emulator.journal.clear()
-    assert existing_campaigns(client, [*existing, "news-00000"]) == set(existing)
+    assert existing_campaigns(client, [*existing, "news-00000"]).keys() == set(existing)
     assert emulator.journal.count("campaign/mail/get") <= requests

@@ -129,10 +129,10 @@ def test_a_service_that_gives_so_many_records_and_no_more(sent: list[int], most:
 def test_the_total_decides_whether_a_response_is_complete() -> None:
     """One that is too low hides no record; without one nothing is complete."""
     for total in ("absent", "negative"):
-        with pytest.raises(MailIncompleteError, match="2 records came, and the response has no valid totalRecords"):
+        with pytest.raises(MailIncompleteError, match="2 records came, and no response has a valid totalRecords"):
             campaign_stats(Rehearsal(Service([2], 5, total=total)), window(1))
     assert len(campaign_stats(Rehearsal(Service([2], 5, total="low")), window(1))) == 2
-    with pytest.raises(MailIncompleteError, match=r"2 records came for 2026-01-01, .* there are 3"):
+    with pytest.raises(MailIncompleteError, match=r"2 records came for 2026-01-01, the service reports 3"):
         campaign_stats(Rehearsal(Service([2], 5, total="high")), window(1))
 
 
@@ -162,7 +162,7 @@ def test_a_filter_by_name_brings_no_other_campaign() -> None:
     If it compares by "contains", two match, and a response has room for one.
     """
     service = Service([2], most=0, names="exact")
-    with pytest.raises(MailIncompleteError, match=r"0 records came for 2026-01-01, .* there are 1"):
+    with pytest.raises(MailIncompleteError, match=r"0 records came for 2026-01-01, the service reports 1"):
         campaign_stats(Rehearsal(service), window(1, mail_name="0-0", type="MailList"))
     assert {(request.mail_name, request.type) for request in service.asked} == {("0-0", "MailList")}
     records = campaign_stats(Rehearsal(Service([4], most=1, names="contains")), window(1, mail_name="-b"))

@@ -35,6 +35,7 @@ def connect(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Connect:
     """A function that makes a connection to the emulator, with fields of the form as keywords."""
 
     def connect(conn_id: str = "mail_default", *, host: str = "", password: str = "", **extra: Any) -> None:
+        extra = {"test_clock": True, **extra}  # many tests move the clock of the emulator
         fields = {"host": host or emulator.base_url, "password": password or emulator.api_key, "extra": extra}
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": "mail", **fields}))
 

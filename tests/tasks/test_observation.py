@@ -1,4 +1,4 @@
-"""The time of an observation is the service's or the database's, whatever a worker's clock says."""
+"""The time of an observation is the database's, whatever the clocks of the service and of a worker say."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 from airflow_provider_mail.warehouse import load as warehouse_load
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from mail_emulator import Emulator
+from tests.support.changes import at_request
 from tests.support.clock import Clock
-from tests.tasks.conftest import SqlDatabase
+from tests.tasks.conftest import Connect, SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS, LOADS, UTC, executed, load_task
 
 DAY = datetime.date(2024, 3, 2)
@@ -21,7 +22,8 @@ HOUR = datetime.timedelta(hours=1)
 
 
 @pytest.fixture
-def service(emulator: Emulator) -> Emulator:
+def service(emulator: Emulator, connect: Connect) -> Emulator:
+    connect(test_clock=None)
     emulator.add_list("news", count=3)
     emulator.add_campaign("first", send_date=datetime.datetime(2024, 3, 2, 12, tzinfo=UTC))
     return emulator
@@ -75,13 +77,14 @@ def test_a_wrong_clock_of_the_service_is_not_believed(
 ) -> None:
     """Where it is ahead, later loads would fail; where it is behind, its values would count as old ones."""
     before = datetime.datetime.now(UTC) - HOUR / 10
-    for number, hours in enumerate((24, -1)):
+    # Minutes ahead, loads of the next minutes would be outdated; days behind, one would rewrite the past.
+    for number, hours in enumerate((24, 0.06, -1, -15, -48, -400 * 24)):
         caplog.clear()
         service.clock.advance(hours=hours)
         change(service, 77 + number)
         assert load(table)["outdated"] == 0
         assert all(before <= at <= datetime.datetime.now(UTC) + HOUR / 10 for at in observed(warehouse, table))
-        assert "Check the clocks" in caplog.text
+        assert ("Check the clocks" in caplog.text) is (abs(hours) > 0.1)
         service.clock.advance(hours=-hours)
         # The next load stores what has changed.
         change(service, 88 + number)
@@ -106,13 +109,28 @@ def test_each_load_stores_what_it_read_whatever_clocks_say(
     assert "The clocks of service and worker differ by 86" in caplog.text
 
 
-def test_a_service_whose_clock_was_set_back_keeps_its_time(service: Emulator, warehouse: SqlDatabase) -> None:
+def test_a_service_that_is_declared_for_tests_keeps_its_time(
+    service: Emulator, warehouse: SqlDatabase, connect: Connect
+) -> None:
+    connect(test_clock=True)
     service.clock.advance(days=-30)
     load("mail_campaigns")
     service.clock.advance(days=1)
     change(service, 77)
     assert load("mail_campaigns")["changed"] == 1
     assert max(observed(warehouse, "mail_campaigns")) < datetime.datetime.now(UTC) - 28 * 24 * HOUR
+
+
+def test_a_clock_that_is_set_during_a_load_moves_no_observation(
+    service: Emulator, warehouse: SqlDatabase, clocks: Clocks
+) -> None:
+    for number, hours in enumerate((48, -48)):
+        change(service, number)
+        with at_request(service, CAMPAIGN_STATS, 1, lambda hours=hours: clocks.set_worker(hours)):
+            load("mail_campaign_stats")
+        clocks.set_worker(0)
+        (at,) = observed(warehouse, "mail_campaign_stats")
+        assert abs(at - datetime.datetime.now(UTC)) < HOUR
 
 
 @pytest.mark.parametrize("has_clock", [True, False])

@@ -40,11 +40,11 @@ class ServiceClock:
 
         Accurate to a second when the local clock is wrong. ``None``: no response had a plausible ``Date`` header.
         """
-        self.asked_at_local = 0.0
-        """When that request was sent, by the local clock, as Unix time."""
+        self.restart()
 
     def restart(self) -> None:
         self.asked_at = None
+        self._asked_monotonic = self._began = time.monotonic()
 
     def observe(self, headers: Mapping[str, str], sent: float, received: float) -> None:
         """Update the offset from a response. One without a plausible ``Date`` header is ignored.
@@ -66,8 +66,15 @@ class ServiceClock:
         # With a wrong local clock, only the header is known: it is later than the request if the response was slow.
         asked_time = sent if offset == 0.0 else min(header_time, header_time + SLOW - (received - sent))
         asked_at = datetime.fromtimestamp(asked_time, UTC)
-        self.asked_at_local = sent if self.asked_at is None else min(sent, self.asked_at_local)
+        if self.asked_at is None:
+            # The local clock may be set in the meantime, the monotonic one is not.
+            now = time.monotonic()
+            self._asked_monotonic = max(self._began, now - max(0.0, received - sent))
         self.asked_at = min(asked_at, self.asked_at or asked_at)
+
+    def seconds_since_asked(self) -> float:
+        """Return how long ago the first request since `restart` was sent; since `restart` without a ``Date`` header."""
+        return time.monotonic() - self._asked_monotonic
 
     def time(self) -> float:
         return time.time() + self.offset

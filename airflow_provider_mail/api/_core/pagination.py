@@ -22,6 +22,7 @@ from enum import Enum
 from itertools import compress
 from typing import Generic, TypeVar
 
+from airflow_provider_mail.api._core.judgement import Evidence, require_complete
 from airflow_provider_mail.api._core.requests import Client, PagedRequest, PageResponse
 from airflow_provider_mail.api.errors import (
     MailAnswerError,
@@ -291,22 +292,8 @@ class Pager(Generic[Item]):
         return self._first_total if self._changes is Changes.ALLOW_GROWTH else self._total
 
     def _check_complete(self) -> None:
-        got, expected = len(self._seen), self._expected
-        if expected is None:
-            raise MailIncompleteError(
-                f"{self._operation}: {got} distinct records received, and no response has a valid totalRecords, so it "
-                "is not known whether they are all",
-                got=got,
-                expected=None,
-                operation=self._operation,
-            )
-        if got < expected:
-            raise MailIncompleteError(
-                f"{self._operation}: {got} distinct records received, the service reports {expected}",
-                got=got,
-                expected=expected,
-                operation=self._operation,
-            )
+        evidence = Evidence(got=len(self._seen), total=self._expected)
+        require_complete(evidence, self._operation, what="distinct records received")
 
 
 def next_page(client: Client, pager: Pager[Item]) -> list[Item]:

@@ -11,15 +11,23 @@ Neither operation has pages, so an incomplete response must be detected:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any
 
 from airflow_provider_mail.api._core.compact import compact_records
+from airflow_provider_mail.api._core.judgement import Evidence, require_complete
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Client
-from airflow_provider_mail.api.campaigns import CampaignStats, CampaignStatsResponse, GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.errors import MailAnswerError, MailIncompleteError, MailRejectedError
+from airflow_provider_mail.api.campaigns import (
+    Campaign,
+    CampaignStats,
+    CampaignStatsResponse,
+    GetCampaigns,
+    GetCampaignStats,
+    MailStatus,
+)
+from airflow_provider_mail.api.errors import MailAnswerError, MailRejectedError
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
 
 __all__ = ["campaign_stats", "transactional_stats"]
@@ -43,6 +51,34 @@ def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool =
         request = compact_records(request)
     records = _whole(client, request, _Names(request))
     return list(records.values())
+
+
+def check_lacking(
+    request: GetCampaignStats, got: int, campaigns: Iterable[Campaign], first_day: date, last_day: date
+) -> None:
+    """Check campaigns that the statistics of a window lack, and that ``campaign/mail/get`` returns.
+
+    Statistics of sent campaigns alone can be expected: others may have been planned, and reset since.
+
+    :param got: the number of records that the statistics have.
+    :param first_day: the first day, in UTC, whose campaigns belong to the window in any time zone.
+    :param last_day: the last such day, included.
+    :raises MailIncompleteError: one of them was sent in these days, so the statistics are short.
+    """
+    found = [
+        campaign.mail_name
+        for campaign in campaigns
+        if campaign.mail_status == MailStatus.COMPLETE
+        and campaign.send_by_date_time is not None
+        and first_day <= campaign.send_by_date_time.date() <= last_day
+    ]
+    what = f"records came in two readings of {request.start_date} to {request.end_date}"
+    require_complete(
+        Evidence(got=got, total=got, found=found),
+        request.path,
+        what=what,
+        hint="Nothing was stored: the next try reads again",
+    )
 
 
 def transactional_stats(client: Client, request: GetTransactionalStats) -> list[TransactionalStats]:
@@ -73,13 +109,8 @@ def _whole(client: Client, request: GetCampaignStats, names: _Names) -> RecordsB
     records = _checked(request, response)
     total = response.total_records
     if total is None or total < 0:
-        raise MailIncompleteError(
-            f"{request.path}: {len(records)} records came, and the response has no valid totalRecords, so it is not "
-            "known whether they are all",
-            got=len(records),
-            expected=None,
-            operation=request.path,
-        )
+        require_complete(Evidence(got=len(records), total=total), request.path)
+    assert total is not None
     if len(records) >= total:
         return records
     if request.start_date < request.end_date:
@@ -90,14 +121,8 @@ def _whole(client: Client, request: GetCampaignStats, names: _Names) -> RecordsB
         for name in names.sent_on(client, request.start_date):
             if name not in records and _may_match(request, name, total) and len(records) < total:
                 _merge(request, records, _named(client, request.model_copy(update={"mail_name": name})))
-    if len(records) < total:
-        days = f"{request.start_date}" + (f" to {request.end_date}" if request.start_date < request.end_date else "")
-        raise MailIncompleteError(
-            f"{request.path}: {len(records)} records came for {days}, the service says there are {total}",
-            got=len(records),
-            expected=total,
-            operation=request.path,
-        )
+    days = f"{request.start_date}" + (f" to {request.end_date}" if request.start_date < request.end_date else "")
+    require_complete(Evidence(got=len(records), total=total), request.path, what=f"records came for {days}")
     return records
 
 

@@ -349,7 +349,8 @@ class Dialect(ABC):
         :raises UnconfirmedError: when too many were removed.
         """
         if before and self.is_confirmed and self.request.removal:
-            self.request.removal.check(before, self._count_removable(cursor), self.prefix)
+            after = self._count_removable(cursor)
+            self.request.removal.check(before, after, self.prefix, is_looked_up=self.is_asked)
 
     def _confirm(self, add_rows: Callable[[], object]) -> None:
         """Read a second time, without holding locks, and ask for the rows that would be marked as gone.

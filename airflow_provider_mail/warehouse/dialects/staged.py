@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, HistoryMerge, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
+from airflow_provider_mail.warehouse.request import LOOKED_UP, LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 from airflow_provider_mail.warehouse.time_limit import LockWatch
@@ -106,9 +106,30 @@ class Staged(StagedSql):
             if not self.is_confirmed and result.removed:
                 undo()
                 self._confirm(lambda: self._stage(cursor))
+                self._look_up(cursor)
                 self._began = 0.0
                 result = self._retry_conflicts(attempt, undo)
             return result
+
+    def _look_up(self, cursor: Any) -> None:
+        """Ask the service for a sample of the rows that both readings lack, without holding locks."""
+        rule, request = self.request.removal, self.request
+        if not (rule and rule.look_up):
+            return
+        windows: list[Where] = [request.replace_where] if request.replace_where else []
+        if request.mark_gone:
+            windows = [{**window, str(self.table.gone): None} for window in request.mark_gone.windows()]
+        elif request.history and not windows:
+            windows = [request.history.where]
+        columns = self._columns_list(rule.look_up_by, "t.")
+        latest = self._observed_at(cursor) if windows else None
+        sample: list[tuple[Any, ...]] = []
+        for window in windows:
+            condition, values = self._stale(self._condition("windows", window, "t."), (), latest)
+            cursor.execute(f"{self._select_stale_sql(columns, condition)} LIMIT {LOOKED_UP - len(sample)}", values)
+            sample += map(tuple, cursor.fetchall())
+        if sample:
+            request.source.call(rule.look_up, sample)
 
     # Waiting for locks
 
@@ -412,8 +433,8 @@ class Staged(StagedSql):
     def _observed_at(self, cursor: Any) -> Any:
         """The time of observation of this load, as the driver takes it; ``None`` without rows."""
         observed = str(self.table.observed)
-        if self.request.covers:
-            return self._parameter(self.table[observed], self.request.covers.observed_at)
+        if asked := self.request.covers or self.request.mark_gone or self.request.history:
+            return self._parameter(self.table[observed], asked.observed_at)
         cursor.execute(f"SELECT max({observed}) FROM {self._staged} AS s")
         (latest,) = cursor.fetchone()
         return latest
