@@ -75,9 +75,7 @@ INBOX_BYTES = Metric("mail.inbox.bytes", "bytes", "gauge: their bytes, before co
 INBOX_OLDEST = Metric(
     "mail.inbox.oldest_seconds", "seconds", "gauge: the age of the oldest of them; 0 without any", (), True
 )
-DEAD_LETTERS = Metric(
-    "mail.dead_letters", "events", "events, or whole pushes, that a drain set aside, once each", ("reason",)
-)
+DEAD_LETTERS = Metric("mail.dead_letters", "events", "events that a drain set aside, once each", ("reason",))
 
 METRICS = (
     REQUESTS,

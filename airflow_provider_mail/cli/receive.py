@@ -29,6 +29,7 @@ from airflow_provider_mail.cli.commands import command, fail, show
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.utils.events import erase_events, replay_dead_letters
 from airflow_provider_mail.webhook.drain import count_by_reason
+from airflow_provider_mail.webhook.events import Reason
 from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
 from airflow_provider_mail.webhook.tokens import (
@@ -118,7 +119,7 @@ def _shown(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _prometheus(state: ReceiverStatus, seconds: int, letters: Mapping[str, int] | None) -> str:
+def _prometheus(state: ReceiverStatus, seconds: int, letters: Mapping[Reason, int] | None) -> str:
     """The state as Prometheus reads it, with the names that `statsd_exporter` gives to the metrics of Airflow."""
     samples: list[tuple[Metric, str, int]] = [
         (INBOX_PUSHES, "", state.inbox.waiting_pushes),

@@ -154,7 +154,7 @@ async def count_events(body: bytes) -> int:
     if (count := count_quickly(body)) is None:
         # In a thread: brackets alone take a second for some MiB.
         parts = await asyncio.to_thread(split_push, body, MAX_EVENTS_PER_PUSH + 1)
-        count = len(parts or [])
+        count = len(parts)
     return count
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,15 @@ from airflow_provider_mail.warehouse.read import StoredTable, decoded, stream_ro
 from airflow_provider_mail.warehouse.request import OneOf
 from airflow_provider_mail.warehouse.rows import batched, json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.events import DeadLetter, Origin, Row, general_reason, read_letter, read_push
+from airflow_provider_mail.webhook.events import (
+    DeadLetter,
+    Origin,
+    Reason,
+    Row,
+    UnreadableError,
+    read_event,
+    read_push,
+)
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -52,7 +60,7 @@ class Drained:
     :param stored: those that were new, by code; ``other`` for codes that the specification does not have.
     :param dead_letters: new dead letters, without conflicts.
     :param conflicts: new dead letters of events that have the identity of a stored one, and other fields.
-    :param reasons: those by reason, without the names of fields.
+    :param reasons: those by reason.
     :param existing: of one batch, the identities that were stored before; ``None`` if they are unknown.
     """
 
@@ -61,7 +69,7 @@ class Drained:
     stored: Counter[str] = field(default_factory=Counter)
     dead_letters: int = 0
     conflicts: int = 0
-    reasons: Counter[str] = field(default_factory=Counter, compare=False)
+    reasons: Counter[Reason] = field(default_factory=Counter, compare=False)
     existing: Collection[Key] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -105,11 +113,8 @@ class EventTables:
         """
         add = reject or letters.append
 
-        def on_unstorable(row: Sequence[Any], error: UnstorableError) -> None:
-            values = dict(zip(EVENTS.names, row, strict=True))
-            origin = Origin(values["mail_conn_id"], values["received_at"], values["push_id"])
-            reason = f"column {error.column}: {error.reason}"
-            add(DeadLetter(origin, values["push_index"], reason, json_text(values["raw"])))
+        def on_unstorable(row: Sequence[Any], _: UnstorableError) -> None:
+            add(_letter_of(row, Reason.DATABASE))
 
         loaded = load(self.hook, EVENTS, self.events, rows, on_unstorable=on_unstorable)
         drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0), existing=loaded.existing)
@@ -122,8 +127,8 @@ class EventTables:
         if letters:
             loaded = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
             for reason, count in (loaded.inserted_by or {}).items():
-                drained.reasons[general_reason(reason)] += count
-            drained.conflicts = drained.reasons[CONFLICT]
+                drained.reasons[Reason.of(str(reason))] += count
+            drained.conflicts = drained.reasons[Reason.CONFLICT]
             drained.dead_letters = drained.reasons.total() - drained.conflicts
         return drained
 
@@ -205,13 +210,20 @@ def _store(batch: _Batch, tables: EventTables, dead_letters: bool) -> Drained:
 
 
 def _fail(letter: DeadLetter) -> None:
-    position = f"push {letter.origin.push_id}" + ("" if letter.index is None else f", event {letter.index}")
-    raise UnreadableEventError(f"{position}: {letter.reason}; it stays in the inbox")
+    position = f"push {letter.origin.push_id}, event {letter.index}"
+    raise UnreadableEventError(f"{position}: {letter.reason.value}; it stays in the inbox")
+
+
+def _letter_of(row: Sequence[Any], reason: Reason) -> DeadLetter:
+    received_at, push_id, index = row[_RAW + 1 :]
+    return DeadLetter(Origin(row[0], received_at, push_id), index, reason, json_text(row[_RAW]))
 
 
 _COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw", "reason")
-_PAGE = 50
-"""Letters in memory at once: each may be a whole push."""
+_PAGE = 500
+"""Letters in memory at once."""
+
+_MAX_COUNTED = 1_000_000
 
 
 @dataclass
@@ -219,8 +231,7 @@ class Replayed:
     """What a replay did.
 
     :param letters: dead letters that could be read; they have been deleted.
-    :param left: those that still cannot be read.
-    :param drained: what became of the events in the former.
+    :param left: those that are left.
     """
 
     letters: int = 0
@@ -231,65 +242,58 @@ class Replayed:
 def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
     """Read all dead letters again: store the events that can be read now, then delete their letters.
 
-    Can be repeated at any time. A whole push of which only some events can be read is replaced by letters for the
-    others.
+    Can be repeated at any time.
 
     :raises WarehouseError: a table cannot be read or loaded.
     """
     tables, stored = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
     result, last = Replayed(), ""
     while page := stored.page(_COLUMNS, "letter_id", last, _PAGE):
-        reread = _Page(page)
-        result.drained += tables.store(reread.rows(), reread.parts)
-        stored.delete(reread.read)
-        result.letters += len(reread.read)
+        read: dict[str, str] = {}
+        unstorable: list[DeadLetter] = []
+        result.drained += tables.store(_read_again(page, read), unstorable)
+        for letter in unstorable:
+            read.pop(letter.letter_id, None)
+        result.letters += stored.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
         last = page[-1][0]
-        # Parts with larger keys are counted on a later page.
-        result.left += len(page) - len(reread.read) + sum(part.letter_id <= last for part in reread.parts)
+    result.left = sum(count_by_reason(hook, dead_letters_table).values())
     return result
 
 
-def count_by_reason(hook: DbApiHook, table: str) -> Counter[str]:
-    """Return the number of dead letters by reason, without the names of fields; none where there is no table.
+def _read_again(letters: Sequence[Row], read: dict[str, str]) -> Iterator[Row]:
+    """Yield the rows of letters that can be read now.
+
+    :param read: receives the connection ids of these letters by their identifiers.
+    """
+    for letter_id, conn_id, received_at, push_id, index, raw, reason in letters:
+        if reason != Reason.CONFLICT:  # which can be read, and would be left out again
+            with suppress(UnreadableError):
+                row = read_event(raw.encode(), Origin(conn_id, received_at, push_id), index)
+                read[letter_id] = conn_id
+                yield row
+
+
+def count_by_reason(hook: DbApiHook, table: str) -> Counter[Reason]:
+    """Return the number of dead letters by reason, of the first million; none where there is no table.
 
     :raises WarehouseError: the table cannot be read.
     """
-    stored, counts = StoredTable(hook, DEAD_LETTERS, table), Counter[str]()
+    stored, counts = StoredTable(hook, DEAD_LETTERS, table), Counter[Reason]()
     if stored.existing_columns():
-        query = f"SELECT {stored.column('reason')}, COUNT(*) FROM {stored.spelled} GROUP BY {stored.column('reason')}"
-        with stream_rows(hook, query, []) as (_, batches):
+        reason = stored.column("reason")
+        letters = f"SELECT {reason} FROM {stored.spelled} LIMIT {_MAX_COUNTED}"
+        with stream_rows(hook, f"SELECT {reason}, COUNT(*) FROM ({letters}) AS letters GROUP BY {reason}", []) as (
+            _,
+            batches,
+        ):
             for batch in batches:
-                for reason, count in batch:
-                    counts[general_reason(str(reason))] += int(count)
+                for text, count in batch:
+                    counts[Reason.of(str(text))] += int(count)
     return counts
-
-
-class _Page:
-    """Some dead letters, which are read while their rows are stored."""
-
-    def __init__(self, letters: Sequence[Row]) -> None:
-        self._letters = letters
-        self.read: list[dict[str, str]] = []
-        """The keys of those that could be read."""
-        self.parts: list[DeadLetter] = []
-        """The events of those that could not."""
-
-    def rows(self) -> Iterator[Row]:
-        for letter_id, conn_id, received_at, push_id, index, raw, reason in self._letters:
-            if reason == CONFLICT:  # it could be read, and would be left out again
-                continue
-            unread: list[DeadLetter] = []
-            yield from read_letter(raw, index, Origin(conn_id, received_at, push_id), unread.append)
-            if not unread or unread[0].index != index:
-                self.read.append({"mail_conn_id": conn_id, "letter_id": letter_id})
-                self.parts += unread
 
 
 Key = tuple[str, str]
 """The identity of an event in the table: the account and the digest."""
-
-CONFLICT = "an event with the same identity and other fields was stored before"
-"""The reason of a dead letter that can be read, but not stored beside an event with the same identity."""
 
 _MAX_IDS = 800
 
@@ -309,8 +313,7 @@ def conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Key
         stored_raw = {(conn_id, event_id): decoded(raw) for conn_id, event_id, raw in _select(stored, part, "raw")}
         for row in part:
             if stored_raw.get(row[:2], row[_RAW]) != row[_RAW]:
-                conn_id, received_at, push_id, index = row[0], *row[_RAW + 1 :]
-                yield DeadLetter(Origin(conn_id, received_at, push_id), index, CONFLICT, json_text(row[_RAW]))
+                yield _letter_of(row, Reason.CONFLICT)
 
 
 def _known_or_different(rows: Sequence[Row], existing: Collection[Key]) -> Iterator[Row]:

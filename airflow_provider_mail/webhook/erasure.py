@@ -13,15 +13,12 @@ from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.warehouse.read import StoredTable
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.events import WIRE_NAMES, DeadLetter, Origin, split_array
+from airflow_provider_mail.webhook.events import WIRE_NAMES, split_push
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.webhook.inbox import Inbox
-
-EMPTY = b"[]"
-"""A push without events."""
 
 _PAGE = 20
 """Pushes or dead letters in memory at once."""
@@ -29,7 +26,6 @@ _PAGE = 20
 _ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(.)", re.DOTALL)
 _DOMAIN = r"[^\s!-,/:-@[-^`{-~]+"  # of punctuation, only what domains have
 _ONE = re.compile(rf"\s*[\w!#$%&'*+/=?^`.-]+@{_DOMAIN}\s*")
-_ARRAY = re.compile(rb'[^"{[@]*\[')
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Erased:
     """What was erased.
 
     :param pushes: pushes in the inbox that held events of the person.
-    :param dead_letters: dead letters that named the person; of a whole push, the other events remain.
+    :param dead_letters: dead letters about the person.
     """
 
     pushes: int
@@ -102,21 +98,12 @@ class Person:
         return self.is_named_in(text) if "@" in text else True
 
     def without(self, body: bytes) -> bytes | None:
-        """Return the body of a push without the events about the person; ``None`` when it has none.
-
-        The other events remain as they are. A body that is not an array is one event.
-        """
+        """Return the body of a push without the events about the person; ``None`` when it has none."""
         if not self.is_named_in(body.decode(errors="replace")):
             return None
-        opening = _ARRAY.match(body)
-        events, end, _ = split_array(body, opening.end()) if opening else ([body], len(body), False)
+        events = split_push(body)
         kept = [event for event in events if not self.is_in(event.decode(errors="replace"))]
-        if len(kept) == len(events):
-            return None
-        if not kept:
-            return EMPTY
-        # What precedes and follows the events stays as it is, also in a damaged body.
-        return body[: opening.end() if opening else 0] + b",".join(kept) + body[end:]
+        return None if len(kept) == len(events) else b"[%b]" % b",".join(kept)
 
 
 def _folded(text: str) -> str:
@@ -144,30 +131,10 @@ def _erase_from_inbox(inbox: Inbox, person: Person) -> int:
 
 
 def _erase_letters(letters: StoredTable, person: Person) -> int:
-    count, last, again = 0, "", False
-    while (page := letters.page(DEAD_LETTERS.names, "letter_id", last, _PAGE)) or again:
-        if not page:
-            last, again = "", False
-            continue
-        for conn_id, letter_id, reason, raw, received_at, push_id, index in page:
-            key = {"mail_conn_id": conn_id, "letter_id": letter_id}
-            if index is None:  # a whole push
-                remaining = person.without(raw.encode())
-            elif person.is_in(raw):
-                remaining = EMPTY
-            else:
-                continue
-            if remaining is None:  # no event is about the person
-                continue
-            if remaining == EMPTY:
-                count += letters.delete([key])
-                continue
-            # The key is a digest of the text: another erasure that has changed the text has changed the key, too.
-            replacement = DeadLetter(Origin(conn_id, received_at, push_id), None, reason, remaining.decode())
-            letters.delete([{**key, "letter_id": replacement.letter_id}])
-            changed = letters.update(key, {"letter_id": replacement.letter_id, "raw": replacement.raw})
-            count, again = count + changed, again or not changed
-        last = page[-1][1]
+    count, last = 0, ""
+    while page := letters.page(("letter_id", "mail_conn_id", "raw"), "letter_id", last, _PAGE):
+        keys = [{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id, raw in page if person.is_in(raw)]
+        count, last = count + letters.delete(keys), page[-1][0]
     return count
 
 

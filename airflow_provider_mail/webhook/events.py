@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -36,7 +37,28 @@ HAPPENS_ONCE = frozenset(
 MAX_DEPTH = 16
 """Levels of arrays and objects in an event. The specification has one; MariaDB stores at most 32."""
 
-_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+
+class Reason(StrEnum):
+    """Why an event becomes a dead letter. No more is said: a sender chooses values and the names of further fields."""
+
+    NOT_JSON = "it is not JSON"
+    TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+    NOT_AN_OBJECT = "it is not an object"
+    NO_CODE = "EventCode is not a text, or is missing"
+    TRIGGERED = "TriggeredDateTimeV2 is not a date and time"
+    SUBMITTED = "SubmitDateTimeV2 is not a date and time"
+    TEXT = "a field holds what not every database can store: NUL, half a surrogate pair, NaN or infinity"
+    DATABASE = "the database cannot store it"
+    CONFLICT = "an event with the same identity and other fields was stored before"
+    OTHER = "other"
+
+    @classmethod
+    def of(cls, text: str) -> Reason:
+        """Return the reason that a table has; `OTHER` for what no drain has written."""
+        return cls(text) if text in _REASONS else cls.OTHER
+
+
+_REASONS = frozenset(Reason)
 
 _MAX_DIGITS = 300
 
@@ -68,15 +90,15 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An event, or a whole push, that cannot be read.
+    """An event that cannot be read or stored.
 
-    :param index: position of the event in the push; ``None`` for a whole push.
-    :param reason: why it cannot be read, without its values.
+    :param index: position of the event in the push.
+    :param raw: its text; what is not UTF-8, and NUL, as escapes of JSON.
     """
 
     origin: Origin
-    index: int | None
-    reason: str
+    index: int
+    reason: Reason
     raw: str
 
     @property
@@ -86,36 +108,28 @@ class DeadLetter:
 
     def row(self) -> Row:
         conn_id, received_at, push_id = self.origin
-        return conn_id, self.letter_id, self.reason, self.raw, received_at, push_id, self.index
-
-
-def general_reason(reason: str) -> str:
-    """Return a reason without the name of the field: senders choose those, and without them there are few reasons."""
-    return re.sub(r" '.*'", "", reason, count=1, flags=re.DOTALL)
+        return conn_id, self.letter_id, self.reason.value, self.raw, received_at, push_id, self.index
 
 
 class UnreadableError(ValueError):
-    """An event cannot be read; the message says why, without its values."""
+    """An event cannot be read."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
 
 
 def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
-        events: Any = None if b"\\u0000" in body else _decode_flat(body)
+        events: Any = None if b"\\u0000" in body else _decode_flat(body.removeprefix(_BYTE_ORDER_MARK))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         events = None
-    read: Callable[[Any, Origin, int], Row] = _row
-    if events is None:
-        read = read_event
+    is_flat = events is not None
+    for index, event in enumerate(events if is_flat else split_push(body)):
         try:
-            events = _parse(body)
+            row = _row(event, origin, index) if is_flat else read_event(event, origin, index)
         except UnreadableError as error:
-            return reject(DeadLetter(origin, None, str(error), _escaped(body)))
-    for index, event in enumerate(events):
-        try:
-            row = read(event, origin, index)
-        except UnreadableError as error:
-            reject(DeadLetter(origin, index, str(error), _raw(event)))
+            reject(DeadLetter(origin, index, error.reason, json.dumps(event) if is_flat else _escaped(event)))
         else:
             yield row
 
@@ -132,68 +146,57 @@ def count_quickly(body: bytes) -> int | None:
     return None
 
 
-def split_push(body: bytes, most: int | None = None) -> list[bytes] | None:
-    """Return the texts of the events of a push, also of those that no parser accepts; ``None`` if it is not an array.
+def split_push(body: bytes, most: int | None = None) -> list[bytes]:
+    """Return the texts of the events of a push, also of those that no parser accepts.
+
+    A push that is cut off ends with a part of an event. What follows the array belongs to its last event, and all of a
+    body that is not an array is one event.
 
     :param most: stop after this number of events. Default: all.
     """
+    body = body.removeprefix(_BYTE_ORDER_MARK)
     if not begins_as_push(body):
-        return None
-    parts, _, is_array = split_array(body, body.index(b"[") + 1, most)
-    texts = [part.strip(_SPACE) for part in parts]
-    if not is_array:
-        return None
-    return [] if texts == [b""] else texts
-
-
-def split_array(body: bytes, start: int, most: int | None = None) -> tuple[list[bytes], int, bool]:
-    """Return the texts of the elements of an array, where they end, and whether the array is complete until there.
-
-    :param body: the text, which may be damaged.
-    :param start: where the first element begins.
-    :param most: stop after this number of elements. Default: all.
-    """
+        return [body]
     parts: list[bytes] = []
-    depth, is_array, last = 0, True, len(body.rstrip(_SPACE)) - 1
+    start, end = body.index(b"[") + 1, len(body.rstrip(_SPACE)) - 1
+    depth = 0
     for token in _TOKEN.finditer(body, start):
         at, char = token.start(), token[0] if token.end() - token.start() == 1 else b""
         if char == b'"':
             break
         if char in (b"[", b"{"):
             depth += 1
+        elif char == b"]" and not depth and at == end:
+            body = body[:end]
+            break
         elif char in (b"]", b"}"):
-            if not depth and char == b"]" and at == last:
-                return [*parts, body[start:at]], at, is_array
-            is_array, depth = is_array and depth > 0, max(depth - 1, 0)
+            depth = max(depth - 1, 0)
         elif char == b"," and not depth:
-            parts.append(body[start:at])
+            parts.append(body[start:at].strip(_SPACE))
             start = token.end()
             if len(parts) == most:
-                return parts, at, is_array
-    return [*parts, body[start:]], len(body), False
+                return parts
+    last = body[start:].strip(_SPACE)
+    return [*parts, last] if parts or last else []
 
 
-def read_letter(raw: str, index: int | None, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    if index is None:
-        yield from read_push(raw.encode(), origin, reject)
-        return
-    try:
-        row = read_event(_parse_part(raw.encode()), origin, index)
-    except UnreadableError as error:
-        return reject(DeadLetter(origin, index, str(error), raw))
-    yield row
-
-
-def read_event(event: Any, origin: Origin, index: int) -> Row:
-    """Return the row of `EVENTS` for an event.
+def read_event(text: bytes, origin: Origin, index: int) -> Row:
+    """Return the row of `EVENTS` for the text of an event.
 
     :raises UnreadableError: it is no event, or cannot be stored.
     """
-    if isinstance(event, _Unparsed):
-        raise UnreadableError(event.reason)
+    try:
+        event = json.loads(text.decode(errors="surrogateescape"), parse_int=_integer)
+    except RecursionError:
+        raise UnreadableError(Reason.TOO_DEEP) from None
+    except ValueError:
+        raise UnreadableError(Reason.NOT_JSON) from None
     if type(event) is not dict:
-        raise UnreadableError("it is not an object")
-    _check(event)
+        raise UnreadableError(Reason.NOT_AN_OBJECT)
+    if _depth(event) > MAX_DEPTH:  # what is nested deeper may be too deep to be written again
+        raise UnreadableError(Reason.TOO_DEEP)
+    if text_problem(event, nul=False):
+        raise UnreadableError(Reason.TEXT)
     return _row(event, origin, index, map(_text, map(event.get, _TEXTS)))
 
 
@@ -204,8 +207,9 @@ def _row(event: Mapping[str, Any], origin: Origin, index: int, texts: Iterable[s
     """
     code = event.get(_CODE)
     if type(code) is not str or not code:
-        raise UnreadableError(f"{_CODE} is not a text, or is missing")
-    triggered, submitted = _time(event, _TRIGGERED), _time(event, _SUBMITTED)
+        raise UnreadableError(Reason.NO_CODE)
+    triggered = _time(event.get(_TRIGGERED), Reason.TRIGGERED)
+    submitted = _time(event.get(_SUBMITTED), Reason.SUBMITTED)
     return (
         origin.mail_conn_id,
         event_id(event, code),
@@ -243,50 +247,14 @@ def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _time(event: Mapping[str, Any], name: str) -> datetime | None:
-    if not (value := event.get(name)):
+def _time(value: Any, reason: Reason) -> datetime | None:
+    if not value:
         return None
     try:
         time = time_from_text(value)
         return time if time.tzinfo is UTC else time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UnreadableError(f"{name} is not a date and time") from None
-
-
-@dataclass(frozen=True)
-class _Unparsed:
-    raw: str
-    reason: str
-
-
-def _parse(body: bytes) -> list[Any]:
-    """Parse a push of which an event may be unusual: other types than text, bytes that are not UTF-8, or no JSON."""
-    with suppress(ValueError, RecursionError):
-        events = _loads(body)
-        # What is nested deeper may be too deep to be written again.
-        if isinstance(events, list) and all(_depth(event) <= MAX_DEPTH for event in events):
-            return events
-    if (parts := split_push(body)) is None:
-        raise UnreadableError("the push is not a JSON array")
-    return [_parse_part(part) for part in parts]
-
-
-def _parse_part(part: bytes) -> Any:
-    try:
-        event = _loads(part)
-    except RecursionError:
-        return _Unparsed(_escaped(part), _TOO_DEEP)
-    except ValueError:
-        return _Unparsed(_escaped(part), "it is not JSON")
-    return event if _depth(event) <= MAX_DEPTH else _Unparsed(_escaped(part), _TOO_DEEP)
-
-
-def _loads(text: bytes) -> Any:
-    return json.loads(text.decode(errors="surrogateescape"), parse_int=_integer)
-
-
-def _raw(event: Any) -> str:
-    return event.raw if isinstance(event, _Unparsed) else json.dumps(event)
+        raise UnreadableError(reason) from None
 
 
 def _escaped(text: bytes) -> str:
@@ -297,13 +265,6 @@ def _escaped(text: bytes) -> str:
 
 def _integer(digits: str) -> float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)  # infinite, which no event may be
-
-
-def _check(value: Any) -> None:
-    if _depth(value) > MAX_DEPTH:
-        raise UnreadableError(_TOO_DEEP)
-    if problem := text_problem(value, nul=False):
-        raise UnreadableError(problem)
 
 
 def _depth(value: Any, levels: int = MAX_DEPTH) -> int:

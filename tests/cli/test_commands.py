@@ -14,7 +14,7 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from airflow_provider_mail.hold import SETTLE_SECONDS
 from airflow_provider_mail.webhook.drain import Drained, EventTables, drain
-from airflow_provider_mail.webhook.events import DeadLetter, Origin
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Reason
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from mail_emulator import Emulator
@@ -170,7 +170,7 @@ def inbox(hook: SqliteHook) -> Inbox:
     events: list[Any] = [event(1), event(2, Email="Ada@example.com"), {}]
     receive(inbox, [push(*events)])
     letters = [
-        DeadLetter(Origin("mail_default", NOON, 1), index, "Code is not a text, or is missing", json.dumps(each))
+        DeadLetter(Origin("mail_default", NOON, 1), index, Reason.NO_CODE, json.dumps(each))
         for index, each in enumerate(events)
     ]
     tables.keep(letters, Drained())
@@ -207,7 +207,7 @@ def test_the_state_of_receiving(command: Command, hook: SqliteHook, request: pyt
     assert said.data == {
         "waiting_pushes": 0, "waiting_bytes": 0, "max_bytes": 10 * 2**30, "oldest_received_at": None,
         "oldest_seconds": 0, "is_old": False, "tokens": {},
-        "dead_letters": {"Code is not a text, or is missing": 3},
+        "dead_letters": {"EventCode is not a text, or is missing": 3},
         "problems": ["there is no valid token: every push is answered with 404"],
     }  # fmt: skip
     Tokens(inbox).create()
@@ -229,7 +229,7 @@ def test_the_state_of_receiving(command: Command, hook: SqliteHook, request: pyt
     assert int(samples.pop("airflow_mail_inbox_bytes")) > 2
     assert samples == {
         "airflow_mail_inbox_pushes": "2",
-        'airflow_mail_dead_letters{reason="Code is not a text, or is missing"}': "3",
+        'airflow_mail_dead_letters{reason="EventCode is not a text, or is missing"}': "3",
     }
     assert said.out.count("# TYPE ") == 4
 

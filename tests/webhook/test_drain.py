@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.webhook.drain import CONFLICT, Drained, EventTables, UnreadableEventError
+from airflow_provider_mail.webhook.drain import Drained, EventTables, UnreadableEventError, count_by_reason
 from airflow_provider_mail.webhook.erasure import Erased, Person
-from airflow_provider_mail.webhook.events import DeadLetter, Origin
+from airflow_provider_mail.webhook.events import DeadLetter, Origin, Reason
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.webhook.conftest import Drains
 from tests.webhook.pushes import EARLIER, NOON, body, event, push
@@ -68,7 +68,7 @@ def test_the_first_of_two_that_differ_stays_the_other_is_kept(drained: Drains) -
     assert [(row["raw"], row["received_at"]) for row in drained.events()] == first
     kept = {(each["mail_conn_id"], json.loads(each["raw"])["UniqueMsgID"]) for each in drained.letters()}
     assert kept == {("other", "m1"), ("mail_default", "m2")}
-    assert {each["reason"] for each in drained.letters()} == {CONFLICT}
+    assert {each["reason"] for each in drained.letters()} == {Reason.CONFLICT}
     for _ in range(2):
         again = drained.replay()
         assert (again.letters, again.left) == (0, 2)
@@ -81,55 +81,58 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_once(drained: Drains) -> N
         drained.receive(push(event(1), hostile, "no event"), cut, Push(b"\xff\x00", NOON, "mail_default", False))
     total = drained.drain(batch_size=1)
     assert total == Drained(6, 2, Counter(Delivered=1), dead_letters=4)
-    assert total.reasons == {
-        "field holds the character NUL, which the database cannot keep": 1,
-        "it is not an object": 1,
-        "the push is not a JSON array": 2,
-    }
+    assert total.reasons == {Reason.TEXT: 1, Reason.NOT_AN_OBJECT: 1, Reason.NOT_JSON: 2}
     found = {(letter["push_index"], letter["reason"], letter["push_id"]) for letter in drained.letters()}
     assert found == {
-        (1, "field 'Extra' holds the character NUL, which the database cannot keep", 1),
-        (2, "it is not an object", 1),
-        (None, "the push is not a JSON array", 2),
-        (None, "the push is not a JSON array", 3),
+        (1, Reason.TEXT, 1),
+        (2, Reason.NOT_AN_OBJECT, 1),
+        (0, Reason.NOT_JSON, 2),
+        (0, Reason.NOT_JSON, 3),
     }
+
+
+def test_what_a_sender_chooses_is_no_reason(embedded: Drains) -> None:
+    """Names of fields may hold addresses, and there may be any number of them; reasons become metrics and columns."""
+    names = [*(f"field {number}" for number in range(300)), "it's ada@example.com", "x\" 'y", "\x00", "\ud800", "a\nb"]
+    embedded.receive(push(*({"EventCode": "Opened", name: "\x00"} for name in names)))
+    assert embedded.drain().reasons == {Reason.TEXT: len(names)}
+    assert {letter["reason"] for letter in embedded.letters()} == {Reason.TEXT}
+    embedded.warehouse.execute("UPDATE mail_dead_letters SET reason = 'ada@example.com'")
+    assert count_by_reason(embedded.warehouse.hook, "mail_dead_letters") == {Reason.OTHER: len(names)}
+    embedded.receive(push({"EventCode": "Opened", "it's ada@example.com": "\x00"}))
+    with pytest.raises(UnreadableEventError) as failure:
+        embedded.drain(dead_letters=False)
+    assert "ada" not in str(failure.value)
 
 
 def test_dead_letters_are_read_again_after_a_fix(drained: Drains) -> None:
-    """Those of a version that could not read them; of a whole push, what still cannot be read is left."""
     other, mine = Origin("other", NOON, 1), Origin("mail_default", NOON, 2)
-    letters = [DeadLetter(other, index, "?", json.dumps(each)) for index, each in enumerate([event(1), event(2), {}])]
-    letters.append(DeadLetter(mine, None, "?", json.dumps([event(1), {"bad": 1}, {"bad": 2}, event(4)])))
-    letters.append(DeadLetter(mine, 4, "?", json.dumps(event(3, Extra="\x00"))))
+    given = [(other, event(1)), (other, event(2)), (other, {}), (mine, event(1)), (mine, event(3, Extra="\x00"))]
+    letters = [DeadLetter(origin, n, Reason.OTHER, json.dumps(each)) for n, (origin, each) in enumerate(given)]
     drained.tables.keep(letters, Drained())
-    for read, events, left in ((3, 4, 4), (0, 0, 4)):
+    for read, left in ((3, 2), (0, 2)):
         result = drained.replay()
-        assert (result.letters, result.drained.stored.total(), result.left) == (read, events, left)
+        assert (result.letters, result.drained.stored.total(), result.left) == (read, read, left)
     stored = [(row["mail_conn_id"], row["raw"], row["received_at"]) for row in drained.events()]
-    assert stored == [
-        ("other", event(1), NOON),
-        ("other", event(2), NOON),
-        ("mail_default", event(1), NOON),
-        ("mail_default", event(4), NOON),
-    ]
-    assert sorted(letter["push_index"] for letter in drained.letters()) == [1, 2, 2, 4]
+    assert stored == [("other", event(1), NOON), ("other", event(2), NOON), ("mail_default", event(1), NOON)]
+    assert sorted(letter["push_index"] for letter in drained.letters()) == [2, 4]
 
 
 def test_more_dead_letters_than_fit_a_page_are_read_again(embedded: Drains) -> None:
     """Accounts may have the same text."""
-    origins = [Origin(f"conn{number}", NOON, number) for number in range(120)]
-    texts = [json.dumps(event(1)) if number % 2 else '"unreadable"' for number in range(120)]
-    letters = [DeadLetter(origin, 0, "?", text) for origin, text in zip(origins, texts, strict=True)]
-    assert embedded.tables.keep(letters, Drained()).dead_letters == 120
+    origins = [Origin(f"conn{number}", NOON, number) for number in range(1100)]
+    texts = [json.dumps(event(1)) if number % 2 else '"unreadable"' for number in range(1100)]
+    letters = [DeadLetter(origin, 0, Reason.OTHER, text) for origin, text in zip(origins, texts, strict=True)]
+    assert embedded.tables.keep(letters, Drained()).dead_letters == 1100
     result = embedded.replay()
-    assert (result.letters, result.left, len(embedded.events()), len(embedded.letters())) == (60, 60, 60, 60)
+    assert (result.letters, result.left, len(embedded.events()), len(embedded.letters())) == (550, 550, 550, 550)
 
 
 def test_an_unreadable_event_may_fail_the_drain_and_stays(embedded: Drains) -> None:
     embedded.receive(push(event(1)), push(event(2), {"EventCode": "ada@example.com\x00"}))
     with pytest.raises(UnreadableEventError) as failure:
         embedded.drain(dead_letters=False, batch_size=1)
-    assert str(failure.value).startswith("push 2, event 1: field 'EventCode' holds the character NUL")
+    assert str(failure.value).startswith(f"push 2, event 1: {Reason.TEXT}")
     assert "ada" not in str(failure.value)
     assert [row["email"] for row in embedded.events()] == ["user1@example.com"]
     assert embedded.drain() == Drained(1, 1, Counter(Delivered=1), dead_letters=1)
@@ -283,36 +286,28 @@ ADA, BOB = b'{"Email": "\\u0061da@example.com", "x": ["\\"]},{"]}', b'{"Email": 
 @pytest.mark.parametrize(
     ("body", "left"),
     [
-        (b"\xef\xbb\xbf[%b, %b]", b"\xef\xbb\xbf[ %b]"),
-        (b'[%b, %b, {"Email": "\\ud83d"}]', b'[ %b, {"Email": "\\ud83d"}]'),
-        (b'[null, %b, 5, %b, "x"] ', b'[null, 5, %b, "x"] '),
+        (b"\xef\xbb\xbf[%b, %b]", b"[%b]"),
+        (b'[%b, %b, {"Email": "\\ud83d"}]', b'[%b,{"Email": "\\ud83d"}]'),
+        (b'[null, %b, 5, %b, "x"] ', b'[null,5,%b,"x"]'),
         (b'[{"N": "\xe4"}, %b,%b]', b'[{"N": "\xe4"},%b]'),
-        (b"[%b, " + b"[" * 1100 + b"]" * 1100 + b", %b]", b"[ " + b"[" * 1100 + b"]" * 1100 + b", %b]"),
-        (b'[%b, %b, {"Ema', b'[ %b, {"Ema'),
-        (b'[%b, %b, {"Note": "ada@example.com', b"[ %b"),
-        (b"[%b} , %b]]", b"[ %b]]"),
+        (b"[%b, " + b"[" * 1100 + b"]" * 1100 + b", %b]", b"[" + b"[" * 1100 + b"]" * 1100 + b",%b]"),
+        (b'[%b, %b, {"Ema', b'[%b,{"Ema]'),
+        (b'[%b, %b, {"Note": "ada@example.com', b"[%b]"),
+        (b"[%b} , %b]]", b"[%b]]"),
+        (b"[%b, %b] ada@example.com", b"[]"),
     ],
-    ids=["mark", "surrogate", "others", "latin-1", "nested", "cut off", "cut off in hers", "brackets"],
+    ids=["mark", "surrogate", "others", "latin-1", "nested", "cut off", "cut off in hers", "brackets", "trailing"],
 )
 def test_an_erasure_leaves_the_others_of_a_damaged_push(body: bytes, left: bytes) -> None:
     ada = Person("ada@example.com")
-    assert ada.without(body % (ADA, BOB)) == left % BOB
-    assert ada.without(left % BOB) is None
+    left = left % BOB if b"%b" in left else left
+    assert ada.without(body % (ADA, BOB)) == left
+    assert ada.without(left) is None
 
 
 @pytest.mark.parametrize("body", [ADA, b"ada@example.com [1]", b"[%b]" % ADA, b'["ada@example.com", %b' % ADA])
 def test_an_erasure_empties_a_push_without_other_events(body: bytes) -> None:
     assert Person("ada@example.com").without(body) == b"[]"
-
-
-def test_an_erasure_leaves_the_others_of_dead_letters(drained: Drains) -> None:
-    damaged = b"[%b, %b, {" % (ADA, BOB)
-    drained.receive(Push(damaged, NOON, "mail_default", False), Push(b"[ %b, {" % BOB, NOON, "mail_default", False))
-    drained.drain()
-    assert drained.erase("ada@example.com") == Erased(1, 1, 0)
-    assert [letter["raw"] for letter in drained.letters()] == [(b"[ %b, {" % BOB).decode()]
-    drained.receive(Push(b"[ %b, {" % BOB, NOON, "mail_default", False))
-    assert drained.drain().dead_letters == 0, "its identifier is that of the text"
 
 
 def while_the_first_has_read(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> list[Any]:
@@ -335,18 +330,3 @@ def test_two_erasures_at_once_both_change_a_push(together: Drains, monkeypatch: 
     together.erase("ada@example.com")
     assert not others
     assert bodies(together) == [[event(3)]]
-
-
-def test_two_erasures_at_once_both_change_a_dead_letter(drained: Drains, monkeypatch: pytest.MonkeyPatch) -> None:
-    def letter_id(rest: str, *events: bytes) -> str:
-        text = f"[{', '.join([*map(bytes.decode, events), rest])}"
-        return DeadLetter(Origin("mail_default", NOON, 1), None, "", text).letter_id
-
-    # What the other erasure leaves must precede its letter: the first one has passed it already.
-    rest = next(rest for rest in map("{{{}".format, range(100)) if letter_id(rest, ADA) < letter_id(rest, ADA, BOB))
-    drained.receive(Push(b"[%b, %b, %b" % (ADA, BOB, rest.encode()), NOON, "mail_default", False))
-    drained.drain()
-    others = while_the_first_has_read(monkeypatch, lambda: drained.erase("bob@example.com", without_inbox=True))
-    erased = drained.erase("ada@example.com", without_inbox=True)
-    assert (others, erased.dead_letters) == ([], 1)
-    assert [letter["raw"] for letter in drained.letters()] == [f"[ {rest}"]
