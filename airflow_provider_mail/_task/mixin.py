@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ from airflow.sdk import XComArg
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_provider_mail._task.checks import (
+    PACKAGE,
     argument_error,
     declared,
     is_empty_option,
@@ -92,15 +94,13 @@ class CheckedPartial(OperatorPartial):
 class MailTaskMixin(RenderingMixin):
     """Mixin for operators, sensors and transfers.
 
-    A class lists its template fields, whose type in its signature is :data:`Templated`, and sets its arguments::
-
-        template_fields = ("list_name",)
+    The signature of ``__init__`` declares the arguments; those whose type is :data:`Templated` are template fields::
 
         def __init__(self, *, list_name: Templated[str], sandbox_mode: bool = False, **kwargs: Any) -> None:
             super().__init__(**kwargs)
-            self.set_arguments(list_name=list_name, sandbox_mode=sandbox_mode)
+            self.set_arguments(**locals())
 
-    Tests compare signature, template fields and the arguments that are set.
+    ``rules`` says which values an argument of that name accepts; a test compares the rules with the types.
     """
 
     template_fields: Collection[str] = ()
@@ -128,11 +128,22 @@ class MailTaskMixin(RenderingMixin):
         self.check_arguments({name: kwargs[name] for name in kwargs.keys() & rules.keys()})
         super().__init__(**kwargs)
 
-    def set_arguments(self, **arguments: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        # A subclass of a user says itself which of its arguments are templates.
+        if cls.__module__.startswith(PACKAGE) and "__init__" in own and "template_fields" not in own:
+            types = inspect.unwrap(own["__init__"]).__annotations__
+            cls.template_fields = tuple(name for name, written in types.items() if "Templated[" in written)
+
+    def set_arguments(self, /, **arguments: Any) -> None:
         """Set an attribute for each argument of ``__init__``, durations in seconds; a class may override it for checks.
 
+        :param arguments: ``locals()`` of ``__init__``: whatever is not an argument of the class is left out.
         :raises ValueError: naming each argument whose value is known and wrong.
         """
+        rules: Mapping[str, Rule] = declared(type(self))  # type: ignore[arg-type]
+        arguments = {name: arguments[name] for name in rules}
         self.check_arguments(arguments, mapped=getattr(self, FROM_MAPPED, False))
         for name, value in arguments.items():
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):

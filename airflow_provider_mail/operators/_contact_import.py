@@ -38,8 +38,6 @@ UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only
 AudienceMode: TypeAlias = Literal["add", "exact"]
 """Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
 
-IMPORT_FIELDS = ("rejects", "audience", "suppress", "changes_only")
-"""Template fields of all imports."""
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""
@@ -87,7 +85,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
     """Whether the source itself leaves out people, as a query does: a row without an address is rejected then."""
     dry_run = DryRun()
 
-    def set_arguments(self, **arguments: Any) -> None:
+    def set_arguments(self, /, **arguments: Any) -> None:
         super().set_arguments(**arguments)
         # Airflow shows no default.
         self.rejects = self.rejects or Rejects()

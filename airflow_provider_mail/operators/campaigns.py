@@ -200,18 +200,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
-            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, send_window=send_window,
-            only_save=only_save, audience=audience,
-            send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
-            attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
-            project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,
-            ignore_differences=ignore_differences, adopt_older=adopt_older, send_again=send_again,
-            allow_past_send_date=allow_past_send_date, on_incomplete=on_incomplete,
-            wait_for_completion=wait_for_completion, deferrable=deferrable, poke_interval=poke_interval,
-            poll_error_timeout=poll_error_timeout, timeout=timeout, cancel_on_kill=cancel_on_kill,
-        )  # fmt: skip
+        self.set_arguments(**locals())
         if on_incomplete == "keep" and not (wait_for_completion or only_save):
             raise self.argument_error(
                 "on_incomplete: 'keep' needs wait_for_completion=True (or only_save=True): only waiting shows whether "
@@ -449,7 +438,6 @@ class MailCancelCampaignOperator(BaseNamedOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
     done = "cancelled"
@@ -468,10 +456,7 @@ class MailCancelCampaignOperator(BaseNamedOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, ignore_if_missing=ignore_if_missing,
-            ignore_draft=ignore_draft, sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def change(self, client: Client, context: Context) -> bool:
         from airflow_provider_mail.api.campaigns import CancelCampaign
@@ -502,7 +487,6 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "mail_name")
     thing = "campaign"
     identified_by = ("mail_name",)
 
@@ -516,10 +500,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, ignore_if_missing=ignore_if_missing,
-            sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def deletion(self, context: Context) -> DeleteCampaign:
         from airflow_provider_mail.api.campaigns import DeleteCampaign

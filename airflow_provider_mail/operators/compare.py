@@ -56,8 +56,6 @@ class MailCompareCampaignsOperator(BaseMailOperator):
         higher rate (``a`` if the rates are equal); or ``fail`` the task. Default: ``a``.
     """
 
-    template_fields = ("a", "b")
-
     a: Mapping[str, Any]
     b: Mapping[str, Any]
     metric: Metric
@@ -77,9 +75,7 @@ class MailCompareCampaignsOperator(BaseMailOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            a=a, b=b, metric=metric, min_sent=min_sent, confidence=confidence, on_no_difference=on_no_difference
-        )
+        self.set_arguments(**locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the campaigns; fail if no difference is shown and ``on_no_difference`` is ``fail``."""

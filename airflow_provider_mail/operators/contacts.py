@@ -14,7 +14,6 @@ from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
 from airflow_provider_mail.operators._base import BaseMailOperator, BaseNamedOperator
 from airflow_provider_mail.operators._contact_import import (
-    IMPORT_FIELDS,
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
@@ -94,10 +93,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
         :class:`~airflow_provider_mail.arguments.Brakes`. Default: nothing.
     """
 
-    template_fields = (
-        "mail_conn_id", "list_name", "list_description", "contacts", "column_names", "columns", "update_mode",
-        "null_value", *IMPORT_FIELDS,
-    )  # fmt: skip
     contacts = RedactedField()
     column_names: Sequence[str] | None
 
@@ -128,13 +123,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, contacts=contacts,
-            column_names=column_names, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
-            max_in_flight=max_in_flight, null_value=null_value, consent=consent, rejects=rejects, on_empty=on_empty,
-            sandbox_mode=sandbox_mode, audience=audience, keep_lists=keep_lists, limit=limit, suppress=suppress,
-            dry_run=dry_run, changes_only=changes_only, brakes=brakes,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
@@ -218,7 +207,6 @@ class MailUpsertContactOperator(BaseMailOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "contact_email", "phone_number", "name", "list_name")
     own_rules: ClassVar = {"contact_email": text("Address")}
     contact_email = RedactedField()
     phone_number = RedactedField()
@@ -236,10 +224,7 @@ class MailUpsertContactOperator(BaseMailOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, contact_email=contact_email, phone_number=phone_number, name=name,
-            list_name=list_name, sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
         if contact_email is None and phone_number is None:
             raise self.argument_error(
                 "contact_email or phone_number is required (email is Airflow's: where alerts are sent)"
@@ -278,7 +263,6 @@ class MailDeleteContactOperator(BaseNamedOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "contact_email", "reference")
     thing = "contact"
     identified_by = ()
     done = "deleted"
@@ -297,10 +281,7 @@ class MailDeleteContactOperator(BaseNamedOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, contact_email=contact_email, reference=reference,
-            ignore_if_missing=ignore_if_missing, sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def _deletions(self, context: Context) -> list[DeleteContact]:
         # A lookup finds one spelling, and a person may have been imported with several.

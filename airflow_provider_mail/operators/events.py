@@ -75,11 +75,6 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
         campaign. (templated)
     """
 
-    template_fields = (
-        "mail_conn_id", "sql_conn_id", "events_table", "table", "start_day", "end_day", "counters", "counted_on",
-        "time_zone", "event_types",
-    )  # fmt: skip
-
     events_table: str
     table: str
     start_day: str | None
@@ -113,12 +108,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, events_table=events_table, table=table,
-            start_day=start_day, end_day=end_day, lookback_days=lookback_days, counters=counters, tolerance=tolerance,
-            tolerance_fraction=tolerance_fraction, edge_hours=edge_hours, counted_on=counted_on, time_zone=time_zone,
-            event_types=event_types,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compare the days, store the differences, and fail if one is too large."""

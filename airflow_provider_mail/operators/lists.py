@@ -35,7 +35,6 @@ class MailCreateListOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "list_name", "list_description")
     thing = "list"
     identified_by = ("list_name",)
 
@@ -49,9 +48,7 @@ class MailCreateListOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, list_name=list_name, list_description=list_description, sandbox_mode=sandbox_mode
-        )
+        self.set_arguments(**locals())
 
     def creation(self, context: Context) -> AddList:
         from airflow_provider_mail.api.lists import AddList
@@ -76,7 +73,6 @@ class MailDeleteListOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "list_name")
     thing = "list"
     identified_by = ("list_name",)
 
@@ -90,10 +86,7 @@ class MailDeleteListOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, list_name=list_name, ignore_if_missing=ignore_if_missing,
-            sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def deletion(self, context: Context) -> DeleteList:
         from airflow_provider_mail.api.lists import DeleteList

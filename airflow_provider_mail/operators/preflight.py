@@ -99,13 +99,6 @@ class MailPreflightOperator(BaseCampaignOperator):
     """
 
     own_rules: ClassVar = {"audience": AUDIENCE}
-    template_fields = (
-        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
-        "send_list_names",
-        "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
-        "editor_type", "max_recipients", "max_growth", "compare_with", "known_tags", "template_name",
-        "unsubscribe_pattern",
-    )  # fmt: skip
     fail_on: FailOn
 
     def __init__(
@@ -146,18 +139,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, sender_mail=sender_mail, sender_name=sender_name,
-            subject=subject, content=content, allow_blank=allow_blank, send_date=send_date, only_save=only_save,
-            audience=audience,
-            send_list_names=send_list_names, repel_list_names=repel_list_names, reply_to=reply_to,
-            attachment=attachment, language_code=language_code, market_name=market_name, subscript_name=subscript_name,
-            project_code=project_code, editor_type=editor_type, sandbox_mode=sandbox_mode,
-            ignore_differences=ignore_differences, adopt_older=adopt_older, allow_past_send_date=allow_past_send_date,
-            max_recipients=max_recipients, max_growth=max_growth, compare_with=compare_with, known_tags=known_tags,
-            template_name=template_name, unsubscribe_pattern=unsubscribe_pattern, max_content_bytes=max_content_bytes,
-            max_attachment_bytes=max_attachment_bytes, fail_on=fail_on,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all checks; fail the task according to ``fail_on``."""

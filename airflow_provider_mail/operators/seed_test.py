@@ -69,11 +69,6 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     :param timeout: the maximum time to wait for completion; seconds or a timedelta. Default: an hour.
     """
 
-    template_fields = (
-        "mail_conn_id", "mail_name", "seed_list_names", "sender_mail", "sender_name", "subject", "content", "reply_to",
-        "attachment", "language_code", "market_name", "subscript_name", "project_code", "editor_type",
-    )  # fmt: skip
-
     send_date = None
     send_window = None
     only_save = False
@@ -116,14 +111,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super(MailCreateCampaignOperator, self).__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, seed_list_names=seed_list_names, max_seeds=max_seeds,
-            sender_mail=sender_mail, sender_name=sender_name, subject=subject, content=content, allow_blank=allow_blank,
-            reply_to=reply_to, attachment=attachment, language_code=language_code, market_name=market_name,
-            subscript_name=subscript_name, project_code=project_code, editor_type=editor_type,
-            sandbox_mode=sandbox_mode, wait_for_completion=wait_for_completion, deferrable=deferrable,
-            poke_interval=poke_interval, poll_error_timeout=poll_error_timeout, timeout=timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     @property
     def send_list_names(self) -> Any:

@@ -33,7 +33,6 @@ class MailAddSenderOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "sender_email", "sender_type")
     thing = "sender"
     identified_by = ("sender_email", "sender_type")
     sender_type: object
@@ -48,9 +47,7 @@ class MailAddSenderOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sender_email=sender_email, sender_type=sender_type, sandbox_mode=sandbox_mode
-        )
+        self.set_arguments(**locals())
 
     def creation(self, context: Context) -> AddSender:
         from airflow_provider_mail.api.senders import AddSender
@@ -77,7 +74,6 @@ class MailVerifySenderOperator(BaseMailOperator):
         Default: true.
     """
 
-    template_fields = ("mail_conn_id", "from_domain", "selector")
     from_domain: str
     selector: str
     fail_if_invalid: bool
@@ -92,9 +88,7 @@ class MailVerifySenderOperator(BaseMailOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, from_domain=from_domain, selector=selector, fail_if_invalid=fail_if_invalid
-        )
+        self.set_arguments(**locals())
 
     def execute(self, context: Context) -> dict[str, bool]:
         from airflow_provider_mail.api.senders import VerifySender, failed_checks
@@ -133,7 +127,6 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
-    template_fields = ("mail_conn_id", "sender_email")
     thing = "sender"
     identified_by = ("sender_email",)
 
@@ -147,10 +140,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sender_email=sender_email, ignore_if_missing=ignore_if_missing,
-            sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def deletion(self, context: Context) -> DeleteSender:
         from airflow_provider_mail.api.senders import DeleteSender

@@ -45,7 +45,6 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         false.
     """
 
-    template_fields = ("mail_conn_id", "template_name", "template_content", "template_subject", "editor_type")
     template_fields_renderers = {"template_content": "html"}  # noqa: RUF012 - Airflow's own attribute
     thing = "template"
     identified_by = ("template_name",)
@@ -66,11 +65,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, template_name=template_name, template_content=template_content,
-            template_subject=template_subject, allow_blank=allow_blank, editor_type=editor_type, replace=replace,
-            sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def creation(self, context: Context) -> AddTemplate:
         from airflow_provider_mail.api.templates import AddTemplate
@@ -109,7 +104,6 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         false.
     """
 
-    template_fields = ("mail_conn_id", "template_name")
     thing = "template"
     identified_by = ("template_name",)
 
@@ -123,10 +117,7 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, template_name=template_name, ignore_if_missing=ignore_if_missing,
-            sandbox_mode=sandbox_mode,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def deletion(self, context: Context) -> DeleteTemplate:
         from airflow_provider_mail.api.templates import DeleteTemplate

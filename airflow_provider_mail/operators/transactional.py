@@ -186,10 +186,6 @@ class MailSendOperator(BaseSendOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
-    template_fields = (
-        "mail_conn_id", "sender_mail", "sender_name", "to", "subject", "content", "reply_to", "send_date", "category",
-        "campaign", "attachment", "unique_msg_id", "service_tags", "on_ambiguous",
-    )  # fmt: skip
     to = RedactedField()
     required_texts = ("subject", "content")
     elsewhere: ClassVar = {
@@ -222,13 +218,7 @@ class MailSendOperator(BaseSendOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sender_mail=sender_mail, sender_name=sender_name, to=to, subject=subject,
-            content=content, reply_to=reply_to, send_date=send_date, category=category, campaign=campaign,
-            track_open=track_open, track_click=track_click, attachment=attachment, unique_msg_id=unique_msg_id,
-            allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,
-            sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api._core.content import tags_of
@@ -395,10 +385,6 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
-    template_fields = (
-        "mail_conn_id", "sender_mail", "sender_name", "messages", "subject", "content", "template_name", "mail_params",
-        "reply_to", "send_date", "category", "campaign", "attachment", "service_tags", "on_ambiguous",
-    )  # fmt: skip
     messages = RedactedField()
 
     def __init__(
@@ -431,15 +417,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sender_mail=sender_mail, sender_name=sender_name, messages=messages,
-            subject=subject, content=content, template_name=template_name, mail_params=mail_params, reply_to=reply_to,
-            send_date=send_date, send_window=send_window,
-            category=category, campaign=campaign, track_open=track_open, track_click=track_click,
-            attachment=attachment, versions_per_request=versions_per_request, on_empty=on_empty,
-            on_duplicate_recipient=on_duplicate_recipient, allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag,
-            service_tags=service_tags, sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
         messages = unwrap(self, self.messages, context)

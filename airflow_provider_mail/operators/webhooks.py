@@ -46,7 +46,6 @@ class MailSaveWebhookOperator(BaseMailOperator):
     :param trans_enable: whether events are pushed. Default: unchanged. (templated)
     """
 
-    template_fields = ("mail_conn_id", "trans_event", "trans_callback_url", "trans_callback_url_extra", "trans_enable")
     trans_callback_url = RedactedField()
     trans_callback_url_extra = RedactedField()
     trans_enable: Any
@@ -63,11 +62,7 @@ class MailSaveWebhookOperator(BaseMailOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, trans_event=trans_event, trans_callback_url=trans_callback_url,
-            trans_callback_url_extra=trans_callback_url_extra,
-            trans_callback_url_extra_update_mode=trans_callback_url_extra_update_mode, trans_enable=trans_enable,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def execute(self, context: Context) -> dict[str, list[str]]:
         """Read the configuration, save the fields that differ, and read it again."""

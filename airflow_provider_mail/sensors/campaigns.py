@@ -54,7 +54,6 @@ class MailCampaignSensor(BaseWaitSensor):
         timedelta. Default: 600 seconds.
     """
 
-    template_fields = ("mail_conn_id", "mail_name")
     operator_extra_links = (MailCampaignLink(),)
     identity = "mail_name"
     absent = "campaign {!r} to wait for"
@@ -74,10 +73,7 @@ class MailCampaignSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, deferrable=deferrable, poke_interval=poke_interval,
-            timeout=timeout, poll_error_timeout=poll_error_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
         from airflow_provider_mail.api.flows.waits import CampaignWait

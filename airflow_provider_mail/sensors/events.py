@@ -44,7 +44,6 @@ class MailInboxSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: 600 seconds.
     """
 
-    template_fields = ("inbox_conn_id", "inbox_table")
     identity = "inbox_conn_id"
     state_key = "mail_inbox_wait"
     inbox_conn_id: str | None
@@ -62,10 +61,7 @@ class MailInboxSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(
-            inbox_conn_id=inbox_conn_id, inbox_table=inbox_table, deferrable=deferrable, poke_interval=poke_interval,
-            timeout=timeout, poll_error_timeout=poll_error_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     @property
     def conn_id(self) -> str:

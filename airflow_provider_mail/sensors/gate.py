@@ -106,8 +106,6 @@ class MailStatsGateSensor(MailStatsSettledSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
     """
 
-    template_fields = ("mail_conn_id", "mail_name", "sql_conn_id", "events_table", "start_day", "end_day")
-
     max_hard_bounce: float | None
     max_soft_bounce: float | None
     max_bounce: float | None
@@ -151,16 +149,9 @@ class MailStatsGateSensor(MailStatsSettledSensor):
         # The counts are read once: nothing but the age ends the wait.
         super(MailStatsSettledSensor, self).__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self._days: tuple[date, date | None] = (date.min, None)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, max_hard_bounce=max_hard_bounce,
-            max_soft_bounce=max_soft_bounce, max_bounce=max_bounce, max_unsubscribe=max_unsubscribe, max_spam=max_spam,
-            source=source, min_sent=min_sent, max_age=max_age, confidence=confidence, on_breach=on_breach,
-            response_timeout=response_timeout, sql_conn_id=sql_conn_id, events_table=events_table, start_day=start_day,
-            end_day=end_day, lookback_days=lookback_days, deferrable=deferrable, poke_interval=poke_interval,
-            timeout=timeout, poll_error_timeout=poll_error_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
-    def set_arguments(self, **arguments: Any) -> None:
+    def set_arguments(self, /, **arguments: Any) -> None:
         self.stable_checks, self.min_interval = None, 0.0
         super().set_arguments(**arguments)
         limits = [name for name in LIMITS if getattr(self, name) is not None]

@@ -47,7 +47,6 @@ class MailSenderSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: an hour.
     """
 
-    template_fields = ("mail_conn_id", "sender_email", "selector")
     identity = "sender_email"
     absent = "sender {!r} to wait for"
     sender_email: str
@@ -66,10 +65,7 @@ class MailSenderSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sender_email=sender_email, selector=selector, deferrable=deferrable,
-            poke_interval=poke_interval, timeout=timeout, poll_error_timeout=poll_error_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> SenderWait:
         from airflow_provider_mail.api.flows.waits import SenderWait

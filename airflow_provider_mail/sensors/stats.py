@@ -97,14 +97,10 @@ class MailStatsSettledSensor(BaseWaitSensor):
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, mail_name=mail_name, stable_checks=stable_checks, min_interval=min_interval,
-            max_age=max_age, start_day=start_day, end_day=end_day, lookback_days=lookback_days, deferrable=deferrable,
-            poke_interval=poke_interval, timeout=timeout, poll_error_timeout=poll_error_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
         self._days: tuple[date, date | None] = (date.min, None)
 
-    def set_arguments(self, **arguments: Any) -> None:
+    def set_arguments(self, /, **arguments: Any) -> None:
         super().set_arguments(**arguments)
         self.min_interval = float(self.min_interval)
         self.max_age = None if self.max_age is None else float(self.max_age)

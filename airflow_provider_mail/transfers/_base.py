@@ -346,7 +346,7 @@ class BaseMailToSqlOperator(SqlTask, BaseTransferOperator):
 
     table: str
 
-    def set_arguments(self, **arguments: Any) -> None:
+    def set_arguments(self, /, **arguments: Any) -> None:
         super().set_arguments(**arguments)
         check_keep_days(self)
 

@@ -63,8 +63,6 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
     :param retention_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
     """
 
-    template_fields = ("inbox_conn_id", "inbox_table", "sql_conn_id", "table", "dead_letters_table")
-
     inbox_conn_id: str | None
     inbox_table: str | None
     table: str
@@ -89,11 +87,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            inbox_conn_id=inbox_conn_id, inbox_table=inbox_table, sql_conn_id=sql_conn_id, table=table,
-            dead_letters_table=dead_letters_table, batch_size=batch_size, max_pushes=max_pushes,
-            on_unstorable=on_unstorable, retention_days=retention_days,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     @cached_property
     def inbox(self) -> Inbox:

@@ -136,7 +136,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
             keep_days=keep_days, lock_timeout=lock_timeout,
         )  # fmt: skip
 
-    def set_arguments(self, **arguments: Any) -> None:
+    def set_arguments(self, /, **arguments: Any) -> None:
         super().set_arguments(**arguments)
         if (self.history or self.history_table) and self.on_change == "accept":
             raise self.argument_error(

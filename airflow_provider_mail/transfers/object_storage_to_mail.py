@@ -10,7 +10,6 @@ from airflow_provider_mail._task.import_rows import Source
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rules import group
 from airflow_provider_mail.operators._contact_import import (
-    IMPORT_FIELDS,
     PROPERTIES,
     AudienceMode,
     BaseContactImportOperator,
@@ -90,10 +89,6 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         :class:`~airflow_provider_mail.arguments.Brakes`. Default: nothing.
     """
 
-    template_fields = (
-        "mail_conn_id", "path", "object_storage_conn_id", "file_format", "list_name", "list_description", "columns",
-        "update_mode", "null_value", *IMPORT_FIELDS,
-    )  # fmt: skip
     own_rules: ClassVar = {"file_format": group("FileFormat")}
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
@@ -127,14 +122,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
-            file_format=file_format, list_name=list_name, list_description=list_description, columns=columns,
-            update_mode=update_mode, chunk_size=chunk_size, max_in_flight=max_in_flight, null_value=null_value,
-            consent=consent, rejects=rejects, on_empty=on_empty, sandbox_mode=sandbox_mode, audience=audience,
-            keep_lists=keep_lists, limit=limit, suppress=suppress, dry_run=dry_run, changes_only=changes_only,
-            brakes=brakes,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:

@@ -12,7 +12,6 @@ from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.operators._contact_import import (
-    IMPORT_FIELDS,
     AudienceMode,
     BaseContactImportOperator,
     UpdateMode,
@@ -100,10 +99,6 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         Default: false.
     """
 
-    template_fields = (
-        "mail_conn_id", "sql_conn_id", "sql", "parameters", "list_name", "list_description", "columns", "update_mode",
-        "null_value", *IMPORT_FIELDS,
-    )  # fmt: skip
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's own attribute
     sql: str
     count_first: bool
@@ -137,13 +132,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, list_name=list_name,
-            list_description=list_description, columns=columns, update_mode=update_mode, chunk_size=chunk_size,
-            max_in_flight=max_in_flight, null_value=null_value, rejects=rejects, on_empty=on_empty,
-            sandbox_mode=sandbox_mode, audience=audience, keep_lists=keep_lists, limit=limit, suppress=suppress,
-            dry_run=dry_run, changes_only=changes_only, brakes=brakes, count_first=count_first,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
@@ -236,11 +225,6 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
     """
 
-    template_fields = (
-        "mail_conn_id", "sql_conn_id", "sql", "parameters", "sender_mail", "sender_name", "to_column", "name_column",
-        "cc_column", "bcc_column", "columns", "subject", "content", "template_name", "mail_params", "reply_to",
-        "send_date", "category", "campaign", "attachment", "service_tags", "on_ambiguous",
-    )  # fmt: skip
     template_fields_renderers = {"sql": "sql", "content": "html"}  # noqa: RUF012 - Airflow's own attribute
     argument = "sql"
     things = "rows"
@@ -290,17 +274,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, sql=sql, parameters=parameters, sender_mail=sender_mail,
-            sender_name=sender_name, to_column=to_column, name_column=name_column, cc_column=cc_column,
-            bcc_column=bcc_column, columns=columns, subject=subject, content=content, template_name=template_name,
-            mail_params=mail_params, reply_to=reply_to, send_date=send_date, send_window=send_window,
-            category=category, campaign=campaign,
-            track_open=track_open, track_click=track_click, attachment=attachment,
-            versions_per_request=versions_per_request, on_empty=on_empty, on_duplicate_recipient=on_duplicate_recipient,
-            allow_blank=allow_blank, on_unfilled_tag=on_unfilled_tag, service_tags=service_tags,
-            sandbox_mode=sandbox_mode, on_ambiguous=on_ambiguous,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     @contextmanager
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
