@@ -22,8 +22,6 @@
 #   make test-types            what mypy and pyright say of DAG files that use the package
 #   make test-quickstart       docs/quickstart.md, typed as it is printed
 #   make test-dbt              the dbt package in dbt/, built by dbt on Postgres and DuckDB
-#   make test-warehouses       the operators of other providers that load warehouses, as far as they run without an
-#                              account, and dlt with Delta and Iceberg tables
 #   make mutants               small changes to the core, and which of them no test notices
 #   make lint                  ruff, mypy, and which modules may import which
 #   make docs                  what is generated: the names of api/, and the parts of docs/ made from code and examples
@@ -57,7 +55,6 @@ SITE_INSTALLED := .venv-docs/.installed-$(PYTHON_MINOR)
 BUILD_INSTALLED := .venv-build/.installed-$(PYTHON_MINOR)
 DBT_INSTALLED := .venv-dbt/.installed-$(PYTHON_MINOR)
 LOWEST_INSTALLED := .venv-lowest/.installed-$(PYTHON_MINOR)
-WAREHOUSES_INSTALLED := .venv-warehouses/.installed-$(PYTHON_MINOR)
 
 # Python keeps what it has compiled, also where the environment forbids it: else each of the many processes that the tests
 # start compiles Airflow anew, which takes it twice as long.
@@ -66,7 +63,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # dlt takes a variable of this name for the number of its own processes.
 unexport WORKERS
 
-.PHONY: help install demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt test-warehouses mutants lint docs site test-site site-serve build bench clean
+.PHONY: help install demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt mutants lint docs site test-site site-serve build bench clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -130,9 +127,6 @@ test-quickstart: $(INSTALLED)
 test-dbt: $(INSTALLED) $(DBT_INSTALLED)
 	MAIL_TEST_DBT=1 $(RUN) -m pytest tests/tasks/test_dbt.py $(ARGS)
 
-test-warehouses: $(WAREHOUSES_INSTALLED)
-	.venv-warehouses/bin/python -m pytest tests/tasks/test_warehouse_providers.py tests/tasks/test_dlt_lake.py $(ARGS)
-
 mutants: $(INSTALLED)
 	$(INSTALL) --group mutants
 	$(RUN) .ci/mutants.py
@@ -181,7 +175,8 @@ $(INSTALLED): pyproject.toml emulator/pyproject.toml $(CONSTRAINTS)
 	  { echo "$(PYTHON) -m venv does not work. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Installing Airflow $(AIRFLOW) and the tools into $(VENV) (once)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check uv
-	@$(INSTALL) --override constraints/overrides.txt --editable . --editable ./emulator --group dev
+	@$(INSTALL) --override constraints/overrides.txt --editable . --editable ./emulator --group dev \
+	  $(if $(filter .venv,$(VENV)),--group lake)
 	@$(INSTALL) mysqlclient 2>/dev/null || \
 	  echo "mysqlclient cannot be compiled here: the tests of MySQL use mysql-connector-python alone. To test both, on Debian" \
 	    "and Ubuntu: apt-get install libmariadb-dev pkg-config gcc python3-dev, then make clean"
@@ -201,12 +196,4 @@ $(LOWEST_INSTALLED): pyproject.toml emulator/pyproject.toml constraints/lowest c
 	@$(PYTHON) constraints/lowest > $(@D)/constraints.txt
 	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints $(@D)/constraints.txt \
 	  --override constraints/overrides.txt --editable . --editable ./emulator --group dev
-	@touch $@
-
-# Of its own, since fakesnow needs another sqlglot.
-$(WAREHOUSES_INSTALLED): pyproject.toml emulator/pyproject.toml constraints/warehouses.txt
-	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraints constraints/warehouses.txt \
-	  --override constraints/overrides.txt --editable . --editable ./emulator --group warehouses
 	@touch $@

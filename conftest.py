@@ -16,7 +16,6 @@ pytest_plugins = [
     "tests.support.fixtures",
     "tests.support.browser",
     "tests.support.one_airflow",
-    "tests.support.warehouses.fixtures",
 ]
 
 ON_REQUEST = tuple(Path(__file__).parent / "tests" / name for name in ("real", "real/extra"))

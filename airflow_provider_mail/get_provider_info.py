@@ -27,7 +27,6 @@ TRANSFERS = (
     ("Mail", "SQL", "statistics", "mail_to_sql"),
     ("Mail", "SQL", "events", "events_to_sql"),
     ("Mail", "Object Storage", "object-storage", "mail_to_object_storage"),
-    ("Object Storage", "SQL", "warehouses", "object_storage_to_sql"),
 )
 """From where, to where, the guide, and the module in `transfers`."""
 

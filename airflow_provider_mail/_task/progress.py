@@ -154,7 +154,7 @@ def store_run(
     try:
         hook = connect()
         # The database's clock, so that the row of a later try is never taken for the older one.
-        now = database_time(hook) or datetime.now(UTC)
+        now = database_time(hook)
         before(hook, now)
         values = values | {"finished_at": now}
         load(hook, table, table_name, [tuple(values[name] for name in table.names)])

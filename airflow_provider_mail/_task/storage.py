@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import pickle
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import ObjectStoragePath
 
-    from airflow_provider_mail.warehouse.manifest import DataFile, Manifest
-    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.rows import OnUnstorable
     from airflow_provider_mail.warehouse.table import Table, TableName
 
@@ -35,8 +33,8 @@ A temporary object has no advantage there, and a store may notify loaders of it.
 MAX_ATTACHMENT_BYTES = 100_000_000
 """The largest file that is read. The specification has no limit for the service; this one protects the worker."""
 
-ROWS_PER_FILE = 20_000
-"""Rows per file, which are in memory at the same time."""
+COMPLETE = "_SUCCESS"
+"""The name of the empty file that is written last into the folder of a load, as Hadoop and Spark do."""
 
 
 MEMORY_BYTES = 1_000_000
@@ -98,13 +96,13 @@ def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, 
     :param names: the names of the tables, by argument; ``None`` for a table that is not used.
     :raises AirflowFailException: naming the argument that is wrong, or the connection.
     """
+    from airflow_provider_mail.warehouse.dialects import dialect_of
     from airflow_provider_mail.warehouse.errors import WarehouseError
-    from airflow_provider_mail.warehouse.load import check_database
     from airflow_provider_mail.warehouse.table import TableName
 
     parsed: dict[str, TableName] = {}
     try:
-        check_database(hook)
+        dialect_of(hook)
     except WarehouseError as error:
         raise AirflowFailException(str(error)) from None
     for argument, name in names.items():
@@ -210,6 +208,19 @@ def attachment(value: Any) -> Any:
         return {"file_name": path.name, "file_data": base64.b64encode(file.read()).decode()}
 
 
+@dataclass(frozen=True)
+class WrittenLoad:
+    """The files of a load.
+
+    :param folder: the folder that has nothing else.
+    """
+
+    folder: ObjectStoragePath
+    rows: int
+    files: int
+    size: int
+
+
 def write_load(
     parent: ObjectStoragePath,
     table: Table,
@@ -217,66 +228,37 @@ def write_load(
     *,
     file_format: str,
     rows_per_file: int,
-    describe: Callable[[], dict[str, Any]],
     on_unstorable: OnUnstorable | None = None,
-) -> tuple[ObjectStoragePath, Manifest]:
-    """Write the files of a load, then its manifest; return the folder and the manifest.
+) -> WrittenLoad:
+    """Write the files of a load into a new folder, then an empty file `COMPLETE` beside them.
 
-    When anything fails, the files are removed. The files of a killed process stay, without a manifest.
+    When anything fails, the files are removed. The files of a killed process stay, without that file.
 
-    :param describe: returns the further fields of the manifest; called when all rows have been read.
-    :param on_unstorable: receives rows that cannot be stored. The others are written, and merging them deletes nothing
-        and marks nothing as gone. Default: the first such row is an error.
+    :param on_unstorable: receives rows that cannot be stored; the others are written. Default: the first such row is an
+        error.
     """
     from airflow_provider_mail.warehouse.files import encode_files
     from airflow_provider_mail.warehouse.load import current_task_run
-    from airflow_provider_mail.warehouse.manifest import MANIFEST, DataFile, Manifest, table_key
     from airflow_provider_mail.warehouse.rows import Source
 
     # Each try has a name of its own: a worker that is believed dead may still write.
-    load_id = f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
-    folder = parent / load_id
+    folder = parent / f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
     stamp = current_task_run().values(table, datetime.now(UTC))
-    files: list[DataFile] = []
+    sizes: list[int] = []
     written: list[ObjectStoragePath] = []
+    stored = 0
     try:
         source = Source(rows, on_unstorable)
         for count, content in encode_files(table, source, file_format, rows_per_file=rows_per_file, written=stamp):
-            file = folder / f"part-{len(files):05}.{file_format}"
+            file = folder / f"part-{len(written):05}.{file_format}"
             written.append(file)
             put(file, content)
-            files.append(DataFile(file_url(file), count, len(content), hashlib.sha256(content).hexdigest()))
-        described = describe()
-        if source.rejected:  # A rejected row may be in the table.
-            described |= {"replace_where": None, "mark_gone": ()}
-        manifest = Manifest(
-            load_id=load_id,
-            table_name=table_key(table),
-            file_format=file_format,
-            files=tuple(files),
-            rejected=source.rejected,
-            **described,
-        )
-        put(folder / MANIFEST, manifest.to_json())
+            sizes.append(len(content))
+            stored += count
+        put(folder / COMPLETE, b"")
     except BaseException:
         for file in written:
             with suppress(Exception):
                 remove(file)
         raise
-    return folder, manifest
-
-
-def conditions(covers: Coverage | None, mark_gone: MarkGone | None, replace_where: Any | None = None) -> dict[str, Any]:
-    """Return the fields of a manifest that say for which parts of the table the load is complete."""
-    fields = {"replace_where": replace_where, "mark_gone": tuple(mark_gone.windows()) if mark_gone else ()}
-    if covers and covers.parts:
-        fields |= {"covers": covers.parts, "covers_whole": covers.whole}
-    return fields
-
-
-def file_url(path: ObjectStoragePath) -> str:
-    """Return the URL of a file, without a connection."""
-    if path.protocol in ("", "file", "local"):
-        return f"file://{path.path}"
-    bucket = path.bucket.rpartition("@")[2]  # On Airflow 3.0, the bucket contains the connection id.
-    return f"{path.protocol}://{bucket}/{path.key.lstrip('/')}"
+    return WrittenLoad(folder, stored, len(sizes), sum(sizes))

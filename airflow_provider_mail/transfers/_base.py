@@ -301,6 +301,7 @@ class BaseCampaignReader(BaseListReader):
     def request(self) -> PagedRequest[Any]:
         from airflow_provider_mail.api.campaigns import GetCampaigns
 
+        self._teams = set()
         return GetCampaigns(page_size=self.page_size, all_team=self.all_team or None, **self._filters())
 
     def _filters(self) -> dict[str, Any]:
@@ -315,7 +316,6 @@ class BaseCampaignReader(BaseListReader):
     def conditions(self, observed_at: datetime) -> Conditions:
         # The campaigns of all teams, or of the teams of the returned campaigns: only these show the account's own team.
         # If no campaign is returned, all campaigns of the account are gone, which needs `allow_empty`.
-        self._teams = set()
         if self.on_change == "accept" or any(self._filters().values()):
             return {}
         from airflow_provider_mail.warehouse.request import MarkGone

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.transfers._base import Reading
-    from airflow_provider_mail.warehouse.manifest import Manifest
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -37,7 +34,6 @@ __all__ = [
 ]
 
 Kind: TypeAlias = Literal["campaigns", "transactional"]
-Layout: TypeAlias = Literal["days", "load"]
 Row = tuple[Any, ...]
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl"]
@@ -68,22 +64,6 @@ class BaseFilesOperator(BaseTransferOperator):
             raise AirflowFailException(str(error)) from error
         return storage_path(self.path, self.object_storage_conn_id, "path")
 
-    def load_result(self, folder: ObjectStoragePath, manifest: Manifest) -> dict[str, Any]:
-        """Log a written load, record it for lineage, and return it for XCom."""
-        from airflow_provider_mail.warehouse.manifest import MANIFEST
-
-        self.log.info("%s records in %s files in %s", manifest.rows, len(manifest.files), folder)
-        size = sum(file.size for file in manifest.files)
-        files = len(manifest.files)
-        self.moved(self.resource, Folder(folder), table=manifest.table, rows=manifest.rows, size=size, files=files)
-        return {
-            "path": str(folder),
-            "manifest": str(folder / MANIFEST),
-            "load_id": manifest.load_id,
-            "records": manifest.rows,
-            "files": files,
-        }
-
 
 class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
     """Write a whole list as files, in constant memory."""
@@ -91,47 +71,49 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
     rows_per_file: int
 
     def execute(self, context: Context) -> dict[str, Any]:
-        folder = self.folder()
-        written, manifest = self.read_completely(context, lambda reading: self._write(reading, folder))
-        result = self.load_result(written, manifest)
-        return {**result, "readings": self.readings, **self.keep_rejects(context)}
+        from airflow_provider_mail._task.storage import write_load
 
-    def _write(self, reading: Reading, folder: ObjectStoragePath) -> tuple[ObjectStoragePath, Manifest]:
-        from airflow_provider_mail._task.storage import conditions, write_load
-
-        observed_at = reading.observation.at
-        complete = self.conditions(observed_at)
-        mark_gone, replaced = complete.get("mark_gone"), complete.get("replace_where")
-        # Merging the load may delete or mark rows, and cannot read the list a second time: read it twice now.
-        rows = chain(reading.rows, reading.again()) if mark_gone or replaced else reading.rows
-        return write_load(
-            folder,
-            self.declared_table(),
-            rows,
-            file_format=self.file_format,
-            rows_per_file=self.rows_per_file,
-            on_unstorable=self.unstorable.begin(),
-            describe=lambda: {
-                "mail_conn_id": self.mail_conn_id,
-                "observed_at": observed_at,
-                **conditions(complete.get("covers"), mark_gone, replaced),
-            },
+        parent = self.folder()
+        written = self.read_completely(
+            context,
+            lambda reading: write_load(
+                parent,
+                self.declared_table(),
+                reading.rows,
+                file_format=self.file_format,
+                rows_per_file=self.rows_per_file,
+                on_unstorable=self.unstorable.begin(),
+            ),
         )
+        self.log.info("%s records in %s files in %s", written.rows, written.files, written.folder)
+        self.moved(
+            self.resource,
+            Folder(written.folder),
+            table=self.declared_table(),
+            rows=written.rows,
+            size=written.size,
+            files=written.files,
+        )
+        return {
+            "path": str(written.folder),
+            "records": written.rows,
+            "files": written.files,
+            "readings": self.readings,
+            **self.keep_rejects(context),
+        }
 
 
 class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectStorageOperator):
-    """Write the contacts of a list as files, with all properties, and a manifest. The files contain personal data.
+    """Write the contacts of a list as files, with all properties. The files contain personal data.
 
     Each load has a folder of its own below ``path``, ``<load_id>/part-00000.parquet`` and so on, which never changes.
-    Its ``manifest.json`` is written last: a load without it is incomplete. Older loads stay until you, or a lifecycle
-    rule of the storage, deletes them.
+    An empty file ``_SUCCESS`` is written last: a folder without it is incomplete. Older loads stay until you, or a
+    lifecycle rule of the storage, deletes them.
 
-    Columns and completeness are those of ``MailContactsToSqlOperator``. The list is read twice, unless it may not be
-    complete (``on_change="accept"``): merging the load deletes only what both readings lack.
+    Columns and completeness are those of ``MailContactsToSqlOperator``.
 
-    Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
-    ``readings`` (the number of times that the list was read); with ``on_unstorable="reject"`` also ``rejected``. Never
-    rows or addresses.
+    Returns ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of times that the
+    list was read); with ``on_unstorable="reject"`` also ``rejected``. Never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -146,8 +128,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     :param object_storage_conn_id: the connection to the storage; can also be part of the path:
         ``s3://aws@bucket/mail``. Default: that of the path. (templated)
     :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
-    :param allow_empty: write a load of an empty list, which deletes the list's rows when it is merged. If false, the
-        task fails. Default: false.
+    :param allow_empty: write a load without files for an empty list. If false, the task fails. Default: false.
     :param rows_per_file: the largest number of contacts in a file, which are in memory at the same time. Default:
         20,000.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 1,000.
@@ -155,13 +136,11 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
         it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
         fail. ``fail``: fail at once. ``accept``: write the returned records if there are at least as many distinct
-        records as the lowest total that the service reported, otherwise read the list again; such a load is not
-        complete, and deletes nothing when it is merged. Default: ``retry``.
+        records as the lowest total that the service reported, otherwise read the list again; such a load may not be
+        complete. Default: ``retry``.
     :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
         a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
-        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Merging a load that
-        rejected records deletes nothing and marks nothing as gone. Default:
-        ``fail``.
+        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Default: ``fail``.
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
@@ -198,8 +177,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         super().check_empty()
         if not self.allow_empty:
             raise AirflowFailException(
-                f"list_name: list {self.list_name!r} is empty; allow_empty=True writes a load without rows, which "
-                "deletes the list's rows when it is merged"
+                f"list_name: list {self.list_name!r} is empty; allow_empty=True writes a load without files"
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -207,17 +185,17 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
 
 
 class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectStorageOperator):
-    """Write the campaigns as files: one row per campaign in any state, without its content, and a manifest.
+    """Write the campaigns as files: one row per campaign in any state, without its content.
 
     Each load has a folder of its own below ``path``, ``<load_id>/part-00000.parquet`` and so on, which never changes.
-    Its ``manifest.json`` is written last: a load without it is incomplete. Older loads stay until you, or a lifecycle
-    rule of the storage, deletes them.
+    An empty file ``_SUCCESS`` is written last: a folder without it is incomplete. Older loads stay until you, or a
+    lifecycle rule of the storage, deletes them.
 
-    Columns and completeness are those of ``MailCampaignsToSqlOperator``, as are the rows that are marked with
-    ``gone_at`` when the load is merged. A load that may mark rows reads the campaigns twice.
+    Columns and completeness are those of ``MailCampaignsToSqlOperator``; ``gone_at`` is always empty, since a load has
+    only campaigns that exist.
 
-    Returns ``path`` (the folder of the load), ``manifest`` (its path), ``load_id``, ``records``, ``files`` and
-    ``readings`` (the number of times that the list was read); with ``on_unstorable="reject"`` also ``rejected``.
+    Returns ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of times that the
+    list was read); with ``on_unstorable="reject"`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -245,13 +223,11 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     :param on_change: what to do when the list changes while it is read. ``retry``: accept a list that only grows after
         it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
         fail. ``fail``: fail at once. ``accept``: write the returned records if there are at least as many distinct
-        records as the lowest total that the service reported, otherwise read the list again; such a load is not
-        complete, and marks nothing as gone when it is merged. Default: ``retry``.
+        records as the lowest total that the service reported, otherwise read the list again; such a load may not be
+        complete. Default: ``retry``.
     :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
         a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
-        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Merging a load that
-        rejected records deletes nothing and marks nothing as gone. Default:
-        ``fail``.
+        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Default: ``fail``.
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
@@ -306,11 +282,6 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
     ``missing_days`` (of transactional mail); with ``on_unstorable="reject"`` also ``rejected``.
 
-    With ``layout="load"``, each load has a folder of its own instead, ``<path>/<load_id>/part-00000.parquet`` and so
-    on, which never changes. Its ``manifest.json`` is written last: a load without it is incomplete. The returned
-    ``path`` is then the folder of the load; the result also has ``manifest`` (its path) and ``load_id``, and not
-    ``removed``.
-
     .. seealso::
         For more information on how to use this operator, see the guide
         :ref:`howto/operator:MailStatsToObjectStorageOperator`
@@ -324,29 +295,25 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     :param object_storage_conn_id: the connection to the storage; can also be part of the path:
         ``s3://aws@bucket/mail``. Default: that of the path. (templated)
     :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
-    :param layout: ``days``: a file per day and connection, which the next run replaces; ``load``: a folder per load,
-        with a manifest, for a warehouse that loads files. Default: ``days``.
     :param start_day: the first day of the window, ``YYYY-MM-DD`` in UTC. Default: ``lookback_days`` before the first
         day of the run's data interval. (templated)
     :param end_day: the last day of the window, included. Default: the last day of the run's data interval. (templated)
     :param lookback_days: days before the data interval that are written again; not applied to a given ``start_day``.
         Default: 7.
-    :param allow_empty: with ``layout="days"``, let a window without any campaign remove all files of the window. If
-        false, the task fails and the files stay. Default: false.
-    :param max_removed_fraction: with ``layout="days"``, the largest share of the window's files, from 0 to 1, that one
-        load may remove; not applied below ten files. Default: 0.5.
+    :param allow_empty: let a window without any campaign remove all files of the window. If false, the task fails and
+        the files stay. Default: false.
+    :param max_removed_fraction: the largest share of the window's files, from 0 to 1, that one load may remove; not
+        applied below ten files. Default: 0.5.
     :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
         a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
-        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. With ``layout="days"``, the
-        record is missing in the file of its day; merging a load that rejected records deletes nothing and marks nothing
-        as gone. Default: ``fail``.
+        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others: the record is missing in the
+        file of its day. Default: ``fail``.
     :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
         ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
     """
 
     template_fields = ("mail_conn_id", "path", "object_storage_conn_id", "start_day", "end_day", "rejects_path")
     kind: Kind
-    layout: Layout
     start_day: str | None
     end_day: str | None
     lookback_days: int
@@ -359,7 +326,6 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         path: Templated[ObjectStoragePath],
         object_storage_conn_id: Templated[str] | None = None,
         file_format: FileFormat = "parquet",
-        layout: Layout = "days",
         start_day: Templated[str] | None = None,
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
@@ -372,7 +338,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         super().__init__(**kwargs)
         self.set_arguments(
             mail_conn_id=mail_conn_id, kind=kind, path=path, object_storage_conn_id=object_storage_conn_id,
-            file_format=file_format, layout=layout, start_day=start_day, end_day=end_day, lookback_days=lookback_days,
+            file_format=file_format, start_day=start_day, end_day=end_day, lookback_days=lookback_days,
             allow_empty=allow_empty, max_removed_fraction=max_removed_fraction, on_unstorable=on_unstorable,
             rejects_path=rejects_path,
         )  # fmt: skip
@@ -382,8 +348,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
 
         folder = self.folder()
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
-        write = self._write_load if self.layout == "load" else self._write_days
-        return {**write(folder, start_day, end_day), **self.keep_rejects(context)}
+        return {**self._write_days(folder, start_day, end_day), **self.keep_rejects(context)}
 
     @property
     def resource(self) -> str:
@@ -393,37 +358,6 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 
         return CAMPAIGN_STATS if self.kind == "campaigns" else TRANSACTIONAL_STATS
-
-    def _write_load(self, parent: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
-        from airflow_provider_mail._task.statistics import Observation, read_campaign_stats, read_transactional_stats
-        from airflow_provider_mail._task.storage import ROWS_PER_FILE, conditions, write_load
-
-        read = read_campaign_stats if self.kind == "campaigns" else read_transactional_stats
-        with self.mail_errors():
-            observation = Observation(self.hook)
-            statistics = read(self.hook, observation, start_day, end_day)
-            if statistics.mark_gone and statistics.read_again:
-                # Merging the load may mark rows as gone, and cannot read a second time: read twice now.
-                for _ in statistics.read_again():
-                    pass
-            folder, manifest = write_load(
-                parent,
-                statistics.table,
-                statistics.rows(),
-                file_format=self.file_format,
-                rows_per_file=ROWS_PER_FILE,
-                on_unstorable=self.unstorable.begin(),
-                describe=lambda: {
-                    "mail_conn_id": self.mail_conn_id,
-                    "observed_at": observation.at,
-                    "start_day": start_day,
-                    "end_day": end_day,
-                    **conditions(statistics.covers, statistics.mark_gone),
-                },
-            )
-        result = self.load_result(folder, manifest)
-        days = {"start_day": start_day.isoformat(), "end_day": end_day.isoformat()}
-        return {**result, **days, "missing_days": len(statistics.missing_days)}
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
         from airflow_provider_mail._task.storage import put, remove

@@ -145,12 +145,10 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
             )
 
     def table_names(self) -> dict[str, str]:
-        from airflow_provider_mail.warehouse.load import check_history
         from airflow_provider_mail.warehouse.table import other_name
 
         names = super().table_names()
         if self.history or self.history_table:
-            check_history(self.sql_hook)
             names["history_table"] = name = other_name("history_table", self.table, "_history", self.history_table)
             # Check the name of the table of readings, too: it may be too long.
             other_name("history_table", name, "_readings", None)

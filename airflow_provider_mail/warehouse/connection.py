@@ -9,7 +9,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.warehouse.dialects import dialect_of
+from airflow_provider_mail.warehouse.dialects import reader_of
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading, pause
 
@@ -116,7 +116,7 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
         try:
             if reading:
                 reading.address = address(hook)
-            with dialect_of(hook).opening(hook, longest, held):
+            with reader_of(hook).opening(hook, longest, held):
                 connection = _open(hook, start, longest)
         except Exception as error:
             if type(error).__module__.startswith("airflow."):
@@ -175,7 +175,7 @@ def _open(hook: DbApiHook, start: float, longest: float) -> Any:
     hook = copy(hook)
     reading = current_reading()
     connect_seconds = CONNECT_SECONDS if reading else PATIENT_SECONDS
-    dialect = dialect_of(hook)
+    dialect = reader_of(hook)
     dialect.limit_connecting(hook, connect_seconds, reading.seconds if reading else None)
     while True:
         try:

@@ -61,14 +61,9 @@ _MYSQL_SAFE_NUMBERS = frozenset((1021, 1927, 1969, 4025, 3024, 3819))
 _MYSQL_CLIENT_ERRORS = range(2000, 3000)  # the connection's; no row is involved
 _MYSQL_QUOTES_STATEMENT = "PARSE_ERROR EMPTY_QUERY SYNTAX_ERROR SUBQUERY_NO_1_ROW"
 MYSQL_CONFLICTS = (1205, 1213, 1020)
-"""Lock wait timeout (on SQL Server: deadlock), deadlock, and MariaDB's "record has changed since last read"."""
+"""Lock wait timeout, deadlock, and MariaDB's "record has changed since last read"."""
 _MYSQL_POSITION = re.compile(r"for column (?:[`'].{1,200}[`']\.)?[`']?(\w+)[`']? at row (\d+)$")
 _MYSQL_KEY = re.compile(r"for key '([^']+)'$")
-
-_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'?|"[^"]*"?|`[^`]*`?)""")
-_WORD = re.compile(r"[^\s<>\"'(),;:=]+")
-_MAX_MESSAGE_CHARACTERS = 300
-
 
 _KNOWN_DRIVERS = ("MySQLdb", "mysql", "duckdb", "_duckdb", "sqlite3", "psycopg", "psycopg2")
 _SAYS_SOMETHING = re.compile(r"(?<![(\w])[A-Za-z]{3,}(?!\w)")
@@ -168,24 +163,6 @@ def is_client_side(error: BaseException) -> bool:
         return True
     types = [base.__name__ for base in type(error).__mro__]
     return "DataError" in types or bool(_SQLITE_UNDECODABLE.match(str(error)))
-
-
-def redacted_message(error: BaseException, values: Iterable[Any], names: Iterable[str]) -> str:
-    """Describe the exception of an unknown driver, with everything replaced that may be a value.
-
-    :param values: values of the rows that the statement carried.
-    :param names: names of tables and columns, which stay even in quotes.
-    :return: the exception's type and its redacted message, at most 300 characters of it.
-    """
-    safe = safe_message(error)
-    if safe != type(error).__name__:
-        return safe
-    message, allowed = _first_line(error), {name.lower() for name in names}
-    for text in sorted(set(_texts(values)), key=len, reverse=True):
-        message = message.replace(text, "***")
-    message = _WORD.sub(lambda word: "***" if "@" in word[0][1:-1] else word[0], message)
-    message = _QUOTED.sub(lambda match: match[0] if match[0][1:-1].lower() in allowed else "***", message)
-    return ": ".join(filter(None, [safe, message[:_MAX_MESSAGE_CHARACTERS]]))
 
 
 def connect_error_message(error: BaseException) -> str:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.warehouse.connection import connected, run_with_connection
-from airflow_provider_mail.warehouse.dialects import database, dialect_of
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.request import (
     FUTURE_TOLERANCE,
     LOCK_TIMEOUT,
@@ -38,8 +37,6 @@ __all__ = [
     "LoadResult",
     "MarkGone",
     "RemovalRule",
-    "check_database",
-    "check_history",
     "database_time",
     "load",
 ]
@@ -107,9 +104,6 @@ def load(
         task_run=current_task_run(),
         connected=lambda: connected(hook),
     )
-    check_database(hook)
-    if history:
-        check_history(hook)
     dialect = dialect_of(hook)(hook, request)
     dialect.check_conditions()
     with infrequent_gc():
@@ -127,33 +121,11 @@ def current_task_run() -> TaskRun:
     return TaskRun(ti.run_id, ti.dag_id, ti.task_id, map_index, ti.try_number)
 
 
-def check_database(hook: DbApiHook) -> None:
-    """Reject a database in which concurrent loads would duplicate rows.
-
-    :raises WarehouseError: naming the connection and the alternatives.
-    """
-    dialect_of(hook).check_database(hook)
-
-
-def check_history(hook: DbApiHook) -> None:
-    """Reject a database in which no history can be recorded.
-
-    :raises WarehouseError: naming the connection and the databases that can.
-    """
-    if not dialect_of(hook).keeps_history:
-        raise WarehouseError(
-            f"connection {hook.get_conn_id()!r}: a history needs SQLite, Postgres, DuckDB, MySQL or MariaDB, not "
-            f"{database(hook)}"
-        )
-
-
-def database_time(hook: DbApiHook) -> datetime.datetime | None:
-    """Return the time by the database's clock; ``None`` for a database without a dialect of its own.
+def database_time(hook: DbApiHook) -> datetime.datetime:
+    """Return the time by the database's clock.
 
     :raises WarehouseError: when the connection fails.
     """
     dialect = dialect_of(hook)
-    if dialect.unix_time is None:
-        return None
     with connected(hook) as connection, closing(connection.cursor()) as cursor:
         return dialect.read_clock(cursor)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_mail.warehouse.connection import connected, run_with_connection
-from airflow_provider_mail.warehouse.dialects import dialect_of
+from airflow_provider_mail.warehouse.dialects import dialect_of, reader_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, Where
 from airflow_provider_mail.warehouse.rows import Source
@@ -52,9 +52,9 @@ def stream_rows(
         # Outside of `except`, so that the driver's exception, which may hold values, is not chained.
         raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
-    dialect, cursor = dialect_of(hook), None
+    reader, cursor = reader_of(hook), None
     with connected(hook) as connection:
-        cursor = run(lambda: dialect.open_reader(hook, connection))
+        cursor = run(lambda: reader.open_reader(hook, connection))
         try:
             # SQLite reads the first row here.
             run(lambda: cursor.execute(sql) if parameters is None else cursor.execute(sql, parameters))
@@ -75,7 +75,7 @@ def stream_rows(
         finally:
             with suppress(Exception):
                 # SQLite holds its locks as long as a cursor is open, even on a closed connection.
-                dialect.close_reader(connection, cursor)
+                reader.close_reader(connection, cursor)
 
 
 def _advice(fetched: int) -> str:

@@ -31,7 +31,6 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.load",
-    "airflow_provider_mail.warehouse.manifest",
     "airflow_provider_mail.warehouse.tables.resources",
     "airflow_provider_mail.warehouse.tables.stats",
 )
@@ -51,7 +50,7 @@ def ours(subject: str) -> Run:
             import_module(module)
         files = {"task_id": "load", "path": os.environ["BENCHMARK_URL"]}
         if subject == "statistics":
-            operator = mail_to_object_storage.MailStatsToObjectStorageOperator(layout="load", **days, **files)
+            operator = mail_to_object_storage.MailStatsToObjectStorageOperator(**days, **files)
         else:
             operator = mail_to_object_storage.MailContactsToObjectStorageOperator(list_name=LIST, **files)
     else:

@@ -21,14 +21,12 @@ from airflow_provider_mail.warehouse.tables.resources import CONTACTS, contacts_
 from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     ALL,
-    NATIVE,
     Warehouse,
     make_warehouse,
     warehouse_database,
     warehouse_maria,
 )
 from tests.warehouse.lists import contact, list_of, recorded, stays
-from tests.warehouse.standins import SAMPLE, FilesWarehouse, loads_of
 from tests.warehouse.tables import MARKED, NOON, thing
 
 COUNT, DAYS = 14, 3
@@ -75,12 +73,12 @@ class Reading:
 class Model:
     """Of each row its version, when it was read last, and since when it is gone; of each day when it was read last.
 
+    A reading is ignored for days that were read later.
+
     :param deletes: whether a row that is gone is deleted.
-    :param drops_late: whether a reading is ignored for days that were read later.
     """
 
     deletes: bool
-    drops_late: bool
     rows: dict[int, tuple[int, datetime.datetime, datetime.datetime | None]] = field(default_factory=dict)
     days: dict[int, datetime.datetime] = field(default_factory=dict)
 
@@ -93,7 +91,7 @@ class Model:
 
     def load(self, reading: Reading, rows: Rows, *, is_recorded: bool) -> None:
         late = {day for day, moment in self.days.items() if moment > reading.at}
-        days = set(reading.days) - (late if self.drops_late and reading.is_whole else set())
+        days = set(reading.days) - (late if reading.is_whole else set())
         for number, version in rows.items():
             _, seen, gone = self.rows.get(number, (0, reading.at, None))
             if number % DAYS in days and (gone or seen) <= reading.at:
@@ -128,7 +126,7 @@ class Loading(RuleBasedStateMachine):
         self.warehouse = warehouse
         self.now = NOON
         self.service: Rows = dict.fromkeys(range(COUNT), 0)
-        self.model = Model(self.deletes, drops_late=warehouse.hook.conn_type != "unknown")
+        self.model = Model(self.deletes)
         self.held: list[Reading] = []
         self.readings: dict[datetime.datetime, Rows] = {}
         """All that the history is made of."""
@@ -196,20 +194,15 @@ class Loading(RuleBasedStateMachine):
             if end is Lost:
                 raise Lost
 
-        if end is Lost or (self.model.living(reading.days) and not self._is_standin):
+        if end is Lost or self.model.living(reading.days):
             with pytest.raises(end):
                 self._put(reading, rows(), limit)
 
     # How the load is made and compared
 
-    @property
-    def _is_standin(self) -> bool:
-        return self.warehouse.kind in ("portable_duckdb", "portable_postgres") and self.model.drops_late
-
     def _load(self, reading: Reading, permission: dict[str, Any], meanwhile: Callable[[], None] | None = None) -> None:
-        once = isinstance(self.warehouse, FilesWarehouse)  # both responses are in the files
-        first = {number: version for number, version in reading.rows.items() if once or number not in reading.short}
-        again: list[bool] = [True] if once else []
+        first = {number: version for number, version in reading.rows.items() if number not in reading.short}
+        again: list[bool] = []
 
         def rows(numbers: Rows, *, is_first: bool) -> Iterator[tuple[Any, ...]]:
             if meanwhile and is_first == (reading.at.second % 2 == 0 or not self.model.living(reading.days)):
@@ -222,7 +215,7 @@ class Loading(RuleBasedStateMachine):
 
         limit, is_loaded = None, True
         if permission:
-            limit = RemovalRule(**permission, read_again=None if once else read_again)
+            limit = RemovalRule(**permission, read_again=read_again)
         try:
             self._put(reading, rows(first, is_first=True), limit)
         except UnconfirmedError:
@@ -237,8 +230,7 @@ class Loading(RuleBasedStateMachine):
             if self._has_history and reading.at not in self.readings:
                 before = [rows for moment, rows in sorted(self.readings.items()) if moment < reading.at]
                 forbidden = forbidden or exceeds(len(before[-1]) if before else 0, len(read), **permission)
-            # Merged loads count rows that return among the removed ones.
-            assert is_loaded != forbidden or (self._is_standin and not is_loaded)
+            assert is_loaded != forbidden
         else:  # one response removes nothing, where there is a rule
             assert is_loaded
             assert not permission or self.model.living().keys() <= after.living().keys()
@@ -280,13 +272,10 @@ class Loading(RuleBasedStateMachine):
 
 
 class ListLoading(Loading):
-    """A list of contacts, with its history where the database can have one."""
+    """A list of contacts, with its history."""
 
     deletes = True
-
-    @property
-    def _has_history(self) -> bool:  # type: ignore[override]
-        return self.warehouse.kind in NATIVE
+    _has_history = True
 
     def _rows(self, reading: Reading, numbers: Any) -> Iterator[tuple[Any, ...]]:
         for number in numbers:
@@ -295,9 +284,9 @@ class ListLoading(Loading):
     def _put(self, reading: Reading, rows: Iterator[Any], limit: RemovalRule | None) -> None:
         where = list_of("a")
         covers = Coverage.one("news", where, mail_conn_id="a", observed_at=reading.at)
-        history = {"history": contacts_history("contacts_history", where, reading.at)} if self._has_history else {}
-        options: dict[str, Any] = {"replace_where": where, "covers": covers, "removal": limit}
-        self.warehouse.load(CONTACTS, rows, "contacts", **options, **history)
+        history = contacts_history("contacts_history", where, reading.at)
+        options: dict[str, Any] = {"replace_where": where, "covers": covers, "removal": limit, "history": history}
+        self.warehouse.load(CONTACTS, rows, "contacts", **options)
 
     @invariant()
     def is_as_read(self) -> None:
@@ -305,12 +294,11 @@ class ListLoading(Loading):
         assert found == {f"c{number:02}": str(version) for number, version in self.model.living().items()}
         moments = {row[4] for row in self.warehouse.rows(LOADS, "mail_loads")}
         assert moments == set(self.model.days.values())
-        if self._has_history:
-            assert recorded(self.warehouse) == stays(self.readings)
+        assert recorded(self.warehouse) == stays(self.readings)
 
 
 def in_empty_tables(machine: type[Loading], warehouse: Warehouse) -> Loading:
-    for table in (*TABLES, *loads_of(warehouse)):
+    for table in (*TABLES, "mail_loads"):
         with suppress(Exception):  # it is not there yet
             warehouse.execute(f"DELETE FROM {table}")
     return machine(warehouse)
@@ -320,13 +308,12 @@ def create_tables(machine: Loading) -> None:
     machine._put(machine.read([0, DAYS - 1]), iter(()), None)
 
 
-EXAMPLES = {"sqlite": (25, 25), "portable_sqlite": (6, 6), "psycopg3": (3, 3),
-            "psycopg2": (0, 2), "portable_postgres": (2, 0)}  # fmt: skip
+EXAMPLES = {"sqlite": (25, 25), "psycopg3": (3, 3), "psycopg2": (0, 2)}
 """How many of each machine are tried; of databases that are loaded in the same way, most with the quicker one."""
 TABLES = ("things", "contacts", "contacts_history", "contacts_history_readings")
 
 
-@pytest.mark.parametrize("kind", [*ALL, *SAMPLE])
+@pytest.mark.parametrize("kind", ALL)
 def test_a_table_is_what_the_newest_whole_reading_said(kind: str, make_warehouse: Callable[..., Warehouse]) -> None:  # noqa: F811
     warehouse = make_warehouse(kind)
     for machine, count in zip((Loading, ListLoading), EXAMPLES.get(kind, (2, 2)), strict=True):

@@ -1,6 +1,6 @@
 """The source for dlt into files: Delta and Iceberg tables, Parquet and JSON Lines, read by DuckDB.
 
-Needs the dependency group `warehouses`, which is not in the environment of the other tests: `make test-warehouses`.
+Needs the dependency group `lake`, which the environment of the newest Airflow has.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DUCKDB_TYPES = {"text": "VARCHAR", "integer": "BIGINT", "timestamp": "TIMESTAMPT
 def _catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An Iceberg catalog that lasts."""
     for package in ("deltalake", "pyiceberg"):
-        pytest.importorskip(package, reason="needs the dependency group warehouses")
+        pytest.importorskip(package, reason="needs the dependency group lake")
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/iceberg"}
     monkeypatch.setenv("ICEBERG_CATALOG__ICEBERG_CATALOG_CONFIG", json.dumps(catalog))
 

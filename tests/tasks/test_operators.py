@@ -44,7 +44,6 @@ from tests.tasks.conftest import TASK, Run
 from tests.tasks.everything import OPERATORS, offered
 
 # fmt: off
-MERGED = {"sql_conn_id": "warehouse", "table": "mail_contacts", "manifest": "file:///tmp/contacts/1/manifest.json"}
 CAMPAIGN = {"sender_mail": "news@example.com", "send_list_names": ["friends"], "subject": "a", "content": "<p>a</p>"}
 COUNTED = {"mail_name": "a", "sent_count": 1, "open_count": 0, "click_count": 0}
 TO_SQL = {"sql_conn_id": "warehouse"}
@@ -58,7 +57,6 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "MailCompareCampaignsOperator": {"a": COUNTED, "b": COUNTED},
     **dict.fromkeys(("MailCreateCampaignOperator", "MailPreflightOperator"), CAMPAIGN),
     **dict.fromkeys(("MailCreateListOperator", "MailDeleteListOperator"), OF_LIST),
-    **dict.fromkeys(("MailCreateStageTableOperator", "MailMergeStageTableOperator"), MERGED),
     **dict.fromkeys(("MailDeleteContactOperator", "MailUpsertContactOperator"), OF_CONTACT),
     **dict.fromkeys(("MailDeleteSenderOperator", "MailSenderSensor"), OF_SENDER),
     "MailAddSenderOperator": OF_SENDER | {"sender_type": 1},
@@ -90,8 +88,6 @@ LOCAL = {
     "MailCompareCampaignsOperator": "a",
     "MailEventsToSqlOperator": "inbox_conn_id",
     "MailInboxSensor": "inbox_conn_id",
-    "MailCreateStageTableOperator": "sql_conn_id",
-    "MailMergeStageTableOperator": "sql_conn_id",
 }
 """They send nothing to the service; with an argument that tells mapped ones apart."""
 # fmt: on
@@ -434,9 +430,8 @@ REQUESTS: dict[str, type[MailRequest[Any]]] = {
 
 WITHOUT_REQUEST = {
     "MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor", "MailStatsToObjectStorageOperator",
-    "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailCreateStageTableOperator",
-    "MailMergeStageTableOperator", "MailStatsGateSensor", "MailSendTestOperator",
-    "MailCompareCampaignsOperator",
+    "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailStatsGateSensor",
+    "MailSendTestOperator", "MailCompareCampaignsOperator",
 }
 """They have no request of which users give the fields."""
 

@@ -1,4 +1,4 @@
-"""Real databases behind real Airflow connections, each under every way that we have of loading it."""
+"""Real databases behind real Airflow connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.warehouse.dialects import postgres as postgres_dialect
 from airflow_provider_mail.warehouse.dialects.mysql import MySql
-from airflow_provider_mail.warehouse.dialects.portable import Portable
 from airflow_provider_mail.warehouse.load import LoadResult, load
 from airflow_provider_mail.warehouse.table import Table, TableName
 from tests.support.mariadb import MariaDatabase, MariaServer
@@ -44,15 +43,8 @@ class Psycopg2Hook(PostgresHook):
         return psycopg2.connect(**conn_args)
 
 
-class UnknownSqliteHook(SqliteHook):
-    """A database without a dialect of its own."""
-
-    conn_type = "unknown"
-    dialect_name = "default"
-
-
-class UnknownPostgresHook(Psycopg3Hook):
-    """Another one, where a failed statement spoils the transaction."""
+class UnknownHook(SqliteHook):
+    """A database that can only be read."""
 
     conn_type = "unknown"
     dialect_name = "default"
@@ -64,27 +56,17 @@ HOOKS: dict[str, Callable[..., DbApiHook]] = {
     "psycopg2": Psycopg2Hook,
     "duckdb": DuckDBHook,
     "mysql": MySqlHook,
-    "portable_sqlite": UnknownSqliteHook,
-    "portable_postgres": UnknownPostgresHook,
+    "unknown": UnknownHook,
 }
-default_adapter = pytest.mark.filterwarnings("ignore:The default date:DeprecationWarning")
-"""For tests of the portable path on SQLite: it leaves times to the driver, whose adapter is deprecated from 3.12 on."""
-NOT_UNIT = {
-    *("mysql", "portable_postgres", "postgres", "psycopg2", "psycopg3", "redshift"),
-    *("databricks", "duck", "duckdb", "gcpbigquery", "snowflake", "trino"),
-}
-"""Databases with a server, and DuckDB and what runs on it, which take their time."""
-NATIVE = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
-PORTABLE = (pytest.param("portable_sqlite", marks=default_adapter), "portable_postgres")
-ALL = (*NATIVE, *PORTABLE)
-DIALECTS = ("sqlite", "psycopg3", "duckdb", "mysql", PORTABLE[0])
+NOT_UNIT = {"mysql", "postgres", "psycopg2", "psycopg3", "duck", "duckdb"}
+"""Databases with a server, and DuckDB, which take their time."""
+ALL = ("sqlite", "psycopg3", "psycopg2", "duckdb", "mysql")
+DIALECTS = ("sqlite", "psycopg3", "duckdb", "mysql")
 in_each_dialect = pytest.mark.parametrize("warehouse", DIALECTS, indirect=True)
 """For tests to which the driver makes no difference."""
-WAYS = ("sqlite", PORTABLE[0], "snowflake", "redshift")
-"""One for each way of loading: by a temporary table, by standard SQL, by MERGE, and by DELETE and INSERT."""
 
 TESTS = Path(__file__).parents[1]
-COPY, CAN_STREAM, REPLACE = (postgres_dialect, "copy_blocks"), (postgres_dialect, "can_stream"), (Portable, "_replace")
+COPY, CAN_STREAM = (postgres_dialect, "copy_blocks"), (postgres_dialect, "can_stream")
 """Private functions that tests replace: where they are, and their names."""
 
 
@@ -108,11 +90,11 @@ class Warehouse:
 
     @property
     def is_sqlite(self) -> bool:
-        return self.kind.endswith("sqlite")
+        return self.kind == "sqlite"
 
     @property
     def is_postgres(self) -> bool:
-        return self.kind in ("psycopg3", "psycopg2", "portable_postgres")
+        return self.kind in ("psycopg3", "psycopg2")
 
     @property
     def is_duckdb(self) -> bool:
@@ -121,10 +103,6 @@ class Warehouse:
     @property
     def is_mysql(self) -> bool:
         return self.kind.startswith("mysql")
-
-    @property
-    def is_portable(self) -> bool:
-        return self.kind.startswith("portable")
 
     def another(self) -> Self:
         """The same database behind a hook, and so a connection, of its own."""
@@ -172,7 +150,7 @@ class Warehouse:
             return moment.astimezone(datetime.UTC)
         if kind == "date" and self.is_sqlite:
             return datetime.date.fromisoformat(value)
-        if kind == "json" and (not self.is_postgres or self.is_portable):
+        if kind == "json" and not self.is_postgres:
             return json.loads(value)
         return bool(value) if kind == "boolean" else value
 
@@ -210,23 +188,18 @@ def make_warehouse(
 ) -> Iterator[Callable[..., Warehouse]]:
     """A function from the kind of warehouse, and extras of its connection, to an empty one.
 
-    Also from one of `standins.WAYS` to a stand-in. A file of DuckDB stays open until the end of the test, since to open
-    and close it takes ten times as long as most statements; not with `stays_open=False`, and not in `tests/real`, where
-    other processes open it.
+    A file of DuckDB stays open until the end of the test, since to open and close it takes ten times as long as most
+    statements; not with `stays_open=False`, and not in `tests/real`, where other processes open it.
     """
     until_the_end = ExitStack()
     shares = "real" in request.path.relative_to(TESTS).parts
 
     def make(kind: str, *, stays_open: bool = not shares, **extra: Any) -> Warehouse:
-        from tests.warehouse import standins
-
-        name, _, files = kind.partition(" ")
-        is_file = name in standins.STANDINS and name != "redshift"
-        if name.endswith("sqlite"):
+        if kind in ("sqlite", "unknown"):
             connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
-        elif is_file or name.endswith("duckdb"):
+        elif kind == "duckdb":
             connection = {"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")}
-        elif name.startswith("mysql"):
+        elif kind == "mysql":
             maria: MariaDatabase = request.getfixturevalue("warehouse_maria")
             maria.empty()
             connection = json.loads(maria.airflow_connection)
@@ -237,14 +210,9 @@ def make_warehouse(
                 empty.execute(EMPTY)
             connection = json.loads(database.airflow_connection)
         monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps({**connection, "extra": extra}))
-        if name.endswith("duckdb") and stays_open:
+        if kind == "duckdb" and stays_open:
             until_the_end.enter_context(closing(duckdb.connect(connection["host"])))
-        if name in HOOKS:
-            return Warehouse(name, HOOKS[name]("warehouse"))
-        hook = standins.STANDINS[name]("warehouse")
-        standins.prepare(hook)
-        portable = "portable_duckdb" if is_file else "portable_postgres"
-        return standins.FilesWarehouse(portable, hook, tmp_path / "files") if files else Warehouse(portable, hook)
+        return Warehouse(kind, HOOKS[kind]("warehouse"))
 
     with until_the_end:
         yield make
@@ -252,13 +220,7 @@ def make_warehouse(
 
 @pytest.fixture(params=ALL)
 def warehouse(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:
-    """Every database under every way of loading it."""
-    return make_warehouse(request.param)
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:
-    """A database for each way of loading, for rules that no spelling of SQL changes."""
+    """Every database, with each driver."""
     return make_warehouse(request.param)
 
 
@@ -274,9 +236,9 @@ def postgres(make_warehouse: Callable[..., Warehouse]) -> Warehouse:
     return make_warehouse("psycopg3")
 
 
-@pytest.fixture(params=[kind for kind in NATIVE if kind != "psycopg2"])
+@pytest.fixture(params=DIALECTS)
 def native(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:
-    """The databases that are loaded through a temporary table; with `NATIVE`, Postgres with both drivers."""
+    """Every database; with `ALL`, Postgres with both drivers."""
     return make_warehouse(request.param)
 
 

@@ -62,8 +62,7 @@ def test_columns_that_are_not_ours_stay(warehouse: Warehouse) -> None:
     warehouse.execute("ALTER TABLE things ADD note VARCHAR(20)", "UPDATE things SET note = 'mine'")
     narrow = Table(PLAIN.columns[:3], PLAIN.key, "")
     warehouse.load(narrow, [thing(narrow, 1, name="new")])
-    notes = {"portable_sqlite": None, "portable_postgres": None}  # deletes and inserts
-    assert warehouse.query("SELECT name, note FROM things") == [("new", notes.get(warehouse.kind, "mine"))]
+    assert warehouse.query("SELECT name, note FROM things") == [("new", "mine")]
 
 
 CANNOT_HOLD = {
@@ -162,7 +161,7 @@ def test_names_mean_what_they_mean_in_a_statement(warehouse: Warehouse) -> None:
         assert warehouse.rows(THINGS, name) == [thing(THINGS, 1, name=name)]
 
 
-@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "portable_postgres", "duckdb", "sqlite"])
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "duckdb", "sqlite"])
 def test_schemas(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     warehouse = make_warehouse(kind)
     names = {"sqlite": ["main.things"], "duckdb": ["main.things", "warehouse.main.other"]}.get(kind, ["public.things"])
@@ -275,8 +274,6 @@ INEXACT = {
     "sqlite index": ("account VARCHAR, UNIQUE (account COLLATE NOCASE, number)", "NOCASE"),
     "psycopg3": ("account citext", "citext"),
     "psycopg2": ('account VARCHAR(50) COLLATE "loose"', "loose"),
-    "portable_sqlite": ("account VARCHAR COLLATE NOCASE", ""),
-    "portable_sqlite rtrim": ("account VARCHAR COLLATE RTRIM", ""),
     "duckdb": ('account VARCHAR COLLATE "nocase"', "nocase"),
     "mysql": ("account VARCHAR(50) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci", "utf8mb4_general_ci"),
 }

@@ -77,7 +77,7 @@ PARTED = "(account text, number bigint, PRIMARY KEY (account, number)) PARTITION
 DEFAULT = "(account VARCHAR, number BIGINT, note VARCHAR DEFAULT error('no'), PRIMARY KEY (account, number))"
 RAISING = "CREATE TRIGGER raising BEFORE INSERT ON things"
 OTHER_ERRORS = [
-    *((kind, TALKS, "P0001") for kind in ("psycopg3", "psycopg2", "portable_postgres")),
+    *((kind, TALKS, "P0001") for kind in ("psycopg3", "psycopg2")),
     ("psycopg3", f"CREATE TABLE things {PARTED}", r"look at the CHECK constraints, the partitions .* \(23514\)"),
     (
         "psycopg2",

@@ -23,7 +23,7 @@ from airflow_provider_mail.warehouse.files import check_format
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.read_files import MAX_ROW, FileForm, file_rows
 from airflow_provider_mail.warehouse.rows import UnreadableValue
-from tests.warehouse.conftest import CAN_STREAM, NATIVE, PORTABLE, Warehouse
+from tests.warehouse.conftest import ALL, CAN_STREAM, Warehouse
 from tests.warehouse.tables import THINGS, numbers, thing
 
 
@@ -68,7 +68,7 @@ def test_what_is_not_there_is_named_by_the_database(warehouse: Warehouse) -> Non
             raise AssertionError
 
 
-@pytest.mark.parametrize("native", NATIVE, indirect=True)
+@pytest.mark.parametrize("native", ALL, indirect=True)
 def test_reading_cannot_write(native: Warehouse) -> None:
     native.execute("CREATE TABLE people (email VARCHAR(50))", "INSERT INTO people VALUES ('a')")
     for sql in ("DELETE FROM people", "UPDATE people SET email = 'x'", "CREATE TABLE others (id INTEGER)"):
@@ -87,12 +87,12 @@ def test_writing_hidden_in_a_select(postgres: Warehouse) -> None:
 
 
 def test_a_statement_without_a_result(make_warehouse: Callable[..., Warehouse]) -> None:
-    warehouse = make_warehouse("portable_sqlite")
+    warehouse = make_warehouse("unknown")
     with pytest.raises(WarehouseError, match="it has no result; is it a SELECT"), stream_rows(warehouse.hook, "BEGIN"):
         raise AssertionError
 
 
-@pytest.mark.parametrize("native", NATIVE, indirect=True)
+@pytest.mark.parametrize("native", ALL, indirect=True)
 def test_all_is_closed_however_reading_ends(native: Warehouse) -> None:
     native.execute("CREATE TABLE people (id INTEGER)")
     native.execute("INSERT INTO people " + numbers(native.kind, 20_000, "i"))
@@ -168,7 +168,7 @@ def little_memory(most: int = 20_000_000) -> Iterator[None]:
 
 
 @pytest.mark.not_unit
-@pytest.mark.parametrize("native", NATIVE, indirect=True)
+@pytest.mark.parametrize("native", ALL, indirect=True)
 def test_reading_takes_little_memory(native: Warehouse) -> None:
     """What the driver holds beside Python's objects is not counted."""
     joined = f"concat('{WORDS}', i)" if native.is_mysql else f"'{WORDS}' || i"
@@ -180,7 +180,7 @@ def test_reading_takes_little_memory(native: Warehouse) -> None:
 
 
 @pytest.mark.not_unit
-@pytest.mark.parametrize("kind", ["sqlite", PORTABLE[0], "psycopg3", "psycopg2", "mysql"])
+@pytest.mark.parametrize("kind", ["sqlite", "psycopg3", "psycopg2", "mysql"])
 def test_loading_takes_little_memory(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     warehouse, rows = make_warehouse(kind), ROWS // 6
 

@@ -159,11 +159,11 @@ def test_postgres_keeps_no_nul(native: Warehouse) -> None:
     assert native.rows(THINGS) == kept
 
 
-def test_a_negative_count_is_the_service_s_error(way: Warehouse) -> None:
-    way.load(COUNTED, [])
+def test_a_negative_count_is_the_service_s_error(sqlite: Warehouse) -> None:
+    sqlite.load(COUNTED, [])
     words = "row 2, column count: is less than 0, which cannot be true: the service's error"
-    assert words in rejected(way, COUNTED, [(1, 0), (2, -1)])
-    way.load(COUNTED, [(1, 0), (2, None)])
+    assert words in rejected(sqlite, COUNTED, [(1, 0), (2, -1)])
+    sqlite.load(COUNTED, [(1, 0), (2, None)])
 
 
 def test_no_count_of_the_service_can_be_negative() -> None:
@@ -173,7 +173,7 @@ def test_no_count_of_the_service_can_be_negative() -> None:
         assert {column.least for column in counts} == {0}
 
 
-@pytest.mark.parametrize("kind", [*ALL, "snowflake", "redshift"])
+@pytest.mark.parametrize("kind", ALL)
 def test_rows_that_cannot_be_stored_are_set_aside(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     """Also so many of them that nothing is left of some hundreds of rows."""
     warehouse, bad = make_warehouse(kind), {7, *range(240, 760)}
@@ -185,23 +185,23 @@ def test_rows_that_cannot_be_stored_are_set_aside(make_warehouse: Callable[..., 
     assert [row[1] for row in warehouse.rows(THINGS)] == [number for number in range(800) if number not in bad]
 
 
-def test_then_nothing_is_deleted_or_marked(way: Warehouse) -> None:
+def test_then_nothing_is_deleted_or_marked(sqlite: Warehouse) -> None:
     def load(at: Any, last: str, **options: Any) -> None:
         rows = [thing(MARKED, 1, at=at), thing(MARKED, 2, name=last, at=at)]
-        way.load(MARKED, rows, on_unstorable=lambda *_: None, **options)
+        sqlite.load(MARKED, rows, on_unstorable=lambda *_: None, **options)
 
     load(NOON, "old")
     load(LATER, HALF, mark_gone=MarkGone(LATER, lambda: [{"account": "a"}]))
     load(LATER, HALF, replace_where={"account": "a"})
-    assert [(row[2], row[-1]) for row in way.rows(MARKED)] == [(None, None), ("old", None)]
+    assert [(row[2], row[-1]) for row in sqlite.rows(MARKED)] == [(None, None), ("old", None)]
 
 
-def test_too_many_fail_the_load(way: Warehouse) -> None:
-    way.load(THINGS, [])
+def test_too_many_fail_the_load(sqlite: Warehouse) -> None:
+    sqlite.load(THINGS, [])
     unstorable = [thing(THINGS, number, name=HALF) for number in range(1001)]
     with pytest.raises(WarehouseError, match="more than 1000 rows cannot be stored; row 1001, column name: "):
-        way.load(THINGS, unstorable, on_unstorable=lambda *_: None)
-    assert way.rows(THINGS) == []
+        sqlite.load(THINGS, unstorable, on_unstorable=lambda *_: None)
+    assert sqlite.rows(THINGS) == []
 
 
 def test_decimals_are_stored_with_all_their_digits(native: Warehouse) -> None:

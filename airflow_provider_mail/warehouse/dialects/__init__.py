@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from airflow_provider_mail.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-    from airflow_provider_mail.warehouse.dialects.base import Dialect
+    from airflow_provider_mail.warehouse.dialects.base import Dialect, Reader
 
 DIALECTS = {
     "sqlite": "sqlite.Sqlite",
@@ -17,27 +19,33 @@ DIALECTS = {
     "duckdb": "duckdb.DuckDb",
     "mysql": "mysql.MySql",
     "mariadb": "mysql.MySql",
-    "bigquery": "warehouses.BigQuery",
-    "databricks": "warehouses.Databricks",
-    "redshift": "warehouses.Redshift",
-    "snowflake": "warehouses.Snowflake",
-    "trino": "warehouses.Trino",
 }
-"""Databases with a dialect of their own: its module and class. The others are loaded and read by `Portable`."""
-
-_BY_TYPE = {"gcpbigquery": "bigquery"} | {name: name for name in ("databricks", "redshift", "snowflake", "trino")}
-"""Databases by connection type, where the hook's ``dialect_name`` is another one: that of Redshift is Postgres."""
+"""The databases whose tables are loaded, with the module and the class of each; any database can be read."""
 
 
 def database(hook: DbApiHook) -> str:
     """Name the kind of database: SQLAlchemy's name if Airflow knows it, otherwise the type of the connection."""
-    if warehouse := _BY_TYPE.get(str(hook.conn_type).lower()):
-        return warehouse
-    name = hook.dialect_name
+    # The hook of Redshift derives from that of Postgres, and says that it is one.
+    name = "redshift" if hook.conn_type == "redshift" else hook.dialect_name
     return str(hook.conn_type if name == "default" else name).lower()
 
 
+def reader_of(hook: DbApiHook) -> type[Reader]:
+    """Return how statements of the user's are read, in any database."""
+    path = DIALECTS.get(database(hook), "base.Reader")
+    module, class_name = path.split(".")
+    reader: type[Reader] = getattr(import_module(f"{__name__}.{module}"), class_name)
+    return reader
+
+
 def dialect_of(hook: DbApiHook) -> type[Dialect]:
-    module, class_name = DIALECTS.get(database(hook), "portable.Portable").split(".")
-    dialect: type[Dialect] = getattr(import_module(f"{__name__}.{module}"), class_name)
-    return dialect
+    """Return how tables are loaded.
+
+    :raises WarehouseError: in this database they are not; names the connection and the alternatives.
+    """
+    if database(hook) not in DIALECTS:
+        raise WarehouseError(
+            f"connection {hook.get_conn_id()!r}: tables are loaded in SQLite, Postgres, DuckDB, MySQL and MariaDB, not "
+            f"in {database(hook)}: use the dlt source there (docs/dlt.md), or write files (docs/object-storage.md)"
+        )
+    return cast("type[Dialect]", reader_of(hook))

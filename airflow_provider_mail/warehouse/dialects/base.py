@@ -43,47 +43,10 @@ STANDARD_TYPES: Mapping[str, str] = {
 _log = logging.getLogger(__name__)
 
 
-class Dialect(ABC):
-    """How one kind of database is loaded; an instance serves one load."""
-
-    types: ClassVar[Mapping[str, str]] = STANDARD_TYPES
-    """The declared type of a column, by the name of the portable type."""
-    parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
-    text_cast: ClassVar[str] = "VARCHAR"
-    """The type that a value is cast to for its text."""
-    unix_time: ClassVar[str | None] = None
-    """The expression for the seconds since 1970 by the database's clock."""
-    inbox: ClassVar[type[InboxSql] | None] = None
-    """The spelling of the inbox of pushes, for a database that can hold one."""
-    keeps_history: ClassVar[bool] = False
-    """Whether a load can record the history of a part of the table."""
-
-    def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
-        self.hook = hook
-        self.request = request
-        self.table = request.table
-        self.target = self._qualified(request.resolved or request.name)
-        self.loaded_at = datetime.datetime.now(datetime.UTC)
-        self._missing_names: set[str] = set()
-        self.is_asked = False
-        self.is_confirmed = request.removal is None or request.removal.read_again is None
+class Reader:
+    """How a user's statement is read, in any database."""
 
     @classmethod
-    def read_clock(cls, cursor: Any) -> datetime.datetime:
-        cursor.execute(f"SELECT {cls.unix_time}")
-        return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
-
-    # Connecting and reading
-
-    @classmethod  # noqa: B027 - nothing by default
-    def check_database(cls, hook: DbApiHook) -> None:
-        """Reject a database in which concurrent loads would duplicate rows.
-
-        :raises WarehouseError: naming the connection and the alternatives.
-        """
-
-    @classmethod  # noqa: B027 - nothing by default
     def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
         """Limit how long the driver takes to connect, if it can. Options that the connection sets take precedence.
 
@@ -106,15 +69,6 @@ class Dialect(ABC):
         return 0.0
 
     @classmethod
-    def limited(cls, sql: str, count: int, offset: int) -> str:
-        return f"{sql} LIMIT {count} OFFSET {offset}"
-
-    @classmethod
-    def month(cls, column: str) -> str:
-        """Return the month in UTC of a timestamp, as a number such as 202603 or a text such as 2026-03."""
-        return f"100 * EXTRACT(YEAR FROM {column}) + EXTRACT(MONTH FROM {column})"
-
-    @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor for one statement that reads. If the database supports it, the statement cannot write."""
         return connection.cursor()
@@ -122,6 +76,45 @@ class Dialect(ABC):
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
         cursor.close()
+
+
+class Dialect(Reader, ABC):
+    """How one kind of database is loaded; an instance serves one load."""
+
+    types: ClassVar[Mapping[str, str]] = STANDARD_TYPES
+    """The declared type of a column, by the name of the portable type."""
+    parameters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Converts a value to what the driver takes as a parameter, by the name of the portable type; absent: unchanged."""
+    text_cast: ClassVar[str] = "VARCHAR"
+    """The type that a value is cast to for its text."""
+    unix_time: ClassVar[str]
+    """The expression for the seconds since 1970 by the database's clock."""
+    inbox: ClassVar[type[InboxSql] | None] = None
+    """The spelling of the inbox of pushes, for a database that can hold one."""
+
+    def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
+        self.hook = hook
+        self.request = request
+        self.table = request.table
+        self.target = self._qualified(request.resolved or request.name)
+        self.loaded_at = datetime.datetime.now(datetime.UTC)
+        self._missing_names: set[str] = set()
+        self.is_asked = False
+        self.is_confirmed = request.removal is None or request.removal.read_again is None
+
+    @classmethod
+    def read_clock(cls, cursor: Any) -> datetime.datetime:
+        cursor.execute(f"SELECT {cls.unix_time}")
+        return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
+
+    @classmethod
+    def limited(cls, sql: str, count: int, offset: int) -> str:
+        return f"{sql} LIMIT {count} OFFSET {offset}"
+
+    @classmethod
+    def month(cls, column: str) -> str:
+        """Return the month in UTC of a timestamp, as a number such as 202603 or a text such as 2026-03."""
+        return f"100 * EXTRACT(YEAR FROM {column}) + EXTRACT(MONTH FROM {column})"
 
     @abstractmethod
     def load(self, connection: Any) -> LoadResult:

@@ -34,8 +34,6 @@ _COVERAGE_STAGE = "airflow_provider_mail_loads"
 class Staged(StagedSql):
     """A database with temporary tables and an upsert."""
 
-    keeps_history = True
-
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
         self.coverage: Staged | None = None

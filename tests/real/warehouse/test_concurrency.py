@@ -20,7 +20,6 @@ from airflow_provider_mail.warehouse.table import Table
 from tests.support.postgres import Database
 from tests.support.processes import PATIENCE, wait_until
 from tests.warehouse.conftest import ALL, Warehouse
-from tests.warehouse.standins import SAMPLE
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
 WORKERS, ROUNDS, KEYS = 3, 6, 400
@@ -55,7 +54,7 @@ def work(warehouse: Warehouse, worker: int, start: Any) -> None:
 STRICT = ("psycopg3 serializable", "psycopg3 repeatable\\ read")
 
 
-@pytest.mark.parametrize("kind", [*ALL, *STRICT, *SAMPLE])
+@pytest.mark.parametrize("kind", [*ALL, *STRICT])
 def test_threads_load_overlapping_keys_at_once(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     name, _, level = kind.partition(" ")
     options = {"options": f"-c default_transaction_isolation={level}"} if kind in STRICT else {}
@@ -78,7 +77,7 @@ def test_a_table_is_created_and_widened_by_many_at_once(native: Warehouse) -> No
     assert [(row[1], row[2]) for row in native.rows(narrow)] == [(number, "x") for number in range(6)]
 
 
-@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "portable_postgres", "mysql"])
+@pytest.mark.parametrize("kind", ["psycopg3", "psycopg2", "mysql"])
 def test_a_deadlock_is_tried_again(
     make_warehouse: Callable[..., Warehouse], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -128,10 +128,7 @@ with DAG("leaks", schedule=None, max_active_tasks=32, on_failure_callback=notifi
     add("statistics_files", "MailStatsToObjectStorageOperator", "page_403", path=f"file://{FOLDER}")
     add("campaigns_files", "MailCampaignsToObjectStorageOperator", "code_401", path=f"file://{FOLDER}/campaigns")
     known = {"list_name": "known", "path": f"file://{FOLDER}/contacts"}
-    written = add("contacts_files", "MailContactsToObjectStorageOperator", "emulator", **known)
-    manifest = "{{ ti.xcom_pull(task_ids='contacts_files')['manifest'] }}"
-    for kind in ("MailCreateStageTableOperator", "MailMergeStageTableOperator"):
-        written >> add(kind, kind, table="contacts", manifest=manifest, **NOBODY)
+    add("contacts_files", "MailContactsToObjectStorageOperator", "emulator", **known)
 
     # What only has the key and the service's words to show.
     add("preflight", "MailPreflightOperator", "emulator", send_list_names=["known"], **HELLO)
