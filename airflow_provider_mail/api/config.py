@@ -126,6 +126,7 @@ class ClientConfig(BaseModel):
     :param requests_per_second: maximum number of requests per second of this client. Default: ``None``, no limit.
     :param rate_limit_url: URL of a Redis, ``redis://`` or ``rediss://``, in which all clients of the account share
         ``requests_per_second``. Default: none, each client keeps it by itself.
+    :param rate_limit_account: identifies the account there. Default: its credential, which a renewal changes.
     :param rate_limit_when_away: what to do while Redis cannot be used: ``local`` keeps the rate in each client, which
         together may exceed it; ``wait`` sends nothing. Default: ``local``.
     :param max_in_flight: maximum number of concurrent connections, and therefore of concurrent requests, from 1 to
@@ -148,6 +149,7 @@ class ClientConfig(BaseModel):
     timeout: float = Field(default=30.0, gt=0, le=3600)
     requests_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     rate_limit_url: SecretStr | None = None
+    rate_limit_account: str | None = None
     rate_limit_when_away: Literal["local", "wait"] = "local"
     max_in_flight: int = Field(default=16, ge=1, le=1000)
     ca_bundle: Path | None = None

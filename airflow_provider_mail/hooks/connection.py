@@ -253,6 +253,14 @@ def campaign_caps(connection: ConnectionLike) -> CampaignCaps:
     return CampaignCaps(*limits)
 
 
+def rate_limit_account(connection: ConnectionLike) -> str | None:
+    """Return what identifies the account after a renewal of its OAuth token, too; ``None`` if only the credential does."""
+    fields = fields_of(connection)
+    if fields.get("auth_type") != "oauth" or not fields.get("client_id"):
+        return None
+    return f"{fields['client_id']} {fields.get('team_name') or ''}"
+
+
 RENEWAL_SECONDS = 300
 """With less time left, the service issues a new token; both are valid until the old one expires (specification, "OAuth
 access token")."""

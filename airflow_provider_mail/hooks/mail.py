@@ -24,6 +24,7 @@ from airflow_provider_mail.hooks.connection import (
     client_config,
     fields_of,
     form_widgets,
+    rate_limit_account,
     redis_url,
     token_expiry_warning,
 )
@@ -150,9 +151,11 @@ class MailHook(BaseHook):
         from airflow_provider_mail.api._core.advice import clear_text_warning
 
         with clear_traceback_frames():
-            settings = {}
+            settings: dict[str, Any] = {}
             if conn_id := fields_of(self._connection).get("rate_limit_conn_id"):
                 settings["rate_limit_url"] = redis_url(self.get_connection(str(conn_id)))
+                # The OAuth client stays the same when its token is renewed.
+                settings["rate_limit_account"] = rate_limit_account(self._connection)
             config = client_config(self._connection, **settings)
         if config.auth_type == "oauth" and (ending := token_expiry_warning(self._connection)):
             self.log.warning("connection %r: %s", self.mail_conn_id, ending)

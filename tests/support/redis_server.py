@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Self
@@ -30,7 +31,12 @@ class RedisServer:
         self._process = subprocess.Popen([SERVER, *arguments], stdout=subprocess.DEVNULL)
         wait_until(self._answers, what="Redis")
 
+    def freeze(self) -> None:
+        """Let it respond to nothing more."""
+        self._process.send_signal(signal.SIGSTOP)
+
     def stop(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
         self._process.wait(PATIENCE)
 

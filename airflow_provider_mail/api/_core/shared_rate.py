@@ -27,6 +27,9 @@ MAX_AHEAD = 0.5
 AWAY_PAUSE = 1.0
 """Seconds between attempts to reach Redis."""
 
+LOCAL_SECONDS = 30.0
+"""Seconds for which a client that could not reach Redis keeps the rate by itself before it asks again."""
+
 MAX_AWAY = 300.0
 """Seconds after which a client that waits for Redis gives up."""
 
@@ -40,9 +43,15 @@ SOCKET_SECONDS = 5.0
 # Redis would round the number, which has 16 digits.
 SCRIPT = """
 local next_slot, least, most, interval = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local longest = tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local slot = math.max(tonumber(redis.call('GET', next_slot) or '0'), now + least)
+local stored = redis.pcall('GET', next_slot)
+stored = type(stored) == 'string' and tonumber(stored) or 0
+if not (stored - now <= longest) then
+    stored = 0
+end
+local slot = math.max(stored, now + least)
 if slot - now > most then
     return {0, slot - now - most / 2}
 end
@@ -52,7 +61,8 @@ return {1, slot - now}
 """
 """Takes the next slot, if it is at least ``least`` and at most ``most`` microseconds ahead, and keeps ``interval``
 microseconds behind it free. Returns whether it did, and the microseconds to wait for the slot or before asking again:
-then the slots of half that time are free, so that not all who wait come for the same one."""
+then the slots of half that time are free, so that not all who wait come for the same one. What is stored is no slot if
+it is not a number, or further ahead than the ``longest`` pause: Redis' clock was set back."""
 
 
 class Slot(NamedTuple):
@@ -77,14 +87,17 @@ class SharedRate:
         self._waits_for_redis = config.rate_limit_when_away == "wait"
         assert config.requests_per_second is not None
         self._interval = WINDOW / config.requests_per_second
+        self._longest = config.retry.retry_after_cap_seconds + config.retry.cap_seconds + MAX_AHEAD + self._interval
         self._key = f"mail:rate:{_account(config)}"
         self._script = self._redis.register_script(SCRIPT)
         self._away_since: float | None = None
+        self._ask_again_at = -math.inf
         self._warned_at = -math.inf
 
     def _take(self, *, least: float, most: float, interval: float) -> Any:
         """Run the script, with seconds; return what it returns."""
-        return self._script([self._key], [math.ceil(seconds * 1_000_000) for seconds in (least, most, interval)])
+        times = (least, most, interval, max(self._longest, least))
+        return self._script([self._key], [math.ceil(seconds * 1_000_000) for seconds in times])
 
     def _take_slot(self) -> Any:
         return self._take(least=0.0, most=MAX_AHEAD, interval=self._interval)
@@ -111,6 +124,8 @@ class SharedRate:
             self._warned_at = now
             log.warning("rate_limit_conn_id: Redis cannot be used (%s): %s.", reason, consequence)
         if not self._waits_for_redis:
+            # Each question to a Redis that is frozen takes SOCKET_SECONDS.
+            self._ask_again_at = time.monotonic() + LOCAL_SECONDS
             return Slot(True, 0.0)
         if now - self._away_since >= MAX_AWAY:
             raise MailConnectError(
@@ -125,6 +140,8 @@ class SharedRate:
 
         :raises MailConnectError: Redis was away for too long, and the connection says to wait for it.
         """
+        if time.monotonic() < self._ask_again_at:
+            return Slot(True, 0.0)
         try:
             return self._slot(self._take_slot())
         except _errors() as error:
@@ -165,5 +182,5 @@ def _errors() -> tuple[type[Exception], ...]:
 
 def _account(config: ClientConfig) -> str:
     """Return a digest of the account whose requests share the rate."""
-    (credential,) = config.credentials().values()
+    credential = config.rate_limit_account or next(iter(config.credentials().values()))
     return hashlib.sha256(f"{config.base_url} {credential}".encode()).hexdigest()[:16]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_mail.api._core.shared_rate import SOCKET_SECONDS
 from airflow_provider_mail.api.client import AsyncMailClient, MailClient
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailConnectError
+from airflow_provider_mail.api.errors import MailAuthError, MailConnectError
 from airflow_provider_mail.api.lists import GetLists
 from mail_emulator import Emulator
 from tests.support.processes import FORK, PATIENCE
 
 pytest.importorskip("redis")
-from tests.support.redis_server import SERVER, RedisServer
+from tests.support.redis_server import SERVER, RedisServer, redis
 
 pytestmark = pytest.mark.skipif(not SERVER, reason="there is no redis-server")
 
@@ -82,6 +84,42 @@ def test_without_redis_each_keeps_the_rate(emulator: Emulator, server: RedisServ
     server.stop()
     with MailClient(config(emulator, server)) as client:
         assert client.send(GetLists()).code == 200
+
+
+def test_a_frozen_redis_delays_each_client_once(emulator: Emulator, server: RedisServer) -> None:
+    with MailClient(config(emulator, server)) as client:
+        client.send(GetLists())
+        server.freeze()
+        began = time.monotonic()
+        for _ in range(20):
+            client.send(GetLists())
+        assert time.monotonic() - began < 2 * SOCKET_SECONDS
+
+
+@pytest.mark.parametrize("stored", [f"{(time.time() + 3600) * 1e6:.0f}", "soon", "nan"])
+def test_what_is_no_slot(emulator: Emulator, server: RedisServer, stored: str) -> None:
+    """After Redis' clock was set back by an hour, or a person wrote something."""
+    with MailClient(config(emulator, server)) as one, MailClient(config(emulator, server)) as other:
+        one.send(GetLists())
+        store = redis.Redis.from_url(server.url)
+        (key,) = store.keys("mail:rate:*")
+        store.set(key, stored)
+        began = time.monotonic()
+        for client in (one, other):
+            client.send(GetLists())
+        assert time.monotonic() - began < SOCKET_SECONDS
+        store.delete(key)
+        store.lpush(key, "no text")
+        one.send(GetLists())
+        assert float(store.get(key)) > 0
+
+
+def test_the_rate_is_one_across_a_renewal(emulator: Emulator, server: RedisServer) -> None:
+    for access_token in ("one", "another"):
+        settings = config(emulator, server, auth_type="oauth", access_token=access_token, rate_limit_account="client")
+        with MailClient(settings) as client, suppress(MailAuthError):
+            client.send(GetLists())
+    assert len(redis.Redis.from_url(server.url).keys("mail:rate:*")) == 1
 
 
 def test_waiting_for_redis(emulator: Emulator, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
