@@ -7,8 +7,10 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
@@ -32,13 +34,14 @@ ON_KILL_SHARE = 0.8
 class WaitingMixin(MailTaskMixin):
     """Mixin for tasks that wait for a state at the service: in their own process, or deferred to the triggerer."""
 
-    timeout_error: ClassVar[type[AirflowException]] = AirflowException
+    timeout_error: type[AirflowException] = AirflowException
     """Raised when the wait times out."""
 
     deferrable: bool
     poke_interval: float
     poll_error_timeout: float
     timeout: float
+    execution_timeout: timedelta | None
     log: Any
     defer: Callable[..., NoReturn]
 
@@ -94,13 +97,18 @@ class WaitingMixin(MailTaskMixin):
         self._result, self._decision = next(self._polls)
         return self._decision
 
-    def defer_wait(self) -> NoReturn:
+    def defer_wait(self, context: Context) -> NoReturn:
         """Continue in the triggerer; only after a poll: a trigger that fires at once could outrun the scheduler."""
+        end_time = self._end_time
+        if self.execution_timeout is not None:
+            # Airflow itself does not watch it while a task is deferred.
+            began = getattr(context["ti"], "start_date", None) or datetime.now(UTC)
+            end_time = min(end_time, (began + self.execution_timeout).timestamp())
         self.defer(
-            trigger=self.trigger(self._end_time + self.clock_offset),
+            trigger=self.trigger(end_time + self.clock_offset),
             method_name="execute_complete",
             # The trigger has the same deadline; this one applies when no triggerer runs.
-            timeout=timedelta(seconds=self._end_time - time.time() + self.poke_interval + 60),
+            timeout=timedelta(seconds=max(end_time - time.time(), 0) + self.poke_interval + 60),
         )
 
     def end_wait(self, decision: PollDecision) -> dict[str, Any]:
@@ -114,6 +122,11 @@ class WaitingMixin(MailTaskMixin):
     def end_deferral(self, event: object) -> dict[str, Any]:
         """Parse the trigger's event; return the result of the wait or raise its error."""
         self._decision = decision_of(event)
+        limit = self.execution_timeout.total_seconds() if self.execution_timeout is not None else inf
+        if self._decision.status == "timeout" and limit < self.timeout:
+            self.timeout_error = AirflowException  # As when the task is not deferred: it may be retried.
+            message = f"{self._decision.message} (execution_timeout: {limit:g} s)"
+            self._decision = replace(self._decision, message=message)
         return self.end_wait(self._decision)
 
     def last_look(self, context: Context) -> PollDecision:

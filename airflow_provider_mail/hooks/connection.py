@@ -254,7 +254,7 @@ def campaign_caps(connection: ConnectionLike) -> CampaignCaps:
 
 
 def rate_limit_account(connection: ConnectionLike) -> str | None:
-    """Return what identifies the account after a renewal of its OAuth token, too; ``None`` if only the credential does."""
+    """Return what identifies the account after a renewal of its OAuth token; ``None`` if only the credential does."""
     fields = fields_of(connection)
     if fields.get("auth_type") != "oauth" or not fields.get("client_id"):
         return None

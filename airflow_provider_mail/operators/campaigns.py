@@ -359,7 +359,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         while (decision := self.next_decision(context)).status is WaitStatus.WAITING:
             if self.deferrable:
                 self._before_deferral(mail_name, context)
-                self.defer_wait()
+                self.defer_wait(context)
             left = self._end_time - time.time()
             if left <= 0:
                 decision = decision.at_deadline()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -109,19 +110,30 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
             decision.status is WaitStatus.WAITING
             and self.continues_elsewhere
             and (seconds := self.hold_seconds(context))
+            # Airflow looks at the timeout only between two calls.
+            and (left := self._seconds_left(context)) > 0
         ):
-            time.sleep(seconds)
+            time.sleep(min(seconds, left))
             decision = self.next_decision(context)
         if decision.status is not WaitStatus.WAITING:
             return PokeReturnValue(is_done=True, xcom_value=self.end_wait(decision.for_connection(self.conn_id)))
         if isinstance(self._result, MailError):
             # Only failed polls slow down: the sensor occupies its worker slot anyway.
             self._next_poll = time.monotonic() + decision.pause
-        if self.deferrable:
-            self.defer_wait()
+        if self.deferrable and self.may_defer():
+            self.defer_wait(context)
         if self.continues_elsewhere:
             self._store_state(context)
         return False
+
+    def may_defer(self) -> bool:
+        """Return whether the wait can continue in the triggerer."""
+        return True
+
+    def _seconds_left(self, context: Context) -> float:
+        """Return the seconds until the sensor's timeout, which began in the first of its processes."""
+        first = context["ti"].get_first_reschedule_date(context)
+        return float(self.timeout) - ((datetime.now(UTC) - first).total_seconds() if first else 0.0)
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         return self.end_deferral(event)

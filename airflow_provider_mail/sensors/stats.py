@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.flows.polling import PollErrorBudget
+    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
     from airflow_provider_mail.api.flows.waits import StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
@@ -28,10 +28,11 @@ class MailStatsSettledSensor(BaseWaitSensor):
     counts; or ``max_age`` after the campaign was sent, if that is earlier. Other counts restart the observations. Polls
     before the send time are not observations.
 
-    The task fails when the record is missing for five minutes after it existed (the campaign was deleted). The sensor
-    waits for a campaign without statistics. On a connection in sandbox mode, where no campaign was created, the sensor
-    succeeds at once and logs it. A rejected key fails the task at once; after a successful poll, a rejection counts as
-    a failed poll, and the connection is read again.
+    The task fails when the record is missing for five minutes after it existed (the campaign was deleted), and when
+    there are neither statistics nor a campaign of that name for as long: the message shows the nearest names. On a
+    connection in sandbox mode, where no campaign was created, the sensor succeeds at once and logs it. A rejected key
+    fails the task at once; after a successful poll, a rejection counts as a failed poll, and the connection is read
+    again.
 
     In ``mode="reschedule"`` every poll runs in another process. Airflow 3.3 keeps their state (the task state store);
     before 3.3 only ``max_age`` can end the wait in that mode.
@@ -124,6 +125,35 @@ class MailStatsSettledSensor(BaseWaitSensor):
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats, self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset))
+
+    def absent_decision(self) -> PollDecision | None:
+        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+
+        decision = super().absent_decision()
+        if decision is not None or not self._wait.is_unknown(time.time()) or self._has_campaign():
+            return decision
+        return PollDecision(WaitStatus.FAILED, f"there is no campaign {self.mail_name!r}{self._nearest_names()}")
+
+    def may_defer(self) -> bool:
+        """Return whether there are statistics, or a campaign that will have some: a name may be misspelled."""
+        return self._wait.record is not None or self._has_campaign()
+
+    def _has_campaign(self) -> bool:
+        """Return whether there is a campaign of that name, or may be one."""
+        from airflow_provider_mail.api.campaigns import find_campaign
+
+        return self.ask(find_campaign, self.mail_name) is not None
+
+    def _nearest_names(self) -> str:
+        from difflib import get_close_matches
+
+        from airflow_provider_mail.api.campaigns import GetCampaigns
+
+        with self.mail_errors():
+            pages = self.hook.get_conn().pages(GetCampaigns(page_size=100))
+            names = {campaign.mail_name for page in pages for campaign in page}
+        nearest = get_close_matches(self.mail_name, names)
+        return f"; the nearest names are {', '.join(map(repr, nearest))}" if nearest else ""
 
     def sandbox_result(self) -> dict[str, Any]:
         from airflow_provider_mail.api.campaigns import CampaignStats, no_counts

@@ -24,6 +24,7 @@ from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from mail_emulator import Emulator
 from tests.support.changes import at_request
+from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_runner import stored
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
@@ -72,7 +73,7 @@ AWAITED = {
     "campaign": Awaited(MailCampaignSensor, GETS, {"mail_name": "spring"}, sent,
                         "campaign 'spring' was never seen: the service has none of", 1,
                         COUNTS | {"delivered_count": 0}),
-    "stats": Awaited(MailStatsSettledSensor, STATS, {"mail_name": "spring", "min_interval": 40, "max_age": 10**9},
+    "stats": Awaited(MailStatsSettledSensor, STATS, {"mail_name": "spring", "min_interval": 40, "max_age": 10**8},
                      sent, "there are no statistics of a campaign 'spring' (yet)", 3, COUNTS | RECORD),
     "sender": Awaited(MailSenderSensor, "verified_senders/get", {"sender_email": SENDER},
                       lambda emulator: emulator.add_sender(SENDER.upper()),
@@ -141,6 +142,8 @@ def test_reached_at_last(run: Run, emulator: Emulator, kind: str, way: str) -> N
     [*((*each, False) for each in EACH), *(("campaign", way, True) for way in REPEATING)],
 )
 def test_the_time_is_up(run: Run, emulator: Emulator, kind: str, way: str, soft_fail: bool) -> None:
+    if kind == "stats":  # which waits for no campaign that does not exist
+        emulator.add_campaign("spring", send_date=datetime.now(UTC) + timedelta(days=1))
     done = run(lambda: wait(kind, way, timeout=1000, soft_fail=soft_fail))
     # Another try after the time is up would only double it.
     assert (done.state, done.tries) == ("skipped" if soft_fail else "failed", 1)
@@ -387,3 +390,21 @@ def test_sandbox_mode_returns_counts_of_nothing(run: Run, emulator: Emulator) ->
     assert emulator.campaigns("spring") == []
     assert done.returned["sandbox"] is True
     assert done.returned["mail_stats"] == dict.fromkeys(MailStats.model_fields, 0)
+
+
+@pytest.mark.parametrize("kind", AWAITED)
+def test_the_execution_timeout_also_ends_a_deferred_wait(run: Run, clock: Clock, kind: str) -> None:
+    began = clock.monotonic()
+    done = run(lambda: wait(kind, "deferrable", execution_timeout=timedelta(seconds=60), timeout=86_400))
+    if kind != "stats":  # which does not defer for a name that is not known
+        assert (done.state, "(execution_timeout: 60 s)" in done.log) == ("failed", True)
+    assert clock.monotonic() - began < 1000
+
+
+@pytest.mark.parametrize("way", WAYS if AIRFLOW_VERSION >= (3, 3) else ["poke", "deferrable"])
+def test_statistics_of_a_name_that_nobody_has(run: Run, emulator: Emulator, clock: Clock, way: str) -> None:
+    emulator.add_campaign("spring news 2026")
+    began = clock.monotonic()
+    done = run(lambda: MailStatsSettledSensor(task_id=TASK, mail_name="spring new 2026", poke_interval=50, **WAYS[way]))
+    assert "there is no campaign 'spring new 2026'; the nearest names are 'spring news 2026'" in done.log
+    assert (done.state, clock.monotonic() - began < 1000) == ("failed", True)

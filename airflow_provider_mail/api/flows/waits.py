@@ -275,6 +275,13 @@ class StatsStabilityTracker:
             return 0.0
         return sent.timestamp() + (self._max_age or 0.0 if self._stable_checks is None else 0.0)
 
+    def is_unknown(self, at: float) -> bool:
+        """Return whether there were no statistics for five minutes, and none before.
+
+        :param at: Unix time.
+        """
+        return self.record is None and self._missing.is_confirmed(at)
+
     def days(self, start_day: date, end_day: date | None, at: float) -> Days:
         """Return the days to request: the given days or, once the send time is known, the days around it.
 
