@@ -15,7 +15,6 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from operator import itemgetter
@@ -27,6 +26,7 @@ from airflow_provider_mail._config import setting
 from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
 from airflow_provider_mail._task.progress import ProgressLog, store_run
 from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api.flows.import_contacts import Progress
 from airflow_provider_mail.version_compat import AirflowSkipException
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.flows.import_contacts import Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
@@ -266,81 +265,90 @@ def _unpacked(text: str) -> dict[int, bytes]:
     return {index: digest for index, digest in digests.items() if digest != _NONE}
 
 
-class ImportProgress:
-    """Called with the counts of an import after each chunk; shows and counts them every ten seconds."""
+class ImportProgress(Progress):
+    """The counts of an import: it logs them, reports them to metrics every ten seconds, and records how it ended."""
 
-    def __init__(self, task: Any, context: Context, total: int | None) -> None:
+    def __init__(self, task: Any, context: Context) -> None:
+        super().__init__()
+        self._task = task
+        self._context = context
         self._log = ProgressLog(task.log, context)
+        self._reported = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
+
+    def expect(self, total: int | None) -> None:
+        """Set the number of rows of the source."""
         self._log.expect(total)
-        self._tags = task_tags(task)
-        self._counted = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
 
-    def __call__(self, progress: Progress) -> None:
-        """Log, store and count the progress, if that is due."""
-        done = progress.accepted + progress.rejected
-        if self._log.update(done, earlier=progress.accepted_earlier, rejected=progress.rejected):
-            self._count(progress)
+    def show(self, _: Progress) -> None:
+        """Log, store and report the counts, if that is due; called after each chunk."""
+        if self._log.update(self.accepted + self.rejected, earlier=self.accepted_earlier, rejected=self.rejected):
+            self._report()
 
-    def close(self, progress: Progress) -> None:
-        """Count what has not been counted yet."""
-        self._count(progress)
+    def close(self) -> None:
+        """Report what has not been reported yet."""
+        self._report()
         self._log.close()
 
-    def _count(self, progress: Progress) -> None:
-        counts = {
-            ROWS_READ: progress.read,
-            # A row that an earlier try got accepted was counted then.
-            ROWS_ACCEPTED: progress.accepted - progress.accepted_earlier,
-            ROWS_REJECTED: progress.rejected,
+    def _report(self) -> None:
+        # A row that an earlier try got accepted was reported then.
+        new = self.accepted - self.accepted_earlier
+        counts = {ROWS_READ: self.read, ROWS_ACCEPTED: new, ROWS_REJECTED: self.rejected}
+        emit({metric: count - self._reported[metric] for metric, count in counts.items()}, task_tags(self._task))
+        self._reported = counts
+
+    def result(self) -> dict[str, int]:
+        """Return the counts for XCom."""
+        return {
+            "read": self.read,
+            "accepted": self.accepted,
+            "accepted_earlier": self.accepted_earlier,
+            "rejected": self.rejected,
+            "opted_out": self.opted_out,
+            "without_address": self.without_address,
+            "requests": self.requests,
+            "remarks": self.remarks,
         }
-        emit({metric: count - self._counted[metric] for metric, count in counts.items()}, self._tags)
-        self._counted = counts
 
+    @contextmanager
+    def recorded(self, import_id: str, spool: RejectSpool, *, sandbox: bool) -> Iterator[None]:
+        """Store the counts when the import ends, in place of those of an earlier try, if ``imports_conn_id`` is set.
 
-def import_counts(progress: Progress) -> dict[str, int]:
-    """Return the counts of an import, as its task returns them."""
-    return {name: count for name, count in asdict(progress).items() if name != "seconds"}
+        :param import_id: identifies the task instance, the same in every try.
+        :param spool: the rejected rows, of which only the reasons are stored.
+        :param sandbox: whether the service only checks the rows.
+        """
+        state = "failed"
+        try:
+            yield
+            state = "success"
+        except AirflowSkipException:
+            state = "skipped"
+            raise
+        finally:
+            if conn_id := setting("imports_conn_id"):
+                self._record(conn_id, import_id, spool, state=state, sandbox=sandbox)
 
+    def _record(self, conn_id: str, import_id: str, spool: RejectSpool, **values: Any) -> None:
+        from airflow_provider_mail.warehouse.connection import configured_hook
+        from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 
-@contextmanager
-def import_record(
-    task: Any, context: Context, import_id: str, progress: Progress, spool: RejectSpool, *, sandbox: bool
-) -> Iterator[None]:
-    """Store the counts of an import when it ends, in place of those of an earlier try, if ``imports_conn_id`` is set.
-
-    :param import_id: identifies the task instance, the same in every try.
-    :param spool: the rejected rows, of which only the reasons are stored.
-    :param sandbox: whether the service only checks the rows.
-    """
-    state = "failed"
-    try:
-        yield
-        state = "success"
-    except AirflowSkipException:
-        state = "skipped"
-        raise
-    finally:
-        if conn_id := setting("imports_conn_id"):
-            from airflow_provider_mail.warehouse.connection import configured_hook
-            from airflow_provider_mail.warehouse.tables.imports import IMPORTS
-
-            values = {
-                "import_id": import_id,
-                "mail_conn_id": task.mail_conn_id,
-                "list_name": task.list_name or None,
-                "state": state,
-                "reasons": [
-                    {"field": field, "reason": reason, "rows": rows}
-                    for field, reason, rows in spool.reasons(MAX_REASONS)
-                ],
-                "sandbox": sandbox,
-                "try_number": context["ti"].try_number,
-            }
-            # Columns are named as the counts that they have, those of rows with a prefix.
-            counts = asdict(progress)
-            values |= {name: counts[count] for name in IMPORTS.names if (count := name.removeprefix("rows_")) in counts}
-            connect = partial(configured_hook, "imports_conn_id", conn_id)
-            store_run(task.log, connect, IMPORTS, setting("imports_table"), values)
+        reasons = spool.reasons(MAX_REASONS)
+        values |= {
+            "import_id": import_id,
+            "mail_conn_id": self._task.mail_conn_id,
+            "list_name": self._task.list_name or None,
+            "rows_read": self.read,
+            "rows_accepted": self.accepted,
+            "rows_accepted_earlier": self.accepted_earlier,
+            "rows_rejected": self.rejected,
+            "reasons": [{"field": field, "reason": reason, "rows": rows} for field, reason, rows in reasons],
+            "requests": self.requests,
+            "remarks": self.remarks,
+            "try_number": self._context["ti"].try_number,
+            "seconds": self.seconds,
+        }
+        connect = partial(configured_hook, "imports_conn_id", conn_id)
+        store_run(self._task.log, connect, IMPORTS, setting("imports_table"), values)
 
 
 class Spellings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -23,73 +23,19 @@ STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
 
 
-class TaskProgress(NamedTuple):
-    """The progress of a task.
-
-    :param earlier: rows processed in earlier tries: they are only read, so the rate does not include them.
-    :param rejected: rows among ``done`` that were rejected; ``None`` where rows are not checked.
-    """
-
-    done: int
-    seconds: float
-    total: int | None = None
-    earlier: int = 0
-    rejected: int | None = None
-    beside: str = ""
-
-    @property
-    def rate(self) -> float:
-        """Rows per second."""
-        return (self.done - self.earlier) / self.seconds if self.seconds else 0.0
-
-    @property
-    def share(self) -> float | None:
-        """The part that is done, from 0 to 1, if the total is known."""
-        return min(self.done / self.total, 1.0) if self.total else None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The seconds that the rest takes at this rate, if the total is known."""
-        return max(self.total - self.done, 0) / self.rate if self.total and self.rate > 0 else None
-
-    def line(self, things: str) -> str:
-        """Format the progress for the log."""
-        parts = [*filter(None, [self.beside]), f"{self.done:,} {things} done"]
-        if self.earlier:
-            parts.append(f"{self.earlier:,} of them in earlier tries")
-        if self.rejected is not None:
-            parts.append(f"{self.rejected:,} of them rejected")
-        parts.append(f"{self.rate:,.0f} {things}/s")
-        if self.total and self.seconds_left is not None:
-            parts += [f"{self.share:.0%} of {self.total:,}", f"about {self.seconds_left:,.0f} s left"]
-        return ", ".join(parts)
-
-    def record(self) -> dict[str, Any]:
-        """The progress as plain JSON, without what is not known."""
-        share, left = self.share, self.seconds_left
-        values = {
-            "done": self.done,
-            "rejected": self.rejected,
-            "per_second": round(self.rate, 1),
-            "total": self.total,
-            "share": None if share is None else round(share, 3),
-            "seconds_left": None if left is None else round(left),
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        return {name: value for name, value in values.items() if value is not None}
-
-
 class ProgressLog:
     """Logs rows, rate, share and time left every ten seconds, and stores them every thirty.
 
     A task that takes less time has no line and no record.
+
+    :param things: what is counted, such as ``rows``.
     """
 
     def __init__(self, log: Any, context: Context, things: str = "rows") -> None:
-        self._total: int | None = None
         self._log = log
         self._things = things
         self._store: Any = context.get("task_state_store")
+        self._total: int | None = None
         self._started = time.monotonic()
         self._next_line = self._started + LOG_INTERVAL
         self._next_write = self._started + STORE_INTERVAL
@@ -101,15 +47,36 @@ class ProgressLog:
         self._total = total
 
     def update(self, done: int, *, earlier: int = 0, rejected: int | None = None, beside: str = "") -> bool:
-        """Log and store the progress, if that is due; return whether it was logged."""
+        """Log and store the progress, if that is due; return whether it was logged.
+
+        :param earlier: rows processed in earlier tries: they are only read, so the rate does not include them.
+        :param rejected: rows among ``done`` that were rejected; ``None`` where rows are not checked.
+        """
         now = time.monotonic()
         if now < self._next_line:
             return False
         self._next_line = now + LOG_INTERVAL
-        progress = TaskProgress(done, now - self._started, self._total, earlier, rejected, beside)
-        self._log.info("%s", progress.line(self._things))
+        rate = (done - earlier) / (now - self._started)
+        share = min(done / self._total, 1.0) if self._total else None
+        left = max(self._total - done, 0) / rate if self._total and rate > 0 else None
+        parts = [beside, f"{done:,} {self._things} done"]
+        parts.append(f"{earlier:,} of them in earlier tries" if earlier else "")
+        parts.append("" if rejected is None else f"{rejected:,} of them rejected")
+        parts.append(f"{rate:,.0f} {self._things}/s")
+        if share is not None and left is not None:
+            parts += [f"{share:.0%} of {self._total:,}", f"about {left:,.0f} s left"]
+        self._log.info("%s", ", ".join(filter(None, parts)))
         if self._store is not None and now >= self._next_write:
-            self._write(progress)
+            record = {
+                "done": done,
+                "rejected": rejected,
+                "per_second": round(rate, 1),
+                "total": self._total,
+                "share": None if share is None else round(share, 3),
+                "seconds_left": None if left is None else round(left),
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            self._write({name: value for name, value in record.items() if value is not None}, now)
         return True
 
     def close(self) -> None:
@@ -118,10 +85,9 @@ class ProgressLog:
             self._written = False
             self._attempt(lambda: self._store.delete(STATE_KEY))
 
-    def _write(self, progress: TaskProgress) -> None:
-        started = time.monotonic()
+    def _write(self, record: dict[str, Any], started: float) -> None:
         self._written = True
-        self._attempt(lambda: self._store.set(STATE_KEY, progress.record(), retention=STATE_RETENTION))
+        self._attempt(lambda: self._store.set(STATE_KEY, record, retention=STATE_RETENTION))
         now = time.monotonic()
         self._next_write = now + max(STORE_INTERVAL, STORE_SHARE * (now - started))
 

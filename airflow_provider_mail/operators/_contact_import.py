@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._audience.audience import Audience
     from airflow_provider_mail._audience.rows import Rows
     from airflow_provider_mail._task.import_rows import Source
-    from airflow_provider_mail._task.imports import Spellings, StoredImportCheckpoint
+    from airflow_provider_mail._task.imports import ImportProgress, Spellings, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
@@ -153,24 +153,23 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
         return bool(vars(self)[DryRun.NAME])
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_mail._task.imports import import_checkpoint, import_counts, import_record
+        from airflow_provider_mail._task.imports import ImportProgress, import_checkpoint
         from airflow_provider_mail._task.rejects import RejectSpool
-        from airflow_provider_mail.api.flows.import_contacts import Progress
 
         if problem := audience_problem(vars(self), has_database="sql_conn_id" in vars(self)):
             raise AirflowFailException(problem)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
-        progress = Progress()
+        progress = ImportProgress(self, context)
         # A list that is made anew gets all rows, and a state says more than a checkpoint.
         plain = self.audience == "add" and not self.changes_only
         checkpoint = import_checkpoint(context, self.log) if plain else None
         with self.mail_errors(), RejectSpool() as spool:
             audience = self._audience(context, progress)
             sandbox = audience.sandbox
-            with import_record(self, context, import_id, progress, spool, sandbox=sandbox):
+            with progress.recorded(import_id, spool, sandbox=sandbox):
                 try:
                     with audience.running(), self.source(context) as source:
-                        self._import(source, spool, audience, checkpoint, context)
+                        self._import(source, spool, audience, progress, checkpoint)
                 except BaseException:
                     self._rescue_rejects(spool, import_id)
                     raise
@@ -184,7 +183,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
                 lists = audience.finish()
         return {
             "list_name": audience.list_name,
-            **import_counts(progress),
+            **progress.result(),
             "sandbox": sandbox,
             **(self.rejects.places if progress.rejected else {}),
             **lists,
@@ -195,21 +194,20 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
         source: Source,
         spool: RejectSpool,
         audience: Audience,
+        progress: ImportProgress,
         checkpoint: StoredImportCheckpoint | None,
-        context: Context,
     ) -> None:
         from airflow_provider_mail._task.import_rows import pick
-        from airflow_provider_mail._task.imports import ImportProgress, Spellings
+        from airflow_provider_mail._task.imports import Spellings
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
-        progress = audience.progress
         mapping = self._mapping(source.columns)
         spool.place_of = self.reject_place
         positions, plan = self._plan(source.columns, mapping, audience.list_name)
         spool.columns = [source.columns[position] for position in positions]
         if checkpoint is not None:
             checkpoint.load(plan, self.hook.config)
-        import_progress = ImportProgress(self, context, source.total)
+        progress.expect(source.total)
         batches = source.batches
         if not self.keeps_all_rows:
             batches = self._filtered(source, mapping, progress)
@@ -224,7 +222,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
                 rows,
                 plan,
                 on_reject=spool.add,
-                on_progress=import_progress,
+                on_progress=progress.show,
                 progress=progress,
                 memory=memory,
                 interrupt=self.new_interrupt(),
@@ -244,7 +242,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             raise
         finally:
             spellings.close()
-            import_progress.close(progress)
+            progress.close()
             if checkpoint is not None:
                 # Also when all rows are sent: storing rejected rows may fail.
                 checkpoint.save(complete=complete)

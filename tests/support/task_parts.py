@@ -7,7 +7,7 @@ from airflow_provider_mail._task.at_most_once import ChunkSpool, MailingState  #
 from airflow_provider_mail._task.imports import CHECKPOINT_KEY, StoredImportCheckpoint  # noqa: F401
 from airflow_provider_mail._task.messages import Recipients, RowMessages  # noqa: F401
 from airflow_provider_mail._task.progress import STATE_KEY as PROGRESS_KEY  # noqa: F401
-from airflow_provider_mail._task.progress import ProgressLog, TaskProgress  # noqa: F401
+from airflow_provider_mail._task.progress import ProgressLog  # noqa: F401
 from airflow_provider_mail._task.rejects import RejectSpool  # noqa: F401
 from airflow_provider_mail._task.storage import MEMORY_BYTES, sql_hook  # noqa: F401
 from airflow_provider_mail.api._core.addresses import address_key  # noqa: F401

@@ -21,7 +21,7 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from mail_emulator import Emulator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
-from tests.support.task_parts import CHECKPOINT_KEY, PROGRESS_KEY, ProgressLog, StoredImportCheckpoint, TaskProgress
+from tests.support.task_parts import CHECKPOINT_KEY, PROGRESS_KEY, ProgressLog, StoredImportCheckpoint
 from tests.support.tries import StateStore, Tries
 
 PLAN = ImportPlan(properties=("email", "name"), list_name="vip", list_description="V", chunk_size=10)
@@ -181,16 +181,23 @@ def test_the_record_shows_no_row_and_its_digests_need_the_key(clock: Clock) -> N
     assert not set(records[0]) & set(records[2])
 
 
-@pytest.mark.parametrize(("progress", "line"), [
-    (TaskProgress(0, 0.0, 100, rejected=0), "0 rows done, 0 of them rejected, 0 rows/s"),
-    (TaskProgress(1500, 10.0), "1,500 rows done, 150 rows/s"),
-    (TaskProgress(60, 10.0, 100, earlier=50, rejected=4),
+@pytest.mark.parametrize(("total", "done", "others", "line"), [
+    (100, 0, {"rejected": 0}, "0 rows done, 0 of them rejected, 0 rows/s"),
+    (None, 1500, {}, "1,500 rows done, 150 rows/s"),
+    (100, 60, {"earlier": 50, "rejected": 4},
      "60 rows done, 50 of them in earlier tries, 4 of them rejected, 1 rows/s, 60% of 100, about 40 s left"),
-    (TaskProgress(120, 10.0, 100), "120 rows done, 12 rows/s, 100% of 100, about 0 s left"),
-    (TaskProgress(5, 10.0, beside="2 pushes"), "2 pushes, 5 rows done, 0 rows/s"),
-], ids=str)  # fmt: skip
-def test_a_line_shows_what_is_known(progress: TaskProgress, line: str) -> None:
-    assert progress.line("rows") == line
+    (100, 120, {}, "120 rows done, 12 rows/s, 100% of 100, about 0 s left"),
+    (None, 5, {"beside": "2 pushes"}, "2 pushes, 5 rows done, 0 rows/s"),
+])  # fmt: skip
+def test_a_line_shows_what_is_known(
+    caplog: pytest.LogCaptureFixture, clock: Clock, total: int | None, done: int, others: dict[str, Any], line: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    shown = ProgressLog(logging.getLogger(), {})
+    shown.expect(total)
+    clock.sleep(10)
+    assert shown.update(done, **others)
+    assert caplog.messages == [line]
 
 
 def test_progress_is_shown_when_it_is_due(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
