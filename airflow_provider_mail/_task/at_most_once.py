@@ -1,22 +1,25 @@
 """Send a mailing at most once: the state is stored before and after each request.
 
 A transactional send cannot be looked up, so only the stored state shows what an earlier try has sent. It holds the
-number of accepted requests, a digest of their content, and a digest of the request in flight.
+number of accepted requests, a digest of their content, and a digest of each request in flight.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain, islice
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api._core.exchange import NOT_REPEATED
+from airflow_provider_mail.api._core.interrupt import Workers
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
     MailAnswerLostError,
@@ -24,13 +27,16 @@ from airflow_provider_mail.api.errors import (
     MailError,
     MailRejectedError,
 )
-from airflow_provider_mail.api.transactional import Chunk, SendBatch
+from airflow_provider_mail.api.transactional import Chunk, Delivery, SendBatch
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState
     from airflow_provider_mail.hooks.mail import MailHook
 
 log = getLogger(__name__)
+
+MAX_AHEAD = 64
+"""So many requests may be accepted while an earlier one has no response: the record must stay small."""
 
 _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in use|taken|not unique|\bused\b")
 """Words in the rejection of a repeated id. The specification shows neither the words nor whether ids are checked."""
@@ -40,7 +46,9 @@ class MailingState(BaseModel):
     """The stored state of a mailing, over all tries.
 
     :param version: of the format. A record of another version is an error: interpreting it could send mail twice.
-    :param under_way: the digest including the request in flight; ``None`` if no request is in flight.
+    :param digest: of the first requests, which are all done with: see :attr:`done`.
+    :param ahead: the digests of requests that are done with although an earlier one is not, by index.
+    :param under_way: the digests of the requests in flight, by index.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -51,7 +59,8 @@ class MailingState(BaseModel):
     unknown_requests: NonNegativeInt
     unknown_recipients: NonNegativeInt
     digest: str
-    under_way: str | None
+    ahead: dict[str, str]
+    under_way: dict[str, str]
 
     @classmethod
     def parse(cls, record: object) -> MailingState:
@@ -60,9 +69,8 @@ class MailingState(BaseModel):
         :raises MailConflictError: the record is not of this version.
         """
         if record is None:
-            return cls(
-                version=1, requests=0, recipients=0, unknown_requests=0, unknown_recipients=0, digest="", under_way=None
-            )
+            counts = dict.fromkeys(("requests", "recipients", "unknown_requests", "unknown_recipients"), 0)
+            return cls(version=1, **counts, digest="", ahead={}, under_way={})
         try:
             return cls.model_validate(record)
         except ValidationError:
@@ -74,8 +82,21 @@ class MailingState(BaseModel):
 
     @property
     def done(self) -> int:
-        """The number of requests that are not sent again."""
-        return self.requests + self.unknown_requests
+        """The number of requests before the first one that is still to be sent."""
+        return self.requests + self.unknown_requests - len(self.ahead)
+
+    def settle(self, chunk: Chunk, *, accepted: bool) -> None:
+        """Note that a request is not sent again: it was accepted, or the user skips it."""
+        if accepted:
+            self.requests += 1
+            self.recipients += chunk.recipients
+        else:
+            self.unknown_requests += 1
+            self.unknown_recipients += chunk.recipients
+        self.under_way.pop(str(chunk.index), None)
+        self.ahead[str(chunk.index)] = chunk.digest
+        while (digest := self.ahead.pop(str(self.done), None)) is not None:
+            self.digest = _digest(self.digest, digest)
 
     def __str__(self) -> str:
         text = f"{self.recipients} recipients in {self.requests} requests were accepted"
@@ -84,11 +105,32 @@ class MailingState(BaseModel):
         return text
 
 
+class _ThisThread:
+    """Stands for `Workers`, for one request at a time."""
+
+    def submit(self, send: Callable[[Delivery], object], request: Delivery) -> Future[object]:
+        future: Future[object] = Future()
+        try:
+            future.set_result(send(request))
+        except MailError as error:
+            future.set_exception(error)
+        return future
+
+    def first_done(self, futures: Iterable[Future[object]]) -> set[Future[object]]:
+        return set(futures)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 @dataclass
 class Mailing:
     """One mailing of a task instance, over all its tries.
 
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
+    :param max_in_flight: maximum number of concurrent requests; as many may be in doubt after a crash.
     :param own_ids: whether the ids of the requests are generated here, so that no other mailing can have used them.
     :param state_lost: whether earlier tries may have sent requests that the stored state does not have.
     :raises MailConflictError: the stored record is not of this version.
@@ -97,6 +139,7 @@ class Mailing:
     hook: MailHook
     task_state: TaskState
     on_ambiguous: str
+    max_in_flight: int = 1
     argument: str = "messages"
     things: str = "messages"
     own_ids: bool = True
@@ -104,39 +147,90 @@ class Mailing:
 
     def __post_init__(self) -> None:
         self.state = MailingState.parse(self.task_state.read())
+        self._in_flight: dict[Future[object], tuple[Chunk, bool]] = {}
+        self._unclear: list[tuple[Chunk, MailError]] = []
+        self._failure: MailError | None = None
+        self._stored = self.state.model_dump()
 
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
-        """Send the chunks that were not sent yet, in order.
+        """Send the chunks that were not sent yet, and begin them in order.
+
+        After an error no further request is begun, and those in flight are waited for.
 
         :raises MailConflictError: an earlier try sent other chunks than these.
         :raises MailAmbiguousSendError: the outcome of a request is unknown, and ``on_ambiguous`` is ``fail``.
         :raises MailError: the service rejected a request; the requests accepted before stay recorded.
         """
-        for chunk in self._remaining(chunks):
-            self._send(chunk)
-        self._write(under_way=None)
+        left = self._remaining(chunks)
+        try:
+            with self._workers() as workers:
+                while True:
+                    self._begin(workers, left)
+                    if not self._in_flight:
+                        break
+                    for future in workers.first_done(list(self._in_flight)):
+                        self._end(*self._in_flight.pop(future), future)
+        except BaseException:
+            self._harvest()
+            raise
+        self._write()
+        if self._unclear:
+            doubtful = [chunk for chunk, _ in self._unclear]
+            self._handle_unknown(doubtful, "got no clear response", self._unclear[0][1])
+        if self._failure is not None:
+            raise self._failure
         return self.state
 
+    def _workers(self) -> Workers[object] | _ThisThread:
+        threads = min(self.max_in_flight, self.hook.config.max_in_flight)
+        return _ThisThread() if threads == 1 else Workers(threads, "mail-batch")
+
+    def _begin(self, workers: Workers[object] | _ThisThread, left: Iterator[Chunk]) -> None:
+        """Record the next requests, together with what has become of earlier ones; then send them."""
+        begun: list[tuple[Chunk, bool]] = []
+        while (
+            self._failure is None
+            and not self._unclear
+            and len(self._in_flight) + len(begun) < self.max_in_flight
+            and len(self.state.ahead) < MAX_AHEAD
+            and (chunk := next(left, None)) is not None
+        ):
+            begun.append((chunk, str(chunk.index) in self.state.under_way))
+            self.state.under_way[str(chunk.index)] = chunk.digest
+        if begun:
+            self._write()
+        for chunk, in_doubt in begun:
+            self._in_flight[workers.submit(self.hook.send, chunk.request)] = chunk, in_doubt
+
+    def _harvest(self) -> None:
+        """Record which of the requests in flight were accepted before the work was interrupted."""
+        accepted = [
+            chunk
+            for future, (chunk, _) in self._in_flight.items()
+            if future.done() and not future.cancelled() and future.exception() is None
+        ]
+        for chunk in accepted:
+            self.state.settle(chunk, accepted=True)
+        if accepted:
+            self._write()
+
     def _remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks to send, after verifying that earlier tries sent the chunks before these."""
+        """Return the chunks to send, after verifying that they are those which earlier tries began to send."""
         iterator, digest = iter(chunks), ""
         for _ in range(self.state.done):
             chunk = next(iterator, None)
             if chunk is None:
                 raise self._conflict()
-            digest = _digest(digest, chunk)
-        first = next(iterator, None)
-        if digest != self.state.digest:
+            digest = _digest(digest, chunk.digest)
+        begun = self.state.ahead | self.state.under_way
+        known = list(islice(iterator, max(map(int, begun), default=self.state.done - 1) + 1 - self.state.done))
+        if digest != self.state.digest or begun.items() - {(str(chunk.index), chunk.digest) for chunk in known}:
             raise self._conflict()
-        if self.state.under_way is not None:
-            if first is None or _digest(digest, first) != self.state.under_way:
-                raise self._conflict()
-            if self.on_ambiguous != "resend":
-                self._handle_unknown(first, "was in flight when an earlier try ended")
-                first = next(iterator, None)
-        if first is not None:
-            yield first
-            yield from iterator
+        doubtful = [chunk for chunk in known if str(chunk.index) in self.state.under_way]
+        if doubtful and self.on_ambiguous != "resend":
+            self._handle_unknown(doubtful, f"{_verb(doubtful)} in flight when an earlier try ended")
+        settled = begun.keys() - self.state.under_way.keys()
+        return chain([chunk for chunk in known if str(chunk.index) not in settled], iterator)
 
     def _conflict(self) -> MailConflictError:
         return MailConflictError(
@@ -145,29 +239,32 @@ class Mailing:
             "run, which sends everything"
         )
 
-    def _send(self, chunk: Chunk) -> None:
-        digest = _digest(self.state.digest, chunk)
-        in_doubt = self.state.under_way == digest
-        # This also records that the request before this one was accepted.
-        self._write(under_way=digest)
+    def _end(self, chunk: Chunk, in_doubt: bool, future: Future[object]) -> None:
+        """Note what has become of a request.
+
+        :param in_doubt: whether an earlier attempt may have sent it.
+        """
         try:
-            self.hook.send(chunk.request)
+            future.result()
         except MailError as error:
             if error.may_have_taken_effect:
-                self._handle_unknown(chunk, "got no clear response", error)
+                if self.on_ambiguous == "skip":
+                    self._handle_unknown([chunk], "got no clear response", error)
+                else:
+                    self._unclear.append((chunk, error))
                 return
             if not (in_doubt or self.state_lost) or not self._was_sent_before(chunk, error):
                 # It provably had no effect, so the next try may send it, unless an earlier attempt is still in doubt.
-                self._write(under_way=digest if in_doubt else None)
-                raise
+                if not in_doubt:
+                    del self.state.under_way[str(chunk.index)]
+                self._failure = self._failure or error
+                return
             log.warning(
                 "Request %s (%s recipients) was rejected because its uniqueMsgID %s is known: it was accepted in an "
                 "earlier try. Continuing with the next request.",
                 *(chunk.index, chunk.recipients, chunk.request.unique_msg_id),
             )
-        self.state.requests += 1
-        self.state.recipients += chunk.recipients
-        self.state.digest = digest
+        self.state.settle(chunk, accepted=True)
 
     def _was_sent_before(self, chunk: Chunk, error: MailError) -> bool:
         """Return whether a rejection proves that the service accepted this request before: it knows the id."""
@@ -177,32 +274,43 @@ class Mailing:
         about_id = own_id in message or re.search(r"(?i)unique[ _-]?msg[ _-]?id", message) is not None
         return bool(own_id) and about_id and _USED_BEFORE.search(message.replace(own_id, "")) is not None
 
-    def _handle_unknown(self, chunk: Chunk, problem: str, error: MailError | None = None) -> None:
-        """Handle a request that may have been sent, as the user chose."""
-        request = f"request {chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
+    def _handle_unknown(self, chunks: Sequence[Chunk], problem: str, error: MailError | None = None) -> None:
+        """Handle requests that may have been sent, as the user chose."""
+        described = ", ".join(
+            f"{chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
+            for chunk in chunks
+        )
+        requests, them = ("request", "it") if len(chunks) == 1 else ("requests", "them")
         reason = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""
-        summary = f"{request} {problem}{reason} and may have been sent; apart from it {self.state}."
+        summary = f"{requests} {described} {problem}{reason} and may have been sent; apart from {them} {self.state}."
+        operation = chunks[0].request.path
         if self.on_ambiguous == "fail":
+            those = "that request" if len(chunks) == 1 else "those requests"
             raise MailAmbiguousSendError(
-                f"{summary} Check at the service; then clear the task with on_ambiguous='resend' to send that request "
-                "again, or 'skip' to continue after it",
-                operation=chunk.request.path,
+                f"{summary} Check at the service; then clear the task with on_ambiguous='resend' to send {those} "
+                f"again, or 'skip' to continue after {them}",
+                operation=operation,
             )
         if self.on_ambiguous == "resend":
-            resent = "it" if self.task_state.durable else "everything"
-            raise MailAnswerLostError(f"{summary} The next try sends {resent} again", operation=chunk.request.path)
-        self.state.unknown_requests += 1
-        self.state.unknown_recipients += chunk.recipients
-        self.state.digest = _digest(self.state.digest, chunk)
+            resent = them if self.task_state.durable else "everything"
+            raise MailAnswerLostError(f"{summary} The next try sends {resent} again", operation=operation)
+        for chunk in chunks:
+            self.state.settle(chunk, accepted=False)
 
-    def _write(self, *, under_way: str | None) -> None:
-        self.state.under_way = under_way
-        self.task_state.write(self.state.model_dump())
+    def _write(self) -> None:
+        record = self.state.model_dump()
+        if record != self._stored:
+            self.task_state.write(record)
+            self._stored = record
 
 
-def _digest(before: str, chunk: Chunk) -> str:
-    """Return the digest of requests, given that of those before the last."""
-    return hashlib.sha256(f"{before}{chunk.digest}".encode()).hexdigest()[:32]
+def _digest(before: str, digest: str) -> str:
+    """Return the digest of requests, given that of those before the last, and that of the last."""
+    return hashlib.sha256(f"{before}{digest}".encode()).hexdigest()[:32]
+
+
+def _verb(chunks: Sequence[Chunk]) -> str:
+    return "was" if len(chunks) == 1 else "were"
 
 
 class ChunkSpool:

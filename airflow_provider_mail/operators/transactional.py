@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
-from airflow_provider_mail.operators._base import BaseMailOperator
+from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ NO_TASK_STATE = (
 RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
 
 
-class BaseSendOperator(BaseMailOperator):
+class BaseSendOperator(BaseInterruptibleOperator):
     """Send transactional mail at most once.
 
     The service does not show whether a message was sent, so a request whose outcome is unknown is not sent again. Each
@@ -62,6 +62,7 @@ class BaseSendOperator(BaseMailOperator):
     on_ambiguous: str
     on_unfilled_tag: OnUnfilledTag
     service_tags: Any
+    max_in_flight = 1
     unique_msg_id: str | None = None
     """The user's id; without one, the ids of the requests are derived from the task instance."""
 
@@ -97,6 +98,7 @@ class BaseSendOperator(BaseMailOperator):
                 self.hook,
                 state,
                 self.on_ambiguous,
+                max_in_flight=self.max_in_flight,
                 argument=self.argument,
                 things=self.things,
                 own_ids=not self.unique_msg_id,
@@ -105,7 +107,7 @@ class BaseSendOperator(BaseMailOperator):
             if mailing.state.done:
                 self.log.info("In earlier tries, %s. Continuing with the next request.", mailing.state)
             try:
-                return mailing.send(chunks), sandbox
+                return self.new_interrupt().run(mailing.send, chunks), sandbox
             except Exception as error:
                 self.log.error("Ended early: %s.", mailing.state)
                 if stateless and isinstance(error, MailError) and error.temporary:
@@ -257,6 +259,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
 
     mail_params: Any
     versions_per_request: int
+    max_in_flight: int
     on_empty: OnEmpty
     on_duplicate_recipient: OnDuplicateRecipient
     _duplicates = 0
@@ -369,6 +372,8 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
         runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param versions_per_request: messages in one request, 100 at most. Default: 100.
+    :param max_in_flight: the maximum number of concurrent requests; the connection's own limit also applies. After a
+        crash, as many are in doubt, each of up to 100 people. Default: 1.
     :param on_empty: what to do when there is no message: ``error`` fails the task, ``skip`` skips it, ``continue``
         returns zeros. Default: ``error``.
     :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
@@ -407,6 +412,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         track_click: bool = False,
         attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         versions_per_request: int = 100,
+        max_in_flight: int = 1,
         on_empty: OnEmpty = "error",
         on_duplicate_recipient: OnDuplicateRecipient = "fail",
         allow_blank: bool = False,

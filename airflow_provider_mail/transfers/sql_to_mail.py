@@ -209,6 +209,8 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param attachment: one file: a path or URL as Airflow's ``ObjectStoragePath`` takes it, which is read when the task
         runs; or ``{"file_name": ..., "file_data": <Base64>}``. Default: none. (templated)
     :param versions_per_request: messages in one request, 100 at most. Default: 100.
+    :param max_in_flight: the maximum number of concurrent requests; the connection's own limit also applies. After a
+        crash, as many are in doubt, each of up to 100 people. Default: 1.
     :param on_empty: what to do when there is no message: ``error`` fails the task, ``skip`` skips it, ``continue``
         returns zeros. Default: ``error``.
     :param on_duplicate_recipient: what to do when a recipient is in ``to`` of two messages, or twice in one: ``fail``
@@ -264,6 +266,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         track_click: bool = False,
         attachment: Templated[Mapping[str, Templated[str]] | ObjectStoragePath] | None = None,
         versions_per_request: int = 100,
+        max_in_flight: int = 1,
         on_empty: OnEmpty = "error",
         on_duplicate_recipient: OnDuplicateRecipient = "fail",
         allow_blank: bool = False,

@@ -21,7 +21,7 @@ from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSe
 from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator
 from tests.machines import REJECTED_KEY, UNCLEAR
-from tests.support.changes import at_every_request
+from tests.support.changes import around_requests
 from tests.support.sampling import examples
 from tests.support.tries import HAS_STORE, Kill, Killed, Tries
 
@@ -50,7 +50,7 @@ class Sending(RuleBasedStateMachine):
         self.tries = Tries(emulator)
         self.numbers = itertools.count()
         self.allowed: Counter[str] = Counter()
-        self.begun: list[list[dict[str, Any]]] = []
+        self.begun: dict[int, list[dict[str, Any]]] = {}
         self.skipped = False
         self.sound = True
 
@@ -77,6 +77,7 @@ class Sending(RuleBasedStateMachine):
 
     @rule(
         choice=st.sampled_from(["fail", "resend", "skip"]),
+        in_flight=st.sampled_from([1, 3]),
         fault=faults,
         kill=kills,
         away=absences,
@@ -86,6 +87,7 @@ class Sending(RuleBasedStateMachine):
         self,
         choice: str,
         fault: Any = None,
+        in_flight: int = 1,
         kill: Kill | None = None,
         away: range = range(0),
         unreadable: bool = False,
@@ -97,10 +99,9 @@ class Sending(RuleBasedStateMachine):
             (kind, params), skip, count = fault
             self.emulator.faults.add(kind, SENDS, skip=skip, count=count, **params)
         self.tries.store.unavailable, self.tries.store.unreadable = away, unreadable
-        done, doubt = self._recorded()
-        conflict = self._chunks()[: len(self.begun)] != self.begun
-        if doubt and choice == "resend" and not conflict and not self.ids_count:
-            self.allowed.update(message["to"] for message in self.begun[-1])
+        doubts, conflict = self._recorded()[1], self._conflict()
+        if choice == "resend" and not conflict and not self.ids_count:
+            self.allowed.update(message["to"] for index in doubts for message in self.begun[index])
         self.skipped |= choice == "skip"
         messages = self.messages
         operator = MailSendBatchOperator(
@@ -110,28 +111,34 @@ class Sending(RuleBasedStateMachine):
             content="<p>{{name}}</p>",
             messages=lambda: messages,
             versions_per_request=IN_ONE,
+            max_in_flight=in_flight,
             on_ambiguous=choice,
         )
         unrecorded: list[Any] = []
 
-        def requested(number: int) -> None:
+        numbers = itertools.count()
+
+        def around(perform: Any) -> Any:
+            index = perform.args[0].body["uniqueMsgID"].rpartition("-")[2]
             record = self.tries.store.record(TASK_STATE_KEY)
-            if not (record and record["under_way"]):
-                unrecorded.append(record)
-            self.tries.store.requested(number)
+            if not (record and index in record["under_way"]):
+                unrecorded.append((index, record))
+            response = perform()
+            self.tries.store.requested(next(numbers))
+            return response
 
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
-            with at_every_request(self.emulator, SENDS, requested):
+            with around_requests(self.emulator, SENDS, around):
                 result = self.tries.run(operator, kill)
         except (MailError, AirflowException, AirflowRuntimeError, RuntimeError, Killed) as raised:
             error = raised
         assert not unrecorded
-        self._note_begun(len(self.begun))
+        self._note_begun()
         self._check_mails()
         # A doubt ends only when the request is done with: a rejection says nothing about the attempt before.
-        assert not doubt or self._recorded()[1] or self._recorded()[0] > done
+        assert doubts <= self.begun.keys()
         if unreadable:
             assert error is not None
             assert self.emulator.journal.count(SENDS) == 0
@@ -143,7 +150,7 @@ class Sending(RuleBasedStateMachine):
         else:
             assert "these differ" not in str(error)
             if not isinstance(error, Killed | AirflowRuntimeError):
-                self._check_doubt(str(error), choice, self.begun[done] if doubt else None)
+                self._check_doubt(str(error), choice, doubts, in_flight)
         self.sound = True
 
     def _check_mails(self) -> None:
@@ -160,39 +167,50 @@ class Sending(RuleBasedStateMachine):
         assert result["recipients"] + result["unknown_recipients"] == len(self.messages)
         assert len(missing) <= result["unknown_recipients"]
         assert self.skipped or not result["unknown_recipients"]
-        assert self._recorded() == (len(self._chunks()), False)
+        assert self._recorded() == (set(range(len(self._chunks()))), set())
 
-    def _check_doubt(self, said: str, choice: str, doubtful: list[dict[str, Any]] | None) -> None:
+    def _check_doubt(self, said: str, choice: str, doubts: set[int], in_flight: int) -> None:
         """Who has to decide is told which request is in doubt; nothing is sent before."""
         entries = self.emulator.journal.entries(SENDS)
         unclear = [entry for entry in entries if entry["fault"] in {kind for kind, _ in UNCLEAR}]
-        if choice == "fail" and doubtful is not None:
+        if choice == "fail" and doubts:
             assert entries == []
-            assert "was in flight when an earlier try ended and may have been sent" in said
+            assert (
+                f"w{'as' if len(doubts) == 1 else 'ere'} in flight when an earlier try ended and may have been sent"
+                in said
+            )
+            assert all(f"-{index})" in said for index in doubts)
         elif unclear and choice != "skip":
-            assert entries[-1] == unclear[-1], "nothing is sent after it"
+            assert entries[-1] == unclear[-1] or in_flight > 1, "nothing is sent after it"
+            assert len(unclear) <= in_flight
             assert "got no clear response" in said
-            assert unclear[-1]["body"]["uniqueMsgID"] in said
-            assert self._recorded()[1]
+            assert all(entry["body"]["uniqueMsgID"] in said for entry in unclear)
+            assert len(self._recorded()[1]) >= len(unclear)
 
     def teardown(self) -> None:
         """What was begun is finished, whatever happened, once the user has decided and the messages are the same."""
-        if self.sound and self._chunks()[: len(self.begun)] == self.begun:
+        if self.sound and not self._conflict():
             self.run_a_try("resend")
-            assert self._recorded() == (len(self._chunks()), False)
+            assert self._recorded() == (set(range(len(self._chunks()))), set())
 
     # --- the model ---
 
-    def _recorded(self) -> tuple[int, bool]:
-        """How many requests are done with, and whether the next one is in doubt."""
+    def _recorded(self) -> tuple[set[int], set[int]]:
+        """Which requests are done with, and which are in doubt."""
         record = self.tries.store.record(TASK_STATE_KEY)
         if record is None:
-            return 0, False
-        return record["requests"] + record["unknown_requests"], record["under_way"] is not None
+            return set(), set()
+        first = record["requests"] + record["unknown_requests"] - len(record["ahead"])
+        return {*range(first), *map(int, record["ahead"])}, set(map(int, record["under_way"]))
 
-    def _note_begun(self, before: int) -> None:
-        done, doubt = self._recorded()
-        self.begun = [*self.begun, *self._chunks()[before:]][: done + doubt]
+    def _note_begun(self) -> None:
+        done, doubts = self._recorded()
+        self.begun = {index: self.begun.get(index) or self._chunks()[index] for index in done | doubts}
+
+    def _conflict(self) -> bool:
+        """Whether the messages differ from those that were begun with."""
+        chunks = dict(enumerate(self._chunks()))
+        return any(chunks.get(index) != chunk for index, chunk in self.begun.items())
 
     def _chunks(self) -> list[list[dict[str, Any]]]:
         return [self.messages[place : place + IN_ONE] for place in range(0, len(self.messages), IN_ONE)]

@@ -1,0 +1,91 @@
+"""A batch with eight requests in flight whose process is killed with SIGKILL at any request, and is tried again.
+
+The record tells apart what was accepted, what is in doubt, and what was never begun. With MAIL_ALL_FAULTS=1 it is
+killed at each request.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY
+from airflow_provider_mail.version_compat import AirflowFailException
+from mail_emulator import Emulator
+from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
+from tests.real.faults.test_staged_killed import FileValues
+from tests.support.changes import around_requests
+from tests.support.sampling import ALL_FAULTS
+from tests.support.tries import Tries
+from tests.tasks.sending import SENDS, address, batch, everybody, letters, mailed, remembers
+
+PEOPLE, IN_FLIGHT = 40, 8
+KILLED_AT = range(1, PEOPLE + 1) if ALL_FAULTS else (1, 5, 13, 29, 40)
+
+
+def one_each(choice: str) -> Any:
+    return batch(messages=letters(PEOPLE), versions_per_request=1, max_in_flight=IN_FLIGHT, on_ambiguous=choice)
+
+
+def run_and_kill(tries: Tries, emulator: Emulator, number: int) -> None:
+    """Run a try in a process of its own, which is killed when the service has performed so many requests."""
+    numbers = itertools.count(1)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(write)
+        os.read(read, 1)  # until the service is ready to kill it
+        try:
+            tries.run(one_each("fail"))
+        finally:
+            os._exit(0)
+
+    def around(perform: Any) -> Any:
+        response = perform()
+        if next(numbers) == number:
+            os.kill(child, signal.SIGKILL)
+        return response
+
+    with around_requests(emulator, SENDS, around):
+        os.close(write)
+        _, status = os.waitpid(child, 0)
+        os.close(read)
+    assert os.WIFSIGNALED(status)
+
+
+@remembers
+@pytest.mark.parametrize("number", KILLED_AT)
+@pytest.mark.parametrize("choice", ["skip", "resend"])
+def test_requests_in_flight_are_told_apart(choice: str, number: int, emulator: Emulator, tmp_path: Path) -> None:
+    emulator.reset()
+    emulator.add_sender("news@example.com")
+    emulator.change_settings(duplicate_unique_msg_id_code=400 if choice == "resend" else None)
+    tries = Tries()
+    tries.store.values = FileValues(tmp_path / "state.json")
+    run_and_kill(tries, emulator, number)
+
+    record = tries.store.record(TASK_STATE_KEY)
+    doubts = {int(index) for index in record["under_way"]}
+    first = record["requests"] - len(record["ahead"])
+    done = {*range(first), *map(int, record["ahead"])}
+    assert 1 <= len(doubts) <= IN_FLIGHT
+    assert everybody(done) <= mailed(emulator) <= everybody(done | doubts), "what is accepted or in doubt is recorded"
+
+    sent = emulator.journal.count(SENDS)
+    with pytest.raises(AirflowFailException, match="may have been sent") as raised:
+        tries.run(one_each("fail"))
+    assert all(f"-{index})" in str(raised.value) for index in doubts)
+    assert emulator.journal.count(SENDS) == sent
+
+    result = tries.run(one_each(choice))
+    unknown = len(doubts) if choice == "skip" else 0
+    assert (result["recipients"], result["unknown_recipients"]) == (PEOPLE - unknown, unknown)
+    left_out = Counter(address(index) for index in range(PEOPLE)) - mailed(emulator)
+    assert mailed(emulator) + left_out == everybody(range(PEOPLE)), "nobody is mailed twice"
+    assert left_out.keys() <= ({address(index) for index in doubts} if choice == "skip" else set())
