@@ -85,7 +85,7 @@ def load(
     :param on_unstorable: receives rows that cannot be stored, up to 1,000; the others are loaded, and no row is deleted
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
     :param lock_timeout: seconds to wait for a lock in Postgres, MySQL and MariaDB; in SQLite and DuckDB it is a minute.
-        The holder is logged if the database shows it. Default: 600.
+        Default: 600.
     :raises UnconfirmedError: when ``removal`` does not allow that many rows to be removed.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
@@ -102,7 +102,6 @@ def load(
         clock=Clock(now) if now else None,
         history=history,
         task_run=current_task_run(),
-        connected=lambda: connected(hook),
     )
     dialect = dialect_of(hook)(hook, request)
     dialect.check_conditions()

@@ -15,7 +15,6 @@ import datetime
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -334,7 +333,6 @@ class LoadRequest:
     :param clock: tells which rows cannot have been observed yet. Default: not checked.
     :param recorded: the rows of the load that this one records. Default: ``source``.
     :param resolved: the table's name with its schema, both as the database spells them. Default: not known.
-    :param connected: opens another connection, to look for what holds a lock. Default: it is not looked for.
     """
 
     table: Table
@@ -351,7 +349,6 @@ class LoadRequest:
     task_run: TaskRun = field(default_factory=TaskRun)
     recorded: Source | None = None
     resolved: TableName | None = None
-    connected: Callable[[], AbstractContextManager[Any]] | None = None
 
     def __post_init__(self) -> None:
         if self.replace_where is not None and not self.replace_where:

@@ -157,21 +157,17 @@ def pause() -> None:
 
 
 class LockWatch:
-    """Checks after some seconds, and then at growing intervals, whether its block still waits, and for what.
+    """Logs after some seconds, and then at growing intervals, that its block still waits, and for what.
 
     :param prefix: the beginning of the lines.
-    :param look: returns what holds the lock; ``None`` if the block waits for none. Called in a thread; errors are
-        ignored.
-    :param timeout: seconds after which the wait ends; the first check is earlier.
+    :param timeout: seconds after which the wait ends; the first line is earlier.
     """
 
-    def __init__(self, prefix: str, look: Callable[[], str | None], timeout: float) -> None:
+    def __init__(self, prefix: str, holder: str, timeout: float) -> None:
         self._prefix = prefix
-        self._look = look
+        self._holder = holder
         self._first = min(FIRST_LOOK_SECONDS, timeout / 2)
         self._done = threading.Event()
-        self.holder = ""
-        """What held the lock at the last check; empty if nothing did."""
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._watch, name="mail-lock-watch", daemon=True).start()
@@ -184,9 +180,4 @@ class LockWatch:
         start, interval = time.monotonic(), self._first
         while not self._done.wait(interval):
             interval = min(2 * interval, _MAX_INTERVAL_SECONDS)
-            holder = None
-            with suppress(Exception):
-                holder = self._look()
-            if holder and not self._done.is_set():
-                self.holder = holder
-                _log.info("%swaiting for a lock since %.0f s: %s", self._prefix, time.monotonic() - start, holder)
+            _log.info("%swaiting for a lock since %.0f s: %s", self._prefix, time.monotonic() - start, self._holder)

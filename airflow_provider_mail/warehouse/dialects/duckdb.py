@@ -159,7 +159,7 @@ class DuckDb(Staged):
             return
         seconds = min(_BUSY_SECONDS[_LOCKED], seconds)
         holder = "another process uses the database file"
-        with LockWatch(f"connection {hook.get_conn_id()!r}: ", lambda: holder, seconds):
+        with LockWatch(f"connection {hook.get_conn_id()!r}: ", holder, seconds):
             held.enter_context(one_process(file, seconds))
             yield
 

@@ -26,24 +26,6 @@ if TYPE_CHECKING:
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _JSON_DEPTHS = (100, 31)
 _LOCK_TIMEOUT = 1205
-_ROW_LOCKS_OF_MARIADB = (
-    "SELECT b.trx_mysql_thread_id FROM information_schema.innodb_lock_waits AS w "
-    "JOIN information_schema.innodb_trx AS r ON r.trx_id = w.requesting_trx_id "
-    "JOIN information_schema.innodb_trx AS b ON b.trx_id = w.blocking_trx_id WHERE r.trx_mysql_thread_id = %s"
-)
-_ROW_LOCKS_OF_MYSQL = (
-    "SELECT b.processlist_id FROM performance_schema.data_lock_waits AS w "
-    "JOIN performance_schema.threads AS r ON r.thread_id = w.requesting_thread_id "
-    "JOIN performance_schema.threads AS b ON b.thread_id = w.blocking_thread_id WHERE r.processlist_id = %s"
-)
-_TABLE_LOCKS_OF_MYSQL = (
-    "SELECT t.processlist_id FROM performance_schema.metadata_locks AS m "
-    "JOIN performance_schema.threads AS t ON t.thread_id = m.owner_thread_id "
-    "WHERE m.lock_status = 'GRANTED' AND m.object_schema = %s AND m.object_name = %s"
-)
-_TABLE_LOCKS_OF_MARIADB = (
-    "SELECT thread_id FROM information_schema.metadata_lock_info WHERE table_schema = %s AND table_name = %s"
-)
 _CONNECT_OPTIONS = {
     "_get_conn_config_mysql_client": "connect_timeout",
     "_get_conn_config_mysql_connector_python": "connection_timeout",
@@ -155,58 +137,10 @@ class MySql(Staged):
     def safe_message(self, error: BaseException) -> str:
         return self._lock_message() if mysql_number(error) == _LOCK_TIMEOUT else super().safe_message(error)
 
-    def _limit_waits(self, cursor: Any) -> int | None:
+    def _limit_waits(self, cursor: Any) -> None:
         seconds = max(1, round(self.request.lock_timeout))
         names = ("lock_wait_timeout", "innodb_lock_wait_timeout")  # of tables and of rows
         cursor.execute("SET " + ", ".join(f"SESSION {name} = least(@@{name}, {seconds})" for name in names))
-        cursor.execute("SELECT connection_id()")
-        return int(cursor.fetchone()[0])
-
-    def _holder(self, cursor: Any, session: int) -> str | None:
-        cursor.execute("SELECT state FROM information_schema.processlist WHERE id = %s", [session])
-        state = _decoded((cursor.fetchone() or ("",))[0] or "")
-        holders, held_by = self._holders(cursor, session), "held by"
-        if not holders:
-            if "lock" not in state.lower():
-                return None
-            # The server does not show the holder: any connection that uses the database may be it.
-            schema = self.request.resolved.parts[0].text if self.request.resolved else None
-            cursor.execute(
-                "SELECT id FROM information_schema.processlist WHERE db = coalesce(%s, database()) "
-                "AND id NOT IN (%s, connection_id())",
-                [schema, session],
-            )
-            holders, held_by = [holder for (holder,) in cursor.fetchall()], "perhaps held by"
-        marks = ", ".join(["%s"] * len(holders)) or "NULL"
-        cursor.execute(
-            f"SELECT id, user, command, time FROM information_schema.processlist WHERE id IN ({marks}) "
-            "ORDER BY time DESC LIMIT 3",
-            holders,
-        )
-        others = [
-            f"connection {id} (user {user}, {command} for {time} s)" for id, user, command, time in cursor.fetchall()
-        ]
-        lock = state if "lock" in state.lower() else "a lock of rows"
-        return f"{lock}, {held_by} {' or '.join(others) or 'a connection of another user'}"
-
-    def _holders(self, cursor: Any, session: int) -> list[int]:
-        """The connections that hold the locks that a connection waits for, as far as the server shows them."""
-        place = [part.text for part in self.request.resolved.parts] if self.request.resolved else ["", ""]
-        sessions: list[int] = []
-        for name in (self._lock_name, *(table._lock_name for table in self._beside if isinstance(table, MySql))):
-            cursor.execute("SELECT is_used_lock(%s)", [name])
-            sessions += [holder for (holder,) in cursor.fetchall() if holder]
-        # Each is missing on MariaDB or on MySQL, may be disabled, or may not be readable by this user.
-        for statement, values in (
-            (_ROW_LOCKS_OF_MARIADB, [session]),
-            (_ROW_LOCKS_OF_MYSQL, [session]),
-            (_TABLE_LOCKS_OF_MYSQL, place[-2:]),
-            (_TABLE_LOCKS_OF_MARIADB, place[-2:]),
-        ):
-            with suppress(Exception):
-                cursor.execute(statement, values)
-                sessions += [holder for (holder,) in cursor.fetchall()]
-        return [holder for holder in dict.fromkeys(sessions) if holder and holder != session]
 
     def _begin(self, connection: Any) -> None:
         self.hook.set_autocommit(connection, False)

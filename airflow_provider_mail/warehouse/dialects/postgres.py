@@ -235,33 +235,14 @@ class Postgres(Staged):
             return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))
         return super()._holds(column, actual)
 
-    def _limit_waits(self, cursor: Any) -> int | None:
+    def _limit_waits(self, cursor: Any) -> None:
         # For this transaction; a shorter limit of the server or the role stays.
         cursor.execute(
-            "SELECT pg_backend_pid(), set_config('lock_timeout', least(nullif(setting::bigint, 0), %s)::text, true) "
+            "SELECT set_config('lock_timeout', least(nullif(setting::bigint, 0), %s)::text, true) "
             "FROM pg_settings WHERE name = 'lock_timeout'",
             [max(1, round(self.request.lock_timeout * 1000))],
         )
-        return int(cursor.fetchone()[0])
-
-    def _holder(self, cursor: Any, session: int) -> str | None:
-        cursor.execute(
-            "SELECT DISTINCT w.wait_event, b.pid, a.usename, a.application_name, a.state, "
-            "extract(epoch FROM clock_timestamp() - a.xact_start)::bigint FROM pg_stat_activity AS w "
-            "CROSS JOIN unnest(pg_blocking_pids(w.pid)) AS b (pid) LEFT JOIN pg_stat_activity AS a ON a.pid = b.pid "
-            "WHERE w.pid = %s ORDER BY b.pid LIMIT 3",
-            [session],
-        )
-        holders = cursor.fetchall()
-        if not holders:
-            return None
-        others = []
-        for _, pid, role, application, state, seconds in holders:
-            transaction = f"its transaction began {seconds} s ago" if seconds is not None else ""
-            details = filter(None, (role and f"role {role}", application, state, transaction))
-            others.append(f"process {pid} ({', '.join(details)})")
-        lock_type = "of another load" if holders[0][0] == "advisory" else f"of type {holders[0][0]}"
-        return f"a lock {lock_type}, held by {' and '.join(others)}"
+        cursor.fetchone()
 
     def safe_message(self, error: BaseException) -> str:
         return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)

@@ -180,5 +180,5 @@ class Sqlite(Staged):
 
     def _open_merge(self, cursor: Any) -> None:
         # SQLite does not show which connection holds the lock.
-        with LockWatch(self.prefix, lambda: "another connection writes to the database file", _LOCK_WAIT_MS / 1000):
+        with LockWatch(self.prefix, "another connection writes to the database file", _LOCK_WAIT_MS / 1000):
             cursor.execute("BEGIN IMMEDIATE")

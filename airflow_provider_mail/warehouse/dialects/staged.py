@@ -13,7 +13,7 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LOOKED_UP, LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
-from airflow_provider_mail.warehouse.time_limit import LockWatch
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -40,7 +39,7 @@ class Staged(StagedSql):
         self.history: HistoryMerge | None = None
         self._beside: list[Staged] = []
         self._main: Staged = self
-        self._watch: LockWatch | None = None
+        self._waits_since = 0.0
         self._began = 0.0
 
     def _resolve(self, cursor: Any) -> None:
@@ -68,11 +67,12 @@ class Staged(StagedSql):
     def load(self, connection: Any) -> LoadResult:
         self._begin(connection)
         with self._cursor(connection) as cursor:
-            with self._watched(cursor):
-                self._resolve(cursor)
-                staged = [self, self.coverage] if self.coverage else [self]
-                for table in (self, *self._beside):
-                    table._check(cursor)
+            self._limit_waits(cursor)
+            self._waits_since = time.monotonic()
+            self._resolve(cursor)
+            staged = [self, self.coverage] if self.coverage else [self]
+            for table in (self, *self._beside):
+                table._check(cursor)
             connection.rollback()  # the checks must not hold locks while the rows arrive
             self._open_staging(cursor)
             for table in staged:
@@ -82,19 +82,20 @@ class Staged(StagedSql):
             def attempt() -> LoadResult:
                 self._began = self._began or time.monotonic()
                 self._open_merge(cursor)
-                with self._watched(cursor):
-                    for table in (self, *self._beside):
-                        table._lock(cursor)
-                    self._prepare(cursor)
-                    for table in self._beside:
-                        table._prepare_beside(cursor)
-                    # Read under the lock, from the clock that all loads share: later commits have later times.
-                    self.loaded_at = self.read_clock(cursor)
-                    for table in self._beside:
-                        table.loaded_at = self.loaded_at
-                    result = self.merge(cursor)
-                    if self.is_confirmed or not result.removed:
-                        connection.commit()
+                self._limit_waits(cursor)
+                self._waits_since = time.monotonic()
+                for table in (self, *self._beside):
+                    table._lock(cursor)
+                self._prepare(cursor)
+                for table in self._beside:
+                    table._prepare_beside(cursor)
+                # Read under the lock, from the clock that all loads share: later commits have later times.
+                self.loaded_at = self.read_clock(cursor)
+                for table in self._beside:
+                    table.loaded_at = self.loaded_at
+                result = self.merge(cursor)
+                if self.is_confirmed or not result.removed:
+                    connection.commit()
                 return result
 
             def undo() -> None:
@@ -131,38 +132,15 @@ class Staged(StagedSql):
 
     # Waiting for locks
 
-    @contextmanager
-    def _watched(self, cursor: Any) -> Iterator[None]:
-        """Bound each wait for a lock, and log what holds it."""
-        session, connected = self._limit_waits(cursor), self.request.connected
-        if session is None or connected is None:
-            yield
-            return
-
-        def look() -> str | None:
-            with connected() as connection:
-                self._begin(connection)
-                with self._cursor(connection) as other_cursor:
-                    return self._holder(other_cursor, session)
-
-        with LockWatch(self.prefix, look, self.request.lock_timeout) as self._watch:
-            yield
-
-    def _limit_waits(self, cursor: Any) -> int | None:
-        """Return the session's id, if others can see it."""
-        return None
-
-    def _holder(self, cursor: Any, session: int) -> str | None:
-        """What holds the lock that a session waits for, without values of statements; ``None`` if it waits for none."""
-        return None
+    def _limit_waits(self, cursor: Any) -> None:
+        """Bound each wait for a lock by ``lock_timeout``."""
 
     def _lock_message(self) -> str:
-        watch = self._main._watch
-        holder = f"; {watch.holder}" if watch and watch.holder else ""
-        return (
-            f"end what holds the lock, or raise `lock_timeout`: the load has waited for "
-            f"{self.request.lock_timeout:g} s{holder}"
-        )
+        limit, waited = self.request.lock_timeout, time.monotonic() - self._main._waits_since
+        cure = "raise `lock_timeout`"
+        if waited < 0.9 * limit:  # the database's own limit is shorter, and stays
+            cure = "raise the lock timeout of the database's server, role or session"
+        return f"end what holds the lock, or {cure}: the load has waited for {min(waited, limit):.0f} s"
 
     # What a dialect implements
 
