@@ -181,7 +181,7 @@ def test_the_plugin_has_what_is_switched_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert view["href"] == f"{BASE_PATH}/mail/"
 
 
-@pytest.mark.parametrize(("page", "prefixes"), [("page.md", ("page_",)), ("events.md", ("inbox_", "receive_"))])
+@pytest.mark.parametrize(("page", "prefixes"), [("page.md", ("page_",)), ("receiver.md", ("inbox_", "receive_"))])
 def test_the_documentation_has_every_option(page: str, prefixes: tuple[str, ...]) -> None:
     text = (ROOT / "docs" / page).read_text()
     for name, option in OPTIONS.items():
