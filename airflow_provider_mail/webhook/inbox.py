@@ -285,8 +285,10 @@ class Inbox:
         """
         with self.connected() as cursor:
             pushes, self.waiting_bytes = self._counted(cursor)
-            cursor.execute(f"SELECT received_at FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT 1")
-            oldest = cursor.fetchone()
+            oldest = None
+            if pushes:  # otherwise Postgres would read past all that was drained since the last VACUUM
+                cursor.execute(f"SELECT received_at FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT 1")
+                oldest = cursor.fetchone()
             return InboxState(pushes, self.waiting_bytes, self.sql.read_time(oldest[0]) if oldest else None)
 
     def check_counter(self, connection: Any) -> None:
