@@ -175,6 +175,13 @@ class StoredTable:
         """
         return run_with_connection(self._dialect, lambda connection: self._dialect.delete(connection, conditions))
 
+    def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        """Change the rows that fulfil a condition; return their number.
+
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
+        return run_with_connection(self._dialect, lambda connection: self._dialect.update(connection, where, values))
+
 
 def moment(value: Any) -> datetime.datetime | None:
     """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""

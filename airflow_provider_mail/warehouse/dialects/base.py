@@ -121,15 +121,21 @@ class Dialect(Reader, ABC):
         """Load the rows in one transaction, which is committed on success."""
 
     def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
-        conditions = list(conditions)
+        return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
 
+    def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
+        assignments = ", ".join(f"{self._column(name)} = {self.hook.placeholder}" for name in values)
+        parameters = [self._parameter(self.table[name], value) for name, value in values.items()]
+        return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
+
+    def _change(self, connection: Any, statements: Sequence[tuple[str, list[Any], Where]]) -> int:
         def attempt() -> int:
             count = 0
             self._begin(connection)
             with self._cursor(connection) as cursor:
-                for where in conditions:
+                for statement, parameters, where in statements:
                     condition, values = self._condition("conditions", where, spell=self._as_parameter)
-                    cursor.execute(f"DELETE FROM {self.target} WHERE {condition}", values)
+                    cursor.execute(f"{statement} WHERE {condition}", [*parameters, *values])
                     count += self._affected(cursor)
                 connection.commit()
             return count
