@@ -54,9 +54,7 @@ RECORDS_LOADED = Metric(
     "records that a transfer stored in a table or in files, when it has succeeded",
     _TASK,
 )
-RECORDS_REJECTED = Metric(
-    "mail.load.records_rejected", "records", "records that a load set aside (`on_unstorable='reject'`)", _TASK
-)
+RECORDS_REJECTED = Metric("mail.load.records_rejected", "records", "records that a load rejected (`rejects`)", _TASK)
 WAITS = Metric("mail.waits", "waits", "waits of sensors and operators that ended", (*_TASK, "status"))
 WAITS_FAILED = Metric(
     "mail.waits_failed",

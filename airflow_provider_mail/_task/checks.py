@@ -214,13 +214,3 @@ def argument_error(problem: str, *, mapped: bool) -> Exception:
 
         return AirflowFailException(problem)
     return ValueError(problem)
-
-
-def check_keep_days(task: Any) -> None:
-    """Check the retention of rejected rows when the DAG is parsed.
-
-    :param task: with ``keep_days``, and the ``rejects_table`` that holds them.
-    :raises ValueError: when there is no such table.
-    """
-    if task.keep_days is not None and task.rejects_table is None:
-        raise task.argument_error("keep_days: is for the rows of rejects_table, and there is none")

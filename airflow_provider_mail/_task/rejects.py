@@ -143,17 +143,15 @@ def store_rejects(
 class UnstorableRecords:
     """Handles records that cannot be stored.
 
-    :param hook: the hook of the database; ``None`` for a load that writes files.
-    :param reject: whether they are rejected instead of failing the load.
-    :param keep_days: number of days for which the table keeps them; ``None``: without limit.
+    :param hook: the hook of the database with the table of rejects, if there is one.
+    :param rejects: where they are kept; ``None`` to let them fail the load.
+    :param target: the hook of the database that is loaded; ``None`` for a load that writes files.
     :param consequence: the effect of rejected records on the stored rows, for the log.
     """
 
     hook: DbApiHook | None
-    reject: bool
-    table: str | None
-    path: str | None
-    keep_days: float | None
+    rejects: Any
+    target: DbApiHook | None
     lock_timeout: float = 600
     consequence: str = ", so no row is deleted or marked as gone"
     _rejects: list[Reject] = field(default_factory=list)
@@ -165,27 +163,28 @@ class UnstorableRecords:
         """
         from airflow_provider_mail.warehouse.load import load
 
-        assert self.hook
+        assert self.target
         options = {"lock_timeout": self.lock_timeout, **options}
-        return load(self.hook, table, name, rows, on_unstorable=self.begin(), **options)
+        return load(self.target, table, name, rows, on_unstorable=self.begin(), **options)
 
     def begin(self) -> OnUnstorable | None:
         """Clear the rejects of an earlier load; return the receiver of the next load's; ``None`` fails the load."""
         self._rejects = []
-        return self._add if self.reject else None
+        return None if self.rejects is None else self._add
 
     def keep(self, context: Context, log: Any) -> dict[str, int]:
         """Store the rejects of the last load, replacing those of an earlier try; return the count for XCom."""
-        if not self.reject:
+        rejects = self.rejects
+        if rejects is None:
             return {}
         with RejectSpool() as spool:
             for reject in self._rejects:
                 spool.add(reject)
-            if self.path:
-                spool.write(self.path)
-            if self.table and self.hook:
+            if rejects.path:
+                spool.write(rejects.path)
+            if rejects.table and self.hook:
                 load_id = task_instance_name(context, MAX_LOAD_ID)
-                store_rejects(self.hook, self.table, spool, import_id=load_id, keep_days=self.keep_days)
+                store_rejects(self.hook, rejects.table, spool, import_id=load_id, keep_days=rejects.keep_days)
             if spool.count:
                 log.warning(
                     "%s records cannot be stored and were rejected%s: %s",

@@ -11,7 +11,6 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
-from airflow_provider_mail._task.checks import check_keep_days
 from airflow_provider_mail._task.mixin import MailTaskMixin
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import MailLineage, SqlTable
@@ -38,9 +37,6 @@ READINGS = 3
 OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 """What to do when a list changes while it is read."""
 
-OnUnstorable: TypeAlias = Literal["fail", "reject"]
-"""What to do with a record that the target cannot store."""
-
 T = TypeVar("T")
 Rows: TypeAlias = Iterator[tuple[Any, ...]]
 
@@ -65,10 +61,8 @@ class RemovesRows(MailTaskMixin):
 class BaseTransferOperator(MailLineage, BaseMailOperator):
     """Transfer records of the service; those that the target cannot store fail the task or are rejected."""
 
-    on_unstorable: OnUnstorable
-    rejects_path: str | None
-    rejects_table: str | None = None
-    keep_days: float | None = None
+    # Its templates are rendered when the task runs.
+    rejects: Any
     lock_timeout = 600.0
 
     @property
@@ -90,22 +84,33 @@ class BaseTransferOperator(MailLineage, BaseMailOperator):
         """Handles records that cannot be stored."""
         from airflow_provider_mail._task.rejects import UnstorableRecords
 
-        return UnstorableRecords(
-            self.database,
-            self.on_unstorable == "reject",
-            self.rejects_table,
-            self.rejects_path,
-            self.keep_days,
-            lock_timeout=self.lock_timeout,
-        )
+        return UnstorableRecords(self._rejects_hook(), self.rejects, self.database, lock_timeout=self.lock_timeout)
 
-    def keep_rejects(self, context: Context) -> dict[str, int]:
-        """Store the rejects, and report them to metrics; return the number of rejects for XCom."""
+    def _rejects_hook(self) -> DbApiHook | None:
+        """Return the hook of the database with the table of rejects; by default, the one that is loaded."""
+        from airflow_provider_mail._task.storage import sql_hook
+
+        if self.rejects is None or self.rejects.sql_conn_id is None:
+            return self.database
+        return sql_hook(self.rejects.sql_conn_id)
+
+    def keep_rejects(self, context: Context, records: int) -> dict[str, int]:
+        """Store the rejects, and report them to metrics; return the number of rejects for XCom.
+
+        :param records: the number of records, with the rejected ones.
+        :raises AirflowFailException: when too many were rejected; the others are stored.
+        """
         from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
 
-        rejected = self.unstorable.keep(context, self.log)
-        emit({RECORDS_REJECTED: rejected.get("rejected", 0)}, task_tags(self))
-        return rejected
+        kept = self.unstorable.keep(context, self.log)
+        rejected = kept.get("rejected", 0)
+        emit({RECORDS_REJECTED: rejected}, task_tags(self))
+        if rejected and rejected / max(records, rejected) > self.rejects.max_fraction:
+            raise AirflowFailException(
+                f"rejects: {rejected} of {records} records were rejected, more than "
+                f"Rejects(max_fraction={self.rejects.max_fraction}) allows; the others are stored"
+            )
+        return kept
 
 
 @dataclass(frozen=True)
@@ -346,14 +351,10 @@ class BaseMailToSqlOperator(SqlTask, BaseTransferOperator):
 
     table: str
 
-    def set_arguments(self, /, **arguments: Any) -> None:
-        super().set_arguments(**arguments)
-        check_keep_days(self)
-
     def finish(self, context: Context, loaded: LoadResult) -> dict[str, int]:
         """Report the load to lineage, and store the rejects; return the number of rejects for XCom."""
         self.moved(self.resource, SqlTable(self.sql_hook, self.table), table=self.declared_table(), rows=loaded.rows)
-        return self.keep_rejects(context)
+        return self.keep_rejects(context, loaded.rows)
 
     def table_names(self) -> dict[str, str]:
         """Return the names of the loaded tables, by argument.
@@ -376,9 +377,11 @@ class BaseMailToSqlOperator(SqlTask, BaseTransferOperator):
     def checked_table_names(self) -> dict[str, str]:
         from airflow_provider_mail.warehouse.errors import WarehouseError
 
-        if self.on_unstorable == "fail" and (self.rejects_table or self.rejects_path):
-            raise AirflowFailException("rejects_table, rejects_path: they need on_unstorable='reject'")
-        check_tables(self.sql_hook, {"table": self.table, "rejects_table": self.rejects_table or None})
+        rejects = self.rejects and self.rejects.table
+        if rejects and self.rejects.sql_conn_id and (hook := self._rejects_hook()) is not None:
+            check_tables(hook, {"rejects.table": rejects})
+            rejects = None
+        check_tables(self.sql_hook, {"table": self.table, "rejects.table": rejects})
         try:
             return self.table_names()
         except WarehouseError as error:

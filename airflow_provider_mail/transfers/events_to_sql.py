@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow.sdk import Asset
 
@@ -12,7 +12,6 @@ from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.operators._base import BaseMailOperator
-from airflow_provider_mail.transfers._base import OnUnstorable
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from airflow_provider_mail.webhook.inbox import Inbox
 
 __all__ = ["MailEventsToSqlOperator"]
+
+OnUnstorable: TypeAlias = Literal["fail", "reject"]
+"""What to do with an event that cannot be read or stored."""
 
 
 class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):

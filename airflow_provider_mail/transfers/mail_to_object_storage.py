@@ -16,7 +16,6 @@ from airflow_provider_mail.transfers._base import (
     BaseListReader,
     BaseTransferOperator,
     OnChange,
-    OnUnstorable,
     RemovesRows,
 )
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail.arguments import Rejects
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -56,8 +56,8 @@ class BaseFilesOperator(BaseTransferOperator):
         from airflow_provider_mail.warehouse.errors import WarehouseError
         from airflow_provider_mail.warehouse.files import check_format
 
-        if self.on_unstorable == "fail" and self.rejects_path:
-            raise AirflowFailException("rejects_path: needs on_unstorable='reject'")
+        if self.rejects is not None and self.rejects.table and self.rejects.sql_conn_id is None:
+            raise AirflowFailException("rejects: table needs Rejects(sql_conn_id=...): the connection of the database")
         try:
             check_format(self.file_format)
         except WarehouseError as error:
@@ -99,7 +99,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
             "records": written.rows,
             "files": written.files,
             "readings": self.readings,
-            **self.keep_rejects(context),
+            **self.keep_rejects(context, written.rows),
         }
 
 
@@ -113,7 +113,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     Columns and completeness are those of ``MailContactsToSqlOperator``.
 
     Returns ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of times that the
-    list was read); with ``on_unstorable="reject"`` also ``rejected``. Never rows or addresses.
+    list was read); with ``rejects`` also ``rejected``. Never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -138,14 +138,10 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         fail. ``fail``: fail at once. ``accept``: write the returned records if there are at least as many distinct
         records as the lowest total that the service reported, otherwise read the list again; such a load may not be
         complete. Default: ``retry``.
-    :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
-        a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
-        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Default: ``fail``.
-    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
+    :param rejects: what to do with records that a file cannot hold or that are invalid (an unsupported character, a
+        whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are rejected and
+        the others written. Default: such a record fails the task. (templated)
     """
-
-    template_fields = ("mail_conn_id", "list_name", "team_name", "path", "object_storage_conn_id", "rejects_path")
 
     def __init__(
         self,
@@ -161,17 +157,11 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         page_size: int = 1000,
         max_in_flight: int = 8,
         on_change: OnChange = "retry",
-        on_unstorable: OnUnstorable = "fail",
-        rejects_path: Templated[str] | None = None,
+        rejects: Templated[Rejects] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, list_name=list_name, team_name=team_name, path=path,
-            object_storage_conn_id=object_storage_conn_id, file_format=file_format, allow_empty=allow_empty,
-            rows_per_file=rows_per_file, page_size=page_size, max_in_flight=max_in_flight, on_change=on_change,
-            on_unstorable=on_unstorable, rejects_path=rejects_path,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def check_empty(self) -> None:
         super().check_empty()
@@ -195,7 +185,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     only campaigns that exist.
 
     Returns ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of times that the
-    list was read); with ``on_unstorable="reject"`` also ``rejected``.
+    list was read); with ``rejects`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -225,17 +215,11 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         fail. ``fail``: fail at once. ``accept``: write the returned records if there are at least as many distinct
         records as the lowest total that the service reported, otherwise read the list again; such a load may not be
         complete. Default: ``retry``.
-    :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
-        a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
-        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others. Default: ``fail``.
-    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
+    :param rejects: what to do with records that a file cannot hold or that are invalid (an unsupported character, a
+        whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are rejected and
+        the others written. Default: such a record fails the task. (templated)
     """
 
-    template_fields = (
-        "mail_conn_id", "path", "object_storage_conn_id", "mail_name", "subject", "sender_mail", "type", "mail_status",
-        "rejects_path",
-    )  # fmt: skip
     resource = "campaigns"
 
     def __init__(
@@ -255,17 +239,11 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         page_size: int = 100,
         max_in_flight: int = 2,
         on_change: OnChange = "retry",
-        on_unstorable: OnUnstorable = "fail",
-        rejects_path: Templated[str] | None = None,
+        rejects: Templated[Rejects] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, path=path, object_storage_conn_id=object_storage_conn_id,
-            file_format=file_format, mail_name=mail_name, subject=subject, sender_mail=sender_mail, type=type,
-            mail_status=mail_status, all_team=all_team, rows_per_file=rows_per_file, page_size=page_size,
-            max_in_flight=max_in_flight, on_change=on_change, on_unstorable=on_unstorable, rejects_path=rejects_path,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
 
 class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
@@ -280,7 +258,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     keeps its file: missing is not zero.
 
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
-    ``missing_days`` (of transactional mail); with ``on_unstorable="reject"`` also ``rejected``.
+    ``missing_days`` (of transactional mail); with ``rejects`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -304,15 +282,11 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         the files stay. Default: false.
     :param max_removed_fraction: the largest share of the window's files, from 0 to 1, that one load may remove; not
         applied below ten files. Default: 0.5.
-    :param on_unstorable: what to do with a record that a file cannot hold or that is invalid (an unsupported character,
-        a number out of range, a negative count, a missing identifier): ``fail``, naming record, column and cause; or
-        ``reject`` the record, count it as ``rejected``, up to 1,000, and write the others: the record is missing in the
-        file of its day. Default: ``fail``.
-    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
+    :param rejects: what to do with records that a file cannot hold or that are invalid (an unsupported character, a
+        whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are rejected and
+        the others written. Default: such a record fails the task. (templated)
     """
 
-    template_fields = ("mail_conn_id", "path", "object_storage_conn_id", "start_day", "end_day", "rejects_path")
     kind: Kind
     start_day: str | None
     end_day: str | None
@@ -331,24 +305,19 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         lookback_days: int = 7,
         allow_empty: bool = False,
         max_removed_fraction: float = MAX_REMOVED_FRACTION,
-        on_unstorable: OnUnstorable = "fail",
-        rejects_path: Templated[str] | None = None,
+        rejects: Templated[Rejects] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, kind=kind, path=path, object_storage_conn_id=object_storage_conn_id,
-            file_format=file_format, start_day=start_day, end_day=end_day, lookback_days=lookback_days,
-            allow_empty=allow_empty, max_removed_fraction=max_removed_fraction, on_unstorable=on_unstorable,
-            rejects_path=rejects_path,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_provider_mail._task.statistics import window
 
         folder = self.folder()
         start_day, end_day = window(context, self.start_day, self.end_day, self.lookback_days)
-        return {**self._write_days(folder, start_day, end_day), **self.keep_rejects(context)}
+        written = self._write_days(folder, start_day, end_day)
+        return {**written, **self.keep_rejects(context, written["records"])}
 
     @property
     def resource(self) -> str:

@@ -14,7 +14,6 @@ from airflow_provider_mail.transfers._base import (
     BaseListToSqlOperator,
     BaseStatsToSqlOperator,
     OnChange,
-    OnUnstorable,
     RemovesRows,
 )
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.statistics import Observation, Statistics
+    from airflow_provider_mail.arguments import Rejects
     from airflow_provider_mail.transfers._base import Conditions, Reading
     from airflow_provider_mail.warehouse.load import LoadResult, RemovalRule
     from airflow_provider_mail.warehouse.table import Table
@@ -47,7 +47,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
 
     Returns ``table``, ``list_name``, ``records``, ``readings`` (the number of times that the list was read) and, if the
     database reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has
-    newer ones) and ``deleted``; with ``on_unstorable="reject"`` also ``rejected``; with a history ``history_table``,
+    newer ones) and ``deleted``; with ``rejects`` also ``rejected``; with a history ``history_table``,
     ``joined`` and ``left`` (contacts that were added or removed since the previous reading). Never rows or addresses.
 
     .. seealso::
@@ -82,24 +82,14 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
         fail. ``fail``: fail at once. ``accept``: load the returned records if there are at least as many distinct
         records as the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
-    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
-        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
-        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
-        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
-    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may contain personal data. Default: none. (templated)
-    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
-    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
-        stores rows, in the same transaction. Default: never.
+    :param rejects: what to do with records that the database cannot store or that are invalid (an unsupported
+        character, a whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are
+        rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
+        such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
-    template_fields = (
-        "mail_conn_id", "sql_conn_id", "table", "list_name", "team_name", "history_table", "rejects_table",
-        "rejects_path",
-    )  # fmt: skip
     mode: Mode
     history: bool
     history_table: str | None
@@ -120,21 +110,12 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         page_size: int = 1000,
         max_in_flight: int = 8,
         on_change: OnChange = "retry",
-        on_unstorable: OnUnstorable = "fail",
-        rejects_table: Templated[str] | None = None,
-        rejects_path: Templated[str] | None = None,
-        keep_days: float | None = None,
+        rejects: Templated[Rejects] | None = None,
         lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, list_name=list_name, team_name=team_name,
-            mode=mode, history=history, history_table=history_table, allow_empty=allow_empty,
-            max_removed_fraction=max_removed_fraction, page_size=page_size, max_in_flight=max_in_flight,
-            on_change=on_change, on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path,
-            keep_days=keep_days, lock_timeout=lock_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def set_arguments(self, /, **arguments: Any) -> None:
         super().set_arguments(**arguments)
@@ -212,7 +193,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
 
     Returns ``table``, ``records``, ``readings`` (the number of times that the list was read) and, if the database
     reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer
-    ones) and ``gone``; with ``on_unstorable="reject"`` also ``rejected``.
+    ones) and ``gone``; with ``rejects`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -241,24 +222,14 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         it is read twice, which proves that nothing was missed; otherwise start again, up to three times in total, then
         fail. ``fail``: fail at once. ``accept``: load the returned records if there are at least as many distinct
         records as the lowest total that the service reported, otherwise read the list again. Default: ``retry``.
-    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
-        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
-        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
-        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
-    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may contain personal data. Default: none. (templated)
-    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
-    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
-        stores rows, in the same transaction. Default: never.
+    :param rejects: what to do with records that the database cannot store or that are invalid (an unsupported
+        character, a whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are
+        rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
+        such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
-    template_fields = (
-        "mail_conn_id", "sql_conn_id", "table", "mail_name", "subject", "sender_mail", "type", "mail_status",
-        "rejects_table", "rejects_path",
-    )  # fmt: skip
     resource = "campaigns"
 
     def __init__(
@@ -278,21 +249,12 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         page_size: int = 100,
         max_in_flight: int = 2,
         on_change: OnChange = "retry",
-        on_unstorable: OnUnstorable = "fail",
-        rejects_table: Templated[str] | None = None,
-        rejects_path: Templated[str] | None = None,
-        keep_days: float | None = None,
+        rejects: Templated[Rejects] | None = None,
         lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, mail_name=mail_name, subject=subject,
-            sender_mail=sender_mail, type=type, mail_status=mail_status, all_team=all_team, allow_empty=allow_empty,
-            max_removed_fraction=max_removed_fraction, page_size=page_size, max_in_flight=max_in_flight,
-            on_change=on_change, on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path,
-            keep_days=keep_days, lock_timeout=lock_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def rule(self, reading: Reading) -> RemovalRule:
         return replace(super().rule(reading), look_up=self.look_up, look_up_by=("guid", "mail_name"))
@@ -333,7 +295,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
 
     Returns ``table``, ``start_day``, ``end_day``, ``records`` and, if the database reports them, ``inserted``,
     ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
-    snapshots also ``snapshots_table``, and with ``on_unstorable="reject"`` also ``rejected``.
+    snapshots also ``snapshots_table``, and with ``rejects`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -362,24 +324,14 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         counts, which the service does not keep. It is loaded first, in its own transaction. Default: false.
     :param snapshots_table: the name of that table, in the schema of ``table`` unless it names another one; enables
         ``snapshots``. Default: the name of ``table`` with ``_snapshots`` appended. (templated)
-    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
-        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
-        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
-        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
-    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may contain personal data. Default: none. (templated)
-    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
-    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
-        stores rows, in the same transaction. Default: never.
+    :param rejects: what to do with records that the database cannot store or that are invalid (an unsupported
+        character, a whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are
+        rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
+        such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
-    template_fields = (
-        "mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "mail_name", "type", "snapshots_table",
-        "rejects_table", "rejects_path",
-    )  # fmt: skip
     resource = "campaigns/stats"
     mail_name: str | None
     type: str | None
@@ -401,21 +353,12 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         max_removed_fraction: float | None = None,
         snapshots: bool = False,
         snapshots_table: Templated[str] | None = None,
-        on_unstorable: OnUnstorable = "fail",
-        rejects_table: Templated[str] | None = None,
-        rejects_path: Templated[str] | None = None,
-        keep_days: float | None = None,
+        rejects: Templated[Rejects] | None = None,
         lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
-            lookback_days=lookback_days, mail_name=mail_name, type=type, allow_empty=allow_empty,
-            max_removed_fraction=max_removed_fraction, snapshots=snapshots, snapshots_table=snapshots_table,
-            on_unstorable=on_unstorable, rejects_table=rejects_table, rejects_path=rejects_path, keep_days=keep_days,
-            lock_timeout=lock_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def window(self, context: Context) -> tuple[date, date]:
         from airflow_provider_mail._task.statistics import today
@@ -484,7 +427,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
 
     Returns ``table``, ``start_day``, ``end_day``, ``records``, ``missing_days`` (the number of days left out) and, if
     the database reports them, ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the
-    table has newer ones); with ``on_unstorable="reject"`` also ``rejected``.
+    table has newer ones); with ``rejects`` also ``rejected``.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -502,21 +445,14 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         Default: 7.
     :param allow_empty: let the number of mails that were sent on a day fall to zero. If false, the task fails and the
         rows stay, since mails that were sent remain sent. Default: false.
-    :param on_unstorable: what to do with a record that the database cannot store or that is invalid (an unsupported
-        character, a number out of range, a negative count, a missing identifier): ``fail`` the load, naming record,
-        column and cause; or ``reject`` the record, count it as ``rejected``, up to 1,000, and load the others. A load
-        that rejects records deletes nothing and marks nothing as gone. Default: ``fail``.
-    :param rejects_table: the table in the same database in which rejected records are stored with their reasons;
-        created if it does not exist. It may contain personal data. Default: none. (templated)
-    :param rejects_path: the file in which rejected records are stored as JSON Lines, as a path or URL of
-        ``ObjectStoragePath``. It may contain personal data. Default: none. (templated)
-    :param keep_days: days after which rows of ``rejects_table``, of any task, are deleted; applied when this task
-        stores rows, in the same transaction. Default: never.
+    :param rejects: what to do with records that the database cannot store or that are invalid (an unsupported
+        character, a whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are
+        rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
+        such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
         load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
     """
 
-    template_fields = ("mail_conn_id", "sql_conn_id", "table", "start_day", "end_day", "rejects_table", "rejects_path")
     resource = "transactional/stats"
 
     def __init__(
@@ -529,19 +465,12 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
         allow_empty: bool = False,
-        on_unstorable: OnUnstorable = "fail",
-        rejects_table: Templated[str] | None = None,
-        rejects_path: Templated[str] | None = None,
-        keep_days: float | None = None,
+        rejects: Templated[Rejects] | None = None,
         lock_timeout: float = 600,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.set_arguments(
-            mail_conn_id=mail_conn_id, sql_conn_id=sql_conn_id, table=table, start_day=start_day, end_day=end_day,
-            lookback_days=lookback_days, allow_empty=allow_empty, on_unstorable=on_unstorable,
-            rejects_table=rejects_table, rejects_path=rejects_path, keep_days=keep_days, lock_timeout=lock_timeout,
-        )  # fmt: skip
+        self.set_arguments(**locals())
 
     def declared_table(self) -> Table:
         from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS

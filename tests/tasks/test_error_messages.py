@@ -356,7 +356,7 @@ NEEDED: dict[str, dict[str, Any]] = {kind.__name__: given for kind, given in SMA
 """Good arguments of each operator."""
 WRONG_VALUES: dict[str, dict[str, list[Any]]] = {
     "MailCampaignsToSqlOperator": {
-        "type": ["Letter"], "mail_status": [[3]], "table": ["a..b"], "rejects_table": ["x"]},
+        "type": ["Letter"], "mail_status": [[3]], "table": ["a..b"], "rejects": [Rejects(table="a.b.c.d"), "x"]},
     "MailContactsToSqlOperator": {"page_size": [0, 1001], "max_in_flight": [0], "list_name": [""],
                                   "history_table": ["mail_contacts", "x" * 60]},
     "MailCampaignStatsToSqlOperator": {
@@ -364,7 +364,7 @@ WRONG_VALUES: dict[str, dict[str, list[Any]]] = {
         "end_day": ["01.02.2024", "2024-02-30", "2024-02-01T00:00:00", "20240201", "2024-W05-4"],
         "start_day": ["2126-01-01"], "lookback_days": [10**6]},
     "MailTransactionalStatsToSqlOperator": {"lookback_days": [-1], "table": ["no such: name"]},
-    "MailContactsToObjectStorageOperator": {"rows_per_file": [0], "rejects_path": ["/tmp/x"]},
+    "MailContactsToObjectStorageOperator": {"rows_per_file": [0], "rejects": [Rejects(table="x")]},
     "MailStatsToObjectStorageOperator": {
         "path": ["", "nope://lake/mail"], "start_day": ["soon"], "file_format": ["csv"], "lookback_days": [-1]},
     "MailEventsToSqlOperator": {

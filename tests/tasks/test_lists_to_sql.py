@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.errors import MailIncompleteError, MailInterruptedError
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignsToSqlOperator, MailContactsToSqlOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
@@ -340,9 +341,9 @@ def test_a_load_of_some_marks_nothing(emulator: Emulator, warehouse: SqlDatabase
 def test_wrong_records_may_be_rejected(emulator: Emulator, warehouse: SqlDatabase, tmp_path: Path) -> None:
     for name in ("right", "negative", "nameless"):
         emulator.add_campaign(name)
-    rejects = {"on_unstorable": "reject", "rejects_table": "rejected"}
+    rejects = Rejects(max_fraction=0.7, table="rejected", path=f"file://{tmp_path}/rejects.jsonl", keep_days=30)
     with changed_records(emulator, GET_CAMPAIGNS, spoil_campaigns):
-        result = load_campaigns(rejects_path=f"file://{tmp_path}/rejects.jsonl", **rejects)
+        result = load_campaigns(rejects=rejects)
 
         assert (result["records"], result["rejected"]) == (3, 2)
         assert warehouse.query("SELECT mail_name FROM mail_campaigns") == [("right",)]
@@ -353,6 +354,8 @@ def test_wrong_records_may_be_rejected(emulator: Emulator, warehouse: SqlDatabas
             ("open_count", "is less than 0, which cannot be true: the service's error"),
         }  # fmt: skip
         warehouse.execute("UPDATE rejected SET import_id = 'older', rejected_at = '2026-01-01 00:00:00'")
-        load_campaigns(keep_days=30, **rejects)
+        load_campaigns(rejects=rejects)
         assert warehouse.query("SELECT count(DISTINCT import_id), count(*) FROM rejected") == [(1, 2)]
+        error = error_of(lambda: load_campaigns(rejects=Rejects(max_fraction=0.5)))
+        assert "rejects: 2 of 3 records were rejected, more than Rejects(max_fraction=0.5) allows" in error
         assert re.search("column (open_count: is less than 0|guid: needs text)", error_of(campaigns_task))

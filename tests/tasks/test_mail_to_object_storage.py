@@ -14,6 +14,7 @@ from airflow.sdk.io import attach, store
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from mail_emulator import Emulator
@@ -128,7 +129,7 @@ def test_a_missing_day_keeps_its_file(emulator: Emulator, tmp_path: Path) -> Non
 def test_a_day_with_a_wrong_record_has_no_file(emulator: Emulator, tmp_path: Path) -> None:
     for day, count in (("2026-03-02", -1), ("2026-03-03", 5)):
         emulator.set_transactional_day(day, sentCount=40, openCount=count)
-    result = written(tmp_path, kind="transactional", on_unstorable="reject")
+    result = written(tmp_path, kind="transactional", rejects=Rejects(max_fraction=1))
     assert (result["records"], result["files"], result["rejected"]) == (6, 6, 1)
     assert [*contents(tmp_path)] == [f"stats_day=2026-03-0{day}/mail_default.jsonl" for day in (1, 3, 4, 5, 6, 7)]
 
