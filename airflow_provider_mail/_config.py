@@ -13,9 +13,6 @@ from airflow_provider_mail.api.errors import MailConfigError
 
 SECTION = "mail"
 
-URL_PREFIX = "/mail-events"
-"""Where the API server mounts the receiver, below its base path."""
-
 MAX_BODY_BYTES = 256 * 2**20
 """The largest limit of a body. Postgres holds up to 1 GiB in one value, and drivers send twice as much."""
 
@@ -52,13 +49,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "receive_url": _option(
         "The URL under which the service reaches the receiver, without the token. ``airflow mail "
         "receive rotate`` puts it before a new token.",
-        example=f"https://airflow.example.com{URL_PREFIX}",
-    ),
-    "receive_in_api_server": _option(
-        f"Whether Airflow's API server receives pushes below its path ``{URL_PREFIX}``. This path asks "
-        "for no login: anyone who knows the token can push.",
-        kind="boolean",
-        default="False",
+        example="https://events.example.com",
     ),
     "receive_user_agent": _option(
         "The ``User-Agent`` of pushes; others are answered with 403. Empty: every one is accepted.",
@@ -146,13 +137,6 @@ def name_prefix() -> str:
     return f"{prefix}:" if prefix else ""
 
 
-def receives_in_api_server() -> bool:
-    """Return whether the API server receives pushes; cheap, since every part of Airflow may ask."""
-    from airflow_provider_mail.version_compat import conf
-
-    return bool(conf.getboolean(SECTION, "receive_in_api_server", fallback=False))
-
-
 class InboxName(NamedTuple):
     """Where an inbox is."""
 
@@ -178,7 +162,6 @@ class ReceiverSettings:
     """The settings of the receiver, checked.
 
     :param receive_url: without the token; may be empty.
-    :param receive_in_api_server: whether the API server receives.
     :param receive_user_agent: the only ``User-Agent`` that is accepted; empty for all.
     :param receive_max_body_bytes: the longest push.
     :param receive_max_pending_bytes: bytes that may arrive and wait to be written.
@@ -186,7 +169,6 @@ class ReceiverSettings:
     """
 
     receive_url: str
-    receive_in_api_server: bool
     receive_user_agent: str
     receive_max_body_bytes: int
     receive_max_pending_bytes: int
@@ -209,7 +191,6 @@ class ReceiverSettings:
         """
         return cls(
             receive_url=setting("receive_url").rstrip("/"),
-            receive_in_api_server=receives_in_api_server(),
             receive_user_agent=setting("receive_user_agent"),
             receive_max_body_bytes=number("receive_max_body_bytes"),
             receive_max_pending_bytes=number("receive_max_pending_bytes"),

@@ -201,10 +201,7 @@ def _wait(purpose: str, seconds: float) -> None:
         time.sleep(seconds)
 
 
-NO_URL = (
-    "[mail] receive_url: the URL of the receiver is not known; set it, or pass --url "
-    "(https://airflow.example.com/mail-events)"
-)
+NO_URL = "[mail] receive_url: the URL of the receiver is not known; set it, or pass --url (https://events.example.com)"
 
 
 @dataclass(frozen=True)

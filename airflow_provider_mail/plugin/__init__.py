@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider_mail._config import URL_PREFIX, receives_in_api_server, setting
+from airflow_provider_mail._config import setting
 
 __all__ = ["MailPlugin"]
 
@@ -27,22 +27,17 @@ def has_page() -> bool:
 
 
 class MailPlugin(AirflowPlugin):
-    """Mounts the page of mail where ``[mail] page_conn_id`` is set, and the receiver where it is switched on."""
+    """Mounts the page of mail where ``[mail] page_conn_id`` is set."""
 
     name = "mail"
 
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # entry points are used as instances
-        apps: list[dict[str, Any]] = []
-        if receives_in_api_server():
-            from airflow_provider_mail.webhook.app import app as receiver
+        if not has_page():
+            return []
+        from airflow_provider_mail.plugin.app import app
 
-            apps.append({"app": receiver, "url_prefix": URL_PREFIX, "name": "Events of the email service"})
-        if has_page():
-            from airflow_provider_mail.plugin.app import app as page
-
-            apps.append({"app": page, "url_prefix": PAGE_PREFIX, "name": "Mail"})
-        return apps
+        return [{"app": app, "url_prefix": PAGE_PREFIX, "name": "Mail"}]
 
     @property
     def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override]

@@ -168,8 +168,8 @@ _log = logging.getLogger(__name__)
 class ReceiverApp:
     """The receiver with the settings of Airflow's configuration, read when it starts.
 
-    A server that reports its start gets an error without an inbox or a token, and ends. Inside Airflow's API server
-    it starts with the first request; until it can, it responds with 503.
+    A server that reports its start gets an error without an inbox or a token, and ends. Mounted in a server of
+    your own, it starts with the first request; until it can, it responds with 503.
     """
 
     def __init__(self) -> None:

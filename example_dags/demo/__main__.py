@@ -95,7 +95,6 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     fill(emulator, contacts)
     say(f"The email service, emulated: {emulator.base_url}")
     settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
-    settings["AIRFLOW__MAIL__RECEIVE_IN_API_SERVER"] = "True"
     settings |= {
         "AIRFLOW__MAIL__IMPORTS_CONN_ID": "warehouse",
         "AIRFLOW__MAIL__PAGE_CONN_ID": "warehouse",

@@ -140,11 +140,13 @@ class Airflow:
         self._call("POST", f"/api/v2/{collection}", item)
 
     def receive_events(self) -> None:
-        """Have the email service push its events to the API server."""
-        # As `airflow mail receive rotate`, which Airflow 3.0 and 3.1 do not have.
-        command = [sys.executable, "-m", "airflow_provider_mail", "receive", "rotate", "--enable"]
-        command += ["--url", f"{self.url}/mail-events"]
-        self._home.run(command, self._environment, self._home.path / "receive-rotate.out")
+        """Have the email service push its events, and start what receives them."""
+        # As `airflow mail receive`, which Airflow 3.0 and 3.1 do not have.
+        command = [sys.executable, "-m", "airflow_provider_mail", "receive"]
+        port = free_port()
+        rotate = [*command, "rotate", "--enable", "--url", f"http://127.0.0.1:{port}"]
+        self._home.run(rotate, self._environment, self._home.path / "receive-rotate.out")
+        self._home.start([*command, "--port", str(port)], self._environment, self._home.path / "receive.out")
 
     def unpause_all(self) -> None:
         """Unpause every DAG."""

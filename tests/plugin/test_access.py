@@ -173,10 +173,9 @@ def test_the_plugin_has_what_is_switched_on(monkeypatch: pytest.MonkeyPatch) -> 
     (entry,) = entry_points(group="airflow.plugins", name="mail")
     assert entry.load() is MailPlugin
     assert (MailPlugin().fastapi_apps, MailPlugin().external_views) == ([], [])
-    monkeypatch.setenv("AIRFLOW__MAIL__RECEIVE_IN_API_SERVER", "True")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://airflow.example{BASE_PATH}/")
-    assert [each["url_prefix"] for each in MailPlugin().fastapi_apps] == ["/mail-events", "/mail"]
+    assert [each["url_prefix"] for each in MailPlugin().fastapi_apps] == ["/mail"]
     (view,) = MailPlugin().external_views
     assert view["href"] == f"{BASE_PATH}/mail/"
 
