@@ -169,8 +169,8 @@ clean:
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml emulator/pyproject.toml $(CONSTRAINTS)
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
-	  { echo "Python 3.11, 3.12 or 3.13 is needed: $(PYTHON) is `$(PYTHON) --version`. Try PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: $(PYTHON) is `$(PYTHON) --version`. Try PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "$(PYTHON) -m venv does not work. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Installing Airflow $(AIRFLOW) and the tools into $(VENV) (once)"
