@@ -76,8 +76,7 @@ class MailingState(BaseModel):
         except ValidationError:
             raise MailConflictError(
                 "task state: the record of what an earlier try has sent was not written by this version of "
-                "airflow-provider-mail: nothing was sent. Finish this run with the version that started it, or start a "
-                "new run, which sends everything"
+                "airflow-provider-mail: nothing was sent. Finish this run with the version that started it"
             ) from None
 
     @property
@@ -146,11 +145,14 @@ class Mailing:
     state_lost: bool = False
 
     def __post_init__(self) -> None:
-        self.state = MailingState.parse(self.task_state.read())
+        record = self.task_state.read()
+        self.is_new = record is None
+        """Whether no try of the task instance has come so far before."""
+        self.state = MailingState.parse(record)
         self._in_flight: dict[Future[object], tuple[Chunk, bool]] = {}
         self._unclear: list[tuple[Chunk, MailError]] = []
         self._failure: MailError | None = None
-        self._stored = self.state.model_dump()
+        self._stored = record
 
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
         """Send the chunks that were not sent yet, and begin them in order.
@@ -161,6 +163,7 @@ class Mailing:
         :raises MailAmbiguousSendError: the outcome of a request is unknown, and ``on_ambiguous`` is ``fail``.
         :raises MailError: the service rejected a request; the requests accepted before stay recorded.
         """
+        self._write()  # Also if nothing is begun: a try has come so far.
         left = self._remaining(chunks)
         try:
             with self._workers() as workers:
@@ -235,8 +238,8 @@ class Mailing:
     def _conflict(self) -> MailConflictError:
         return MailConflictError(
             f"{self.argument}: these differ from what an earlier try began to send ({self.state}): nothing more was "
-            f"sent. Give every try the same {self.things} in the same order with the same settings, or start a new "
-            "run, which sends everything"
+            f"sent. Give every try the same {self.things} in the same order with the same settings, and a mapped task "
+            "the same list. A new run sends everything, also to those who were mailed"
         )
 
     def _end(self, chunk: Chunk, in_doubt: bool, future: Future[object]) -> None:

@@ -409,11 +409,13 @@ def from_file(content: Any) -> Any:
     return f"{{% include {content!r} %}}"
 
 
-def task_instance_name(context: Context, most_bytes: int) -> str:
-    """Return a name composed of ``[mail] name_prefix``, dag id, task id, run id and map index.
+def task_instance_name(context: Context, most_bytes: int, item: str = "") -> str:
+    """Return a name composed of ``[mail] name_prefix``, dag id, task id, run id and, for a mapped task, what it maps.
 
     It is the same for every try, and no other task instance has it.
 
+    :param item: what identifies the item of a mapped task. Default: the map index, which is another one's when the
+        mapped list moves.
     :param most_bytes: the maximum length in UTF-8; a longer name is cut and ends in a hash of the whole name.
     """
     from airflow_provider_mail._config import name_prefix
@@ -421,7 +423,7 @@ def task_instance_name(context: Context, most_bytes: int) -> str:
     ti = context["ti"]
     # Dag and task ids may contain dots, but no slashes. A run id may contain slashes, which would look like an index.
     run_id = ti.run_id.replace("%", "%25").replace("/", "%2F")
-    index = [] if ti.map_index in (None, -1) else [str(ti.map_index)]
+    index = [] if ti.map_index in (None, -1) else [item or str(ti.map_index)]
     name = name_prefix() + "/".join([ti.dag_id, ti.task_id, run_id, *index])
     if len(name.encode()) <= most_bytes:
         return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -91,6 +92,7 @@ class BaseCampaignOperator(BaseMailOperator):
         """
         from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
         from airflow_provider_mail.api.campaigns import CreateCampaign
+        from airflow_provider_mail.api.flows.audience import without_time
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(unknown)}")
@@ -100,7 +102,10 @@ class BaseCampaignOperator(BaseMailOperator):
             for name, names in audience_lists(audience).items():
                 fields[name] = [*names, *(fields[name] or ())] or None
         if self.mail_name is None:
-            fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES)
+            # The lists of another try, or of another position in a mapped list, are the same audience.
+            lists_key = str([sorted(map(without_time, fields[name] or ())) for name in lists])
+            item = hashlib.sha256(lists_key.encode()).hexdigest()[:12]
+            fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES, item)
         return self.build_request(CreateCampaign, context, **fields)
 
     def is_audience_in_sandbox(self, context: Context) -> bool:

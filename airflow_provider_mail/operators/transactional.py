@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -39,6 +40,12 @@ NO_TASK_STATE = (
     "this Airflow has no task state store (3.3 has), so a try cannot know what earlier ones have sent. "
     "on_ambiguous='resend' lets every try send everything"
 )
+
+POSITION_KEY = "is_new"
+"""The XCom in which the first task instance of a mapped task says whether no try of it has run before."""
+
+POSITION_LOOKS, POSITION_SECONDS = 10, 3.0
+"""How often and at which interval in seconds the others look for it: Airflow deletes it when the first one starts."""
 
 RESULT = {"requests", "recipients", "unknown_requests", "unknown_recipients"}
 
@@ -104,6 +111,9 @@ class BaseSendOperator(BaseInterruptibleOperator):
                 own_ids=not self.unique_msg_id,
                 state_lost=not (sandbox or state.durable) and context["ti"].try_number > 1,
             )
+            if mailing.is_new and not sandbox and self.on_ambiguous == "fail":
+                self._check_position(context)
+            self._publish_position(context, is_new=mailing.is_new)
             if mailing.state.done:
                 self.log.info("In earlier tries, %s. Continuing with the next request.", mailing.state)
             try:
@@ -113,6 +123,33 @@ class BaseSendOperator(BaseInterruptibleOperator):
                 if stateless and isinstance(error, MailError) and error.temporary:
                     raise AirflowFailException(f"{error}. {mailing.state}; {NO_TASK_STATE}") from error
                 raise
+
+    def _check_position(self, context: Context) -> None:
+        """Fail if the mapped list of a cleared run may have moved: then another task instance may have sent this.
+
+        What a mapped task instance has sent is stored under its index. One without a record in a cleared run is new, as
+        all are if the task never ran; the first one knows which.
+
+        :raises AirflowFailException: naming what to do.
+        """
+        ti = context["ti"]
+        if ti.map_index in (None, -1, 0) or not context["dag_run"].clear_number:
+            return
+        for _ in range(POSITION_LOOKS):
+            first_is_new = ti.xcom_pull(task_ids=self.task_id, key=POSITION_KEY, map_indexes=0)
+            if first_is_new is not None:
+                break
+            time.sleep(POSITION_SECONDS)
+        if not first_is_new:
+            raise AirflowFailException(
+                f"map_index {ti.map_index}: this run was cleared, and the mapped list has become longer or has moved. "
+                "What was sent is stored by position, so another task may have sent this: nothing was sent. Restore "
+                "the list; or, if nobody here was mailed, clear this task with on_ambiguous='resend'"
+            )
+
+    def _publish_position(self, context: Context, *, is_new: bool) -> None:
+        if context["ti"].map_index == 0:
+            context["ti"].xcom_push(key=POSITION_KEY, value=is_new)
 
     def on_nothing(self) -> None:
         """Handle a mailing without messages."""

@@ -137,12 +137,14 @@ class TaskInstance:
     try_number: int = 0
     max_tries: int = 0
     pushed: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)
+    """What the first task instance of a mapped task has pushed."""
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = json.loads(json.dumps(value))
 
-    def xcom_pull(self, *, key: str, **_: Any) -> Any:
-        return self.pushed.get(key)
+    def xcom_pull(self, *, key: str, map_indexes: Any = None, **_: Any) -> Any:
+        return (self.others if map_indexes not in (None, self.map_index) else self.pushed).get(key)
 
 
 class Tries:
@@ -166,6 +168,7 @@ class Tries:
         self._has_store = has_store
         self._ti = TaskInstance("task", map_index=map_index)
         self._params = params or {}
+        self.clear_number = 0
         self.state = "none"
         self.returned: Any = None
         self.error: BaseException | None = None
@@ -173,6 +176,18 @@ class Tries:
     @property
     def number(self) -> int:
         return self._ti.try_number
+
+    @property
+    def pushed(self) -> dict[str, Any]:
+        return self._ti.pushed
+
+    @property
+    def others(self) -> dict[str, Any]:
+        return self._ti.others
+
+    @others.setter
+    def others(self, pushed: dict[str, Any]) -> None:
+        self._ti.others = pushed
 
     @property
     def run_id(self) -> str:
@@ -224,7 +239,12 @@ class Tries:
     def _context(self, operator: BaseOperator) -> Any:
         ti = self._ti
         dag_run = SimpleNamespace(
-            run_after=DAY, start_date=DAY, clear_number=0, run_type="manual", run_id=ti.run_id, dag_id=ti.dag_id
+            run_after=DAY,
+            start_date=DAY,
+            clear_number=self.clear_number,
+            run_type="manual",
+            run_id=ti.run_id,
+            dag_id=ti.dag_id,
         )
         context = {"ti": ti, "task_instance": ti, "task": operator, "run_id": ti.run_id, "dag_run": dag_run}
         context |= {"params": self._params, "data_interval_start": DAY - timedelta(days=1), "data_interval_end": DAY}

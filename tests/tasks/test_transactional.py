@@ -408,3 +408,37 @@ def test_a_record_that_is_not_understood_sends_nothing(emulator: Emulator) -> No
         assert tries.run_all(lambda: batch(messages=letters(1))) == "failed"
         assert "nothing was sent" in str(tries.error)
     assert bodies(emulator) == []
+
+
+@remembers
+def test_a_mapped_list_that_moves_mails_nobody_twice(emulator: Emulator) -> None:
+    """What was sent is stored by position, so one that is new in a cleared run may be another's."""
+    instances = [Tries(map_index=index) for index in range(3)]
+
+    def run(people: str, cleared: int) -> list[str]:
+        first: dict[str, Any] = {}
+        ends = []
+        for tries, person in zip(instances, people, strict=False):
+            tries.clear()
+            tries.clear_number, tries.others = cleared, first
+            ends.append(tries.run_all(lambda person=person: single(to=f"{person}@example.com")))
+            first = first or dict(tries.pushed)
+        return ends
+
+    assert run("ab", 0) == ["success", "success"]
+    assert run("ab", 1) == ["success", "success"]
+    assert run("zab", 2) == ["failed", "failed", "failed"]
+    assert "the mapped list has become longer or has moved" in str(instances[2].error)
+    assert "A new run sends everything, also to those who were mailed" in str(instances[0].error)
+    assert set(mailed(emulator).values()) == {1}
+
+
+@remembers
+def test_a_mapped_task_that_never_ran_sends_when_the_run_is_cleared(emulator: Emulator) -> None:
+    first = Tries(map_index=0)
+    first.clear_number = 1
+    first.run(single(to="a@example.com"))
+    second = Tries(map_index=1)
+    second.clear_number, second.others = 1, dict(first.pushed)
+    second.run(single(to="b@example.com"))
+    assert set(mailed(emulator).values()) == {1}

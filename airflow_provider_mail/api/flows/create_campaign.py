@@ -30,6 +30,7 @@ from airflow_provider_mail.api.errors import (
     MailPendingCampaignError,
     MailValidationError,
 )
+from airflow_provider_mail.api.flows.audience import without_time
 from airflow_provider_mail.api.flows.campaign_checks import (
     COMPARED,
     CampaignCaps,
@@ -156,6 +157,15 @@ def _check_name(client: Client, request: CreateCampaign, state: CreationState, p
     campaign = _find_known(client, partial(find_campaign, mail_name=earlier), state, patience)
     gone = campaign is None and (state.seen or not state.attempted_lately(clock.time()))
     if state.cleared and (state.send_again or gone):
+        return
+    earlier_lists = None if campaign is None else campaign.rcpt_list_names
+    # The name of a mapped task's campaign is made of its lists: has the mapped list moved?
+    if (
+        state.cleared
+        and state.own_name
+        and earlier_lists is not None
+        and {*map(without_time, request.send_list_names or ())}.isdisjoint(map(without_time, earlier_lists))
+    ):
         return
     created = "created" if state.seen else "may have created"
     status = "cannot be found now" if campaign is None else f"exists (mailStatus {campaign.mail_status})"
