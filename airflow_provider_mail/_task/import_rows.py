@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
@@ -111,12 +112,17 @@ class RowFilter:
 
     def _kept(self, rows: Batch) -> list[bool] | None:
         """Return which rows are left; ``None`` for all."""
-        # Most batches have an address in each row; a row of another width is rejected later, with the reason.
-        if not self._conditions and (
-            not self._identities or all(len(row) != self._width or row[self._identities[0]] for row in rows)
-        ):
+        if not self._conditions and (not self._identities or self._all_have(rows, self._identities[0])):
             return None
         return [len(row) != self._width or (self._agrees(row) and self._has_address(row)) for row in rows]
+
+    @staticmethod
+    def _all_have(rows: Batch, place: int) -> bool:
+        # Nearly always so. Without a loop of Python, since this is the hot path of an import.
+        try:
+            return all(map(itemgetter(place), rows))
+        except IndexError:
+            return False
 
     def _agrees(self, row: Sequence[Any]) -> bool:
         agrees = all((folded(row[place]) in values) is means_yes for place, values, means_yes in self._conditions)

@@ -13,7 +13,7 @@ import struct
 import tempfile
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -108,8 +108,11 @@ class StoredImportCheckpoint:
         self._may_be_stored = True
         self._next_write = 0.0
 
-    def load(self, plan: ImportPlan, config: ClientConfig) -> None:
-        """Read the record of earlier tries."""
+    def load(self, plan: ImportPlan, config: ClientConfig, is_list_empty: Callable[[], bool]) -> None:
+        """Read the record of earlier tries.
+
+        :param is_list_empty: asks the service whether the list has nobody, who was accepted by the record.
+        """
         # The key contains the credentials, so that a reader of the state store cannot test addresses on the digests.
         account = repr((config.base_url, sorted(config.credentials().items()))).encode()
         self._settings = hashlib.blake2b(digest_size=DIGEST_BYTES, key=hashlib.sha256(account).digest())
@@ -131,6 +134,8 @@ class StoredImportCheckpoint:
                 reason = "an earlier try imported with other settings or to another account"
             elif time.time() - record.written > MAX_AGE_SECONDS:
                 reason = "the record of an earlier try is older than a day"
+            elif is_list_empty():
+                reason = "the list is gone or empty, so what an earlier try imported was removed"
             else:
                 self._digests, self._rejected = _unpacked(record.digests), set(record.refused)
                 known = len(self._digests)

@@ -36,11 +36,6 @@ MAX_SECONDS = 10 * 366 * 86_400
 
 _LITERAL = re.compile(r"\s*[\[{(].*[\])}]\s*", re.DOTALL)
 _WORD = re.compile(r"[\w.-]{0,40}|\{\{[^{}]{0,40}\}\}")
-_PLAIN = {
-    **dict.fromkeys(("Line", "MailName", "TemplateName"), re.compile(r"[A-Za-z0-9][A-Za-z0-9 .:-]{0,48}")),
-    "Address": re.compile(r"[A-Za-z0-9]{1,20}([._-][A-Za-z0-9]{1,20})?@([A-Za-z0-9]{1,20}\.){1,3}[A-Za-z]{2,10}"),
-}
-"""Patterns of texts that are certainly valid. Most DAG files have only such texts, and need not import pydantic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +185,6 @@ def _shown(value: Any) -> str:
 
 
 def _beyond_limit(type_name: str, value: Any) -> str | None:
-    if type_name in _PLAIN and isinstance(value, str) and _PLAIN[type_name].fullmatch(value):
-        return None
     from pydantic import ValidationError
 
     from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES
@@ -328,8 +321,6 @@ def _list_or_mapping(name: str, value: Any) -> str | None:
 
 
 def _recipients(name: str, value: Any) -> str | None:
-    if isinstance(value, str) and _PLAIN["Address"].fullmatch(value):
-        return None
     from airflow_provider_mail.api.errors import MailValidationError
     from airflow_provider_mail.api.transactional import recipients_of
 

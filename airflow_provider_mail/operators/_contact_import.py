@@ -206,7 +206,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
         positions, plan = self._plan(source.columns, mapping, audience.list_name)
         spool.columns = [source.columns[position] for position in positions]
         if checkpoint is not None:
-            checkpoint.load(plan, self.hook.config)
+            checkpoint.load(plan, self.hook.config, lambda: not audience.sandbox and self._is_list_empty())
         progress.expect(source.total)
         batches = source.batches
         if not self.keeps_all_rows:
@@ -246,6 +246,18 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             if checkpoint is not None:
                 # Also when all rows are sent: storing rejected rows may fail.
                 checkpoint.save(complete=complete)
+
+    def _is_list_empty(self) -> bool:
+        """Ask whether the list has nobody, such as one that was deleted since the try before."""
+        from airflow_provider_mail.api.contacts import GetListContacts
+        from airflow_provider_mail.api.errors import MailRejectedError
+
+        if self.list_name is None:
+            return False
+        try:
+            return self.hook.send(GetListContacts(list_name=self.list_name, page_size=1)).total_records == 0
+        except MailRejectedError:
+            return True
 
     def _warn_of_spellings(self, spellings: Spellings) -> None:
         """Warn that a person may have become two contacts, and may be mailed twice."""

@@ -7,9 +7,7 @@ from airflow_provider_mail._task.checks import declared  # noqa: F401
 from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses  # noqa: F401
 from airflow_provider_mail._task.exceptions import log as errors_log  # noqa: F401
 from airflow_provider_mail._task.rendering import unwrap  # noqa: F401
-from airflow_provider_mail._task.rules import _PLAIN as PLAIN_TEXTS  # noqa: F401
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS  # noqa: F401
-from airflow_provider_mail._task.rules import _validator as validator  # noqa: F401
 
 
 def forget_metrics() -> None:

@@ -18,11 +18,14 @@ from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
+from airflow_provider_mail.operators.lists import MailDeleteListOperator
+from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
 from tests.support.task_parts import CHECKPOINT_KEY, PROGRESS_KEY, ProgressLog, StoredImportCheckpoint
 from tests.support.tries import StateStore, Tries
+from tests.tasks.loading import executed
 
 PLAN = ImportPlan(properties=("email", "name"), list_name="vip", list_description="V", chunk_size=10)
 SETTINGS: dict[str, Any] = {"base_url": "https://api.example.com", "api_key": "key"}
@@ -59,7 +62,7 @@ def rows(chunk: int) -> CheckedRows:
 
 def begin(store: Store, plan: ImportPlan = PLAN, config: ClientConfig = CONFIG) -> StoredImportCheckpoint:
     checkpoint = StoredImportCheckpoint(store, logging.getLogger("test.checkpoint"))
-    checkpoint.load(plan, config)
+    checkpoint.load(plan, config, lambda: False)
     return checkpoint
 
 
@@ -234,3 +237,20 @@ def test_a_running_import_has_its_progress_in_the_store(emulator: Emulator, cloc
     tries.store.set(PROGRESS_KEY, {"done": 5})  # by a try that was killed
     tries.run(MailImportContactsOperator(task_id="task", contacts=[{"email": "ada@example.com"}]))
     assert PROGRESS_KEY not in tries.store.values
+
+
+def test_a_list_that_was_deleted_since_the_try_before_gets_everybody(emulator: Emulator) -> None:
+    tries = Tries(emulator, has_store=True)
+    people = [*({"email": f"{number}@example.com"} for number in range(4)), {"email": "!"}]
+    for sent in (4, 0, 4):
+        emulator.journal.clear()
+        with pytest.raises(AirflowFailException, match="the other 4 rows were accepted"):
+            tries.run(
+                MailImportContactsOperator(
+                    task_id="task", contacts=people, list_name="all", chunk_size=1, max_in_flight=1
+                )
+            )
+        assert emulator.journal.count("contacts/imports") == sent
+        assert emulator.contact_count("all") == 4
+        if not sent:
+            executed(MailDeleteListOperator(task_id="delete", list_name="all"))

@@ -21,8 +21,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from airflow.sdk import DAG, BaseOperator, ObjectStoragePath, XComArg, task
 from airflow.serialization import serialized_objects
-from hypothesis import given as hypothesis_given
-from hypothesis import strategies as st
 
 import airflow_provider_mail
 from airflow_provider_mail.api import (
@@ -39,7 +37,7 @@ from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, FileFo
 from airflow_provider_mail.send_window import SendWindow
 from airflow_provider_mail.version_compat import AirflowFailException, BaseHook
 from mail_emulator import Emulator
-from tests.support.operator_parts import ARGUMENTS, PLAIN_TEXTS, SEEN_ARGUMENTS, declared, unwrap, validator
+from tests.support.operator_parts import ARGUMENTS, SEEN_ARGUMENTS, declared, unwrap
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.everything import OPERATORS, offered
 
@@ -251,11 +249,6 @@ def rendered(kind: Kind, name: str, written: Any, value: Any, *, native: bool = 
 def fails(words: str, *arguments: Any, **options: Any) -> None:
     with pytest.raises(AirflowFailException, match=f"^({words})"):
         rendered(*arguments, **options)
-
-
-@hypothesis_given(st.sampled_from(sorted(PLAIN_TEXTS)), st.data())
-def test_every_plain_text_is_valid(kind: str, data: st.DataObject) -> None:
-    validator(kind).validate_python(data.draw(st.from_regex(PLAIN_TEXTS[kind], fullmatch=True)))
 
 
 class Value:
