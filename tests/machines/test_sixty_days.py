@@ -1,0 +1,39 @@
+"""Eight of the days of `sixty_days` on SQLite; all sixty on every database are in `tests/real/warehouse`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from airflow_provider_mail.warehouse import load as warehouse_load
+from mail_emulator import Emulator
+from tests.machines.sixty_days import Account, World, live
+from tests.support.clock import Clock
+from tests.warehouse.conftest import Warehouse, make_warehouse, warehouse_database, warehouse_maria  # noqa: F401
+
+
+def run(warehouse: Warehouse, clock: Clock, monkeypatch: pytest.MonkeyPatch, days: int, seed: int) -> World:
+    """Two accounts, one of which has two teams."""
+
+    def connect(conn_id: str, service: Emulator, team: str) -> None:
+        fields = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
+        value = json.dumps({**fields, "extra": {"team_name": team}})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
+
+    with Emulator() as first, Emulator() as second, Emulator() as third:
+        accounts = [Account("mail_default", "", first), Account("mail_default", "Shop", second),
+                    Account("mail_shop", "Shop", third)]  # fmt: skip
+        world = World(warehouse, accounts, clock, connect, seed)
+        monkeypatch.setattr(warehouse_load, "database_time", lambda hook: world.now())
+        live(world, days)
+    return world
+
+
+def test_every_number_is_right_or_red(
+    make_warehouse: Callable[..., Warehouse],  # noqa: F811
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(make_warehouse("sqlite"), clock, monkeypatch, days=8, seed=1)

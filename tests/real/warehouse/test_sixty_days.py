@@ -1,0 +1,22 @@
+"""Sixty days of a service with all that goes wrong with numbers, on each database: every number is right, or red."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from tests.machines.test_sixty_days import run
+from tests.support.clock import Clock
+from tests.warehouse.conftest import Warehouse
+
+DAYS = int(os.environ.get("MAIL_TEST_DAYS", "60"))
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("sqlite", 2), ("psycopg3", 3), ("duckdb", 4), ("mysql", 5)])
+def test_every_number_is_right_or_red(
+    make_warehouse: Callable[..., Warehouse], clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
+) -> None:
+    world = run(make_warehouse(kind, stays_open=True), clock, monkeypatch, days=DAYS, seed=seed)
+    assert world.loads >= 4 * DAYS
