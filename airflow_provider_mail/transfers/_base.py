@@ -167,6 +167,10 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
         :param observed_at: the time of the reading.
         """
 
+    def first_page(self, pages: Iterator[list[Any]]) -> list[Any] | None:
+        """Return the first page of a list; ``None`` without one."""
+        return next(pages, None)
+
     def check_empty(self) -> None:
         """Verify that a list that was empty in two readings exists."""
 
@@ -192,7 +196,7 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
             return concurrent_pages(client, pager, self.max_in_flight, self.new_interrupt(), on_total=progress.expect)
 
         def again() -> Rows:
-            if pager.reading == 1:
+            if pager.reading == 1 and pager.next_request is None:
                 pager.read_again()
                 with closing(pages()) as second_reading:
                     for page in second_reading:
@@ -204,6 +208,7 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
                 yield from self.rows(page, observation.at)
                 count += len(page)
                 progress.update(count)
+            self.readings += pager.reading - 1  # a list that grew in the meantime was read twice
             if not count:
                 for row in again():
                     count += 1
@@ -212,7 +217,7 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
                 self.check_empty()
 
         with closing(pages()) as pages_left, closing(progress):
-            first_page = next(pages_left, None)
+            first_page = self.first_page(pages_left)
             yield Reading(observation, rows(), again)
 
     def read_completely(self, context: Context, work: Callable[[Reading], T]) -> T:
@@ -275,18 +280,38 @@ class BaseContactReader(BaseListReader):
         covers = Coverage.one(self.list_name, self.list_key, **account, observed_at=observed_at)
         return {"replace_where": self.list_key, "covers": covers}
 
-    def check_empty(self) -> None:
-        """Verify that the list exists: a service may return no contacts for a wrong name."""
+    def first_page(self, pages: Iterator[list[Any]]) -> list[Any] | None:
+        from airflow_provider_mail.api.errors import MailRejectedError
+
+        try:
+            return super().first_page(pages)
+        except MailRejectedError:
+            # A list that is gone is an empty one, if an argument ends it.
+            if not self.allow_empty or self.team_name or self._exists():
+                raise
+            return None
+
+    def _exists(self) -> bool:
         from airflow_provider_mail.api.lists import find_list
 
+        return find_list(self.hook.get_conn(), self.list_name) is not None
+
+    def check_empty(self) -> None:
+        """Verify that the list exists: a service may return no contacts for a wrong name."""
         if self.team_name:
             if not self.allow_empty:
                 raise AirflowFailException(
                     f"list_name, team_name: list {self.list_name!r} of team {self.team_name!r} returned no contacts, "
                     "and lists of other teams cannot be looked up: check both names. If it is empty, allow_empty=True"
                 )
-        elif find_list(self.hook.get_conn(), self.list_name) is None:
-            raise AirflowFailException(f"list_name: there is no list {self.list_name!r}")
+        elif not self._exists():
+            if self.allow_empty:
+                self.log.warning("There is no list %r: it is ended, as an empty one", self.list_name)
+                return
+            raise AirflowFailException(
+                f"list_name: there is no list {self.list_name!r}. If it was deleted or renamed, allow_empty=True ends "
+                "it: set it for one run, which removes the contacts of the list, and ends their stays in a history"
+            )
 
 
 class BaseCampaignReader(BaseListReader):

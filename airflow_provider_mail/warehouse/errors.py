@@ -66,6 +66,8 @@ _MYSQL_POSITION = re.compile(r"for column (?:[`'].{1,200}[`']\.)?[`']?(\w+)[`']?
 _MYSQL_KEY = re.compile(r"for key '([^']+)'$")
 
 _KNOWN_DRIVERS = ("MySQLdb", "mysql", "duckdb", "_duckdb", "sqlite3", "psycopg", "psycopg2")
+_STATEMENT_DRIVERS = ("MySQLdb", "mysql", "sqlite3", "psycopg", "psycopg2")
+"""Drivers whose errors about statements quote no values."""
 _SAYS_SOMETHING = re.compile(r"(?<![(\w])[A-Za-z]{3,}(?!\w)")
 """A word, in a message that may be nothing but a code."""
 _OF_STATEMENTS = ("InterfaceError", "ProgrammingError")
@@ -124,14 +126,15 @@ class UnstorableError(WarehouseError):
 def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: bool = True) -> str:
     """Describe a driver's exception without values of rows or parameters.
 
-    :param parameters: parameters of the statement, positional or by name. A message that contains one of them is left
-        out.
+    :param parameters: parameters of the statement, positional or by name; they are replaced in the message.
     :param quotes_rows: whether the statement carried rows. If so, the message of an unknown driver is left out.
     :return: the exception's type, followed by its message where that is safe.
     """
     types = [base.__name__ for base in type(error).__mro__]
     driver = type(error).__module__.partition(".")[0]
-    if driver in ("MySQLdb", "mysql"):
+    if driver in _STATEMENT_DRIVERS and "ProgrammingError" in types and not sqlstate(error) and not _has_code(error):
+        message = _first_line(error)  # raised by the driver, about the statement and the number of its parameters
+    elif driver in ("MySQLdb", "mysql"):
         message = _mysql(error, driver, quotes_rows)
     elif driver in ("duckdb", "_duckdb"):
         message = _duckdb(error)
@@ -145,14 +148,20 @@ def safe_message(error: BaseException, parameters: object = (), *, quotes_rows: 
         message = _first_line(error)  # the connection to Postgres is lost
     else:
         message = ""
-    if any(value in message for value in _texts(parameters)):
-        message = ""
+    for value in sorted(_texts(parameters), key=len, reverse=True):
+        message = message.replace(value, "***")
     if driver in _KNOWN_DRIVERS and not _SAYS_SOMETHING.search(message):
         advice = _ADVICE.get(str(sqlstate(error)))
         if not advice and type(error).__name__ not in _OF_STATEMENTS:
             advice = _OTHER_ADVICE if quotes_rows else _READ_ADVICE
         message = " ".join(filter(None, [advice, message.strip()]))
     return ": ".join(filter(None, [type(error).__name__, message]))
+
+
+def _has_code(error: BaseException) -> bool:
+    """Return whether the database itself has reported the error, with a number or a name of its own."""
+    number = mysql_number(error)
+    return bool(getattr(error, "sqlite_errorname", None) or (number and number > 0))
 
 
 def is_client_side(error: BaseException) -> bool:
@@ -205,7 +214,8 @@ def _duckdb(error: BaseException) -> str:
         return "internal error of DuckDB: restart the process if it persists, and upgrade DuckDB"
     if error_type in _DUCKDB_SAFE_UP_TO_QUOTES:
         return re.split("['\"]", message, maxsplit=1)[0].strip()
-    return message if error_type in _DUCKDB_SAFE else ""
+    is_about_parameters = error_type == "Invalid Input" and "Values were not provided for the following" in message
+    return message if error_type in _DUCKDB_SAFE or is_about_parameters else ""
 
 
 def _mysql(error: BaseException, driver: str, quotes_rows: bool) -> str:

@@ -77,7 +77,7 @@ class Loader:
         ):
             if sent_at[:10] in open_days and name not in names:
                 self.rows("UPDATE stats SET gone = ? WHERE conn = ? AND team = ? AND name = ?", at, *account, name)
-        for day in open_days:
+        for day in open_days if answer else ():  # an empty answer may be an error
             self.rows("INSERT OR REPLACE INTO days VALUES (?, ?, ?, ?)", *account, day, at)
 
     def snapshots(self, account: tuple[str, str], at: str, answer: list[tuple[Any, ...]]) -> None:

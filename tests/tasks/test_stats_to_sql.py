@@ -9,6 +9,7 @@ import datetime
 import functools
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -335,3 +336,23 @@ def test_a_window_that_the_service_rejects(run: Run, emulator: Emulator, warehou
     done = run(lambda: load_task(STATS, start_day="2024-01-01", end_day="{{ '2024-12-31' }}", retries=2))
     assert (done.state, done.tries, warehouse.tables()) == ("failed", 1, set())
     assert "at most 92 days; start_day 2024-01-01, end_day 2024-12-31: 366 days may be too many" in done.log
+
+
+@pytest.mark.parametrize("has_interval", [True, False])
+def test_a_backfill_records_each_day(march: Emulator, warehouse: SqlDatabase, has_interval: bool) -> None:
+    """As the page says: two days are read again, and the runs end a day later."""
+    for number in range(1, 8):
+        moment = at(day(number))
+        interval = {"data_interval_start": at(day(number - 1)) if has_interval else moment}
+        context: Any = {"dag_run": SimpleNamespace(run_after=moment), "data_interval_end": moment, **interval}
+        load_task(STATS, lookback_days=2, start_day=None, end_day=None).execute(context)
+    assert {day(number) for number in range(6)} <= {*last_read(warehouse)}
+
+
+def test_a_load_that_records_no_day_says_so(
+    march: Emulator, warehouse: SqlDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    for last, is_warned in ((1, True), (2, False)):
+        caplog.clear()
+        load(0, last)
+        assert ("mail_loads records no day of" in caplog.text) is is_warned

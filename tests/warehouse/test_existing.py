@@ -279,6 +279,65 @@ INEXACT = {
 }
 
 
+@pytest.mark.parametrize("column", ["mail_conn_id", "list_name"])
+@pytest.mark.parametrize("kind", ["psycopg2", "mysql"])
+def test_the_advice_for_a_collation_works(make_warehouse: Callable[..., Warehouse], kind: str, column: str) -> None:
+    """It names the column that has the collation, whichever it is."""
+    warehouse = make_warehouse(kind)
+    load_list(warehouse, 1, "contacts")
+    if warehouse.is_mysql:
+        loose = "VARCHAR(250) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"
+        warehouse.execute(f"ALTER TABLE contacts MODIFY {column} {loose}")
+    else:
+        warehouse.execute(
+            "CREATE COLLATION loose (locale = 'C')",
+            f'ALTER TABLE contacts ALTER COLUMN {column} TYPE text COLLATE "loose"',
+            "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose'",
+        )
+    with pytest.raises(WarehouseError, match="takes different texts for one") as caught:
+        load_list(warehouse, 2, "contacts")
+    statement = re.search("ALTER TABLE .*?(?=[.] The collation)", str(caught.value))
+    assert statement
+    assert column in statement[0]
+    warehouse.execute(statement[0])
+    assert load_list(warehouse, 2, "contacts").unchanged == 2
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+@pytest.mark.parametrize("kind", ["sqlite", "psycopg3"])
+def test_rows_that_a_trigger_drops_are_missed(
+    make_warehouse: Callable[..., Warehouse], kind: str, is_empty: bool
+) -> None:
+    warehouse = make_warehouse(kind)
+    warehouse.load(PLAIN, [] if is_empty else [thing(PLAIN, 9)])
+    if kind == "sqlite":
+        warehouse.execute(
+            "CREATE TRIGGER dropping BEFORE INSERT ON things WHEN NEW.number = 2 BEGIN SELECT RAISE(IGNORE); END"
+        )
+    else:
+        warehouse.execute(
+            "CREATE FUNCTION dropping() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN IF NEW.number = 2 THEN RETURN NULL; END IF; RETURN NEW; END'",
+            "CREATE TRIGGER dropping BEFORE INSERT ON things FOR EACH ROW EXECUTE FUNCTION dropping()",
+        )
+    with pytest.raises(WarehouseError, match="1 of 3 rows were dropped without an error"):
+        warehouse.load(PLAIN, [thing(PLAIN, number) for number in (1, 2, 3)])
+    assert len(warehouse.rows(PLAIN)) == (0 if is_empty else 1)
+
+
+def test_a_table_that_is_renamed_during_a_load_is_not_made_again(native: Warehouse) -> None:
+    native.load(PLAIN, [thing(PLAIN, 1)])
+
+    def rows() -> Iterator[Any]:
+        yield thing(PLAIN, 2)
+        native.execute("ALTER TABLE things RENAME TO others")
+        yield thing(PLAIN, 3)
+
+    with pytest.raises(WarehouseError, match="dropped or renamed during the load"):
+        native.load(PLAIN, rows())
+    assert [row[1] for row in native.rows(PLAIN, "others")] == [1]
+
+
 @pytest.mark.parametrize("case", INEXACT)
 def test_a_key_must_tell_different_texts_apart(make_warehouse: Callable[..., Warehouse], case: str) -> None:
     """One of their rows would be lost, and counted as inserted."""

@@ -148,6 +148,25 @@ class Error(Exception):
     """What PEP 249 asks of a driver."""
 
 
+@pytest.mark.parametrize(
+    ("kind", "sql", "words"),
+    [
+        ("sqlite", "SELECT ?, ?", "Incorrect number of bindings supplied"),
+        ("psycopg3", "SELECT 1 WHERE 'a' LIKE 'b%' AND %s = 'x'", "only '%s', '%b', '%t' are allowed as placeholders"),
+        ("duckdb", "SELECT ?, ?", "Values were not provided for the following"),
+        ("mysql", "SELECT 1", "Not all parameters were used"),
+    ],
+)
+def test_an_error_of_the_driver_keeps_its_reason(
+    make_warehouse: Callable[..., Warehouse], kind: str, sql: str, words: str
+) -> None:
+    warehouse = make_warehouse(kind)
+    with pytest.raises(WarehouseError) as caught, stream_rows(warehouse.hook, sql, [SECRET]):
+        pass
+    assert words in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
 class ProgrammingError(Error):
     """Of a driver that is not known."""
 
@@ -161,8 +180,8 @@ def test_drivers_that_are_not_known() -> None:
     assert safe_message(wrong, quotes_rows=False) == "ProgrammingError: no table customers"
     assert safe_message(wrong) == "ProgrammingError"
     quoting = ProgrammingError(f"syntax error near '{SECRET}'")
-    assert safe_message(quoting, [SECRET], quotes_rows=False) == "ProgrammingError"
-    assert safe_message(quoting, {"who": SECRET}, quotes_rows=False) == "ProgrammingError"
+    assert safe_message(quoting, [SECRET], quotes_rows=False) == "ProgrammingError: syntax error near '***'"
+    assert safe_message(quoting, {"who": SECRET}, quotes_rows=False) == "ProgrammingError: syntax error near '***'"
     assert safe_message(DataError(SECRET), quotes_rows=False) == "DataError"
 
 

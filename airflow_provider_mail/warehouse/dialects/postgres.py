@@ -215,12 +215,9 @@ class Postgres(Staged):
         return dict(cursor.fetchall())
 
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
-        # Includes the collations of unique indexes, which may differ from that of the column.
         cursor.execute(
             "SELECT a.attname, coalesce(c.collname, 'citext') FROM pg_attribute AS a "
-            "LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisunique AND a.attnum = ANY (i.indkey) "
-            "LEFT JOIN pg_collation AS c ON NOT c.collisdeterministic "
-            "AND (c.oid = a.attcollation OR c.oid = ANY (i.indcollation)) "
+            "LEFT JOIN pg_collation AS c ON NOT c.collisdeterministic AND c.oid = a.attcollation "
             "WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY (%s) "
             "AND (c.oid IS NOT NULL OR a.atttypid::regtype::text ~ '(^|[.])citext$')",
             [self.target, list(self.table.key)],
@@ -229,6 +226,23 @@ class Postgres(Staged):
 
     def _exact(self, column: str) -> str:
         return f'ALTER TABLE {self.target} ALTER COLUMN {column} TYPE text COLLATE "C"'
+
+    def _check_collations(self, cursor: Any) -> None:
+        super()._check_collations(cursor)
+        # A unique index may have another collation than its column: that of the same place in both vectors.
+        cursor.execute(
+            "SELECT i.indexrelid::regclass::text, a.attname, c.collname FROM pg_index AS i "
+            "CROSS JOIN generate_subscripts(i.indkey, 1) AS place "
+            "JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[place] "
+            "JOIN pg_collation AS c ON c.oid = i.indcollation[place] AND NOT c.collisdeterministic "
+            "WHERE i.indisunique AND i.indrelid = to_regclass(%s) AND a.attname = ANY (%s) LIMIT 1",
+            [self.target, list(self.table.key)],
+        )
+        for index, column, collation in cursor.fetchall():
+            raise self.error(
+                f"DROP INDEX {index}, and create it anew without the collation {collation}, which takes different "
+                f"texts of column {column} for one, so rows would be lost"
+            )
 
     def _holds(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
@@ -361,15 +375,18 @@ class Postgres(Staged):
         comparison, values = self._comparison()
         flags = Comparison("stage_exists", "stage_is_newer", "stage_is_changed", "stage_needs_observed_at")
         computed = [f"{getattr(comparison, field.name)} AS {getattr(flags, field.name)}" for field in fields(flags)]
-        counts = [f"count(*) FILTER (WHERE {case})" for case in ("true", *flags.outcomes)]
+        numbered = [f"count(*) FILTER (WHERE {case})" for case in ("true", *flags.outcomes)]
         cursor.execute(
             f"WITH compared AS MATERIALIZED "
             f"(SELECT {self._columns_list(self.table.names, 's.')}, {', '.join(computed)} FROM {self._joined()}), "
-            f"written AS ({self._upsert('compared AS s', flags.to_write)}) "
-            f"SELECT {', '.join(counts)} FROM compared",
+            f"written AS ({self._upsert('compared AS s', flags.to_write)} RETURNING 1) "
+            f"SELECT {', '.join(numbered)}, (SELECT count(*) FROM written) FROM compared",
             [*values, *self._load_values()],
         )
-        return Counts(*map(int, cursor.fetchone()))
+        *numbers, written = map(int, cursor.fetchone())
+        counts = Counts(*numbers)
+        self._check_written(written, counts.written)
+        return counts
 
     def _fill(self, cursor: Any) -> int | None:
         """Insert the staged rows into the empty table; return their number, or ``None`` if two have one key.
@@ -384,6 +401,8 @@ class Postgres(Staged):
             if sqlstate(error) != _UNIQUE_VIOLATION:
                 raise
         else:
+            source = self.request.source
+            self._check_written(int(cursor.rowcount), source.read - source.rejected)
             return int(cursor.rowcount)
         cursor.execute(f"ROLLBACK TO SAVEPOINT {_FILLING}")
         return None

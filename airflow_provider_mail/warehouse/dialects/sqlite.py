@@ -100,6 +100,7 @@ class Sqlite(Staged):
     """Stages rows in the connection's temporary database, so that the user's database is not locked."""
 
     distinct = "IS NOT"
+    counts_upserts = True
     inbox = SqliteInbox
     unix_time = "(julianday('now') - 2440587.5) * 86400.0"
     # JSON as text: the type "JSON" would be numeric to SQLite, which would turn '1.0' into 1.

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, HistoryMerge, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -33,12 +33,16 @@ _COVERAGE_STAGE = "airflow_provider_mail_loads"
 class Staged(StagedSql):
     """A database with temporary tables and an upsert."""
 
+    counts_upserts: ClassVar[bool] = False
+    """Whether the driver counts the rows that an upsert has written, each once."""
+
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
         self.coverage: Staged | None = None
         self.history: HistoryMerge | None = None
         self._beside: list[Staged] = []
         self._main: Staged = self
+        self._existed = False
         self._waits_since = 0.0
         self._began = 0.0
 
@@ -197,9 +201,9 @@ class Staged(StagedSql):
         existing = self._columns(cursor)
         self._check_types(existing)
         self._check_collations(cursor)
-        if not existing:
-            return
-        self._check_key(cursor, complete=not self._missing(existing))
+        self._existed = bool(existing)
+        if existing:
+            self._check_key(cursor, complete=not self._missing(existing))
 
     def _check_collations(self, cursor: Any) -> None:
         """Otherwise the database would silently drop rows."""
@@ -237,6 +241,8 @@ class Staged(StagedSql):
     def _prepare(self, cursor: Any) -> None:
         existing = self._columns(cursor)
         if not existing:
+            if self._existed:
+                raise self.error("it was dropped or renamed during the load: load again")
             cursor.execute(self._create_statement())
             self._describe(cursor, self.table.stored_columns, whole=True)
             return
@@ -336,7 +342,17 @@ class Staged(StagedSql):
             cursor.execute(self._upsert(f"{self._staged} AS s"), self._load_values())
         elif counts.written:
             cursor.execute(self._upsert(self._joined(), comparison.to_write), [*self._load_values(), *values])
+        if counts.written and self.counts_upserts:
+            self._check_written(self._affected(cursor), counts.written)
         return counts
+
+    def _check_written(self, written: int, expected: int) -> None:
+        """Check that no trigger or rule has dropped rows silently."""
+        if written != expected:
+            raise self.error(
+                f"look at the triggers and rules of the table: {expected - written} of {expected} rows were dropped "
+                "without an error"
+            )
 
     def _reject_future_rows(self, cursor: Any) -> None:
         """Fail when staged rows are outdated because those of the table lie in the future."""
