@@ -439,7 +439,7 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys((
         "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "cancel_on_kill",
         "count_first", "deferrable", "dry_run", "fail_if_invalid", "history", "ignore_draft",
-        "ignore_if_missing", "only_save", "replace", "sandbox_mode", "send_again", "snapshots",
+        "ignore_if_missing", "only_save", "replace", "replace_scheduled", "sandbox_mode", "send_again", "snapshots",
         "track_click", "track_open", "trans_enable", "wait_for_completion",
     ), FLAG),
     **dict.fromkeys((

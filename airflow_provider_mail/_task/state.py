@@ -79,18 +79,21 @@ class _Record(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     mail_name: str | None
     incomplete: bool
     attempted_at: float | None
     seen: bool
     sends_at: float | None
+    digests: dict[str, str]
     max_tries: int | None
 
 
 _ATTRIBUTES = _Record.model_fields.keys() - {"version", "max_tries"}
 
-_UNREADABLE = _Record(mail_name=None, incomplete=True, attempted_at=None, seen=True, sends_at=0.0, max_tries=None)
+_UNREADABLE = _Record(
+    mail_name=None, incomplete=True, attempted_at=None, seen=True, sends_at=0.0, digests={}, max_tries=None
+)
 """A record of another version may mean anything: that the campaign is incomplete, or was sent."""
 
 
@@ -154,6 +157,10 @@ class StoredCreationState(CreationState):
         if before != (self.seen, self.sends_at):
             self._write("create campaign %r again if it is gone")
 
+    def forget(self) -> None:
+        super().forget()
+        self._write("not create campaign %r again")
+
     def mark_sends_at(self, sends_at: float | None) -> None:
         super().mark_sends_at(sends_at)
         self._write("create campaign %r again if it is gone")
@@ -167,7 +174,11 @@ class StoredCreationState(CreationState):
 
         :param otherwise: what the next try will do if this fails.
         """
-        record = _Record(max_tries=self._max_tries, **{name: getattr(self, name) for name in _ATTRIBUTES})
+        record = _Record(
+            max_tries=self._max_tries,
+            **{name: getattr(self, name) for name in _ATTRIBUTES - {"digests"}},
+            digests=dict(self.digests),
+        )
         try:
             self._task_state.write(record.model_dump())
         except AirflowRuntimeError as error:

@@ -122,6 +122,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         succeed and mail nobody.
     :param send_again: let a cleared task create a campaign although an earlier try created one that was sent and is
         gone, or that has another name: everybody may be mailed again. An automatic retry never does. Default: false.
+    :param replace_scheduled: cancel, delete and create anew a campaign of this task that is scheduled and differs, as
+        after a correction: nobody was mailed yet. Default: false, the task fails and names what differs.
     :param allow_past_send_date: create the campaign although its ``send_date`` lies in the past: the service sends it
         at once. Default: false.
     :param on_incomplete: what to do when the service responds with code 500 and keeps the campaign (adding the
@@ -153,6 +155,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
     send_date: Any
     on_incomplete: OnIncomplete
     send_again: bool
+    replace_scheduled: bool
     wait_for_completion: bool
     cancel_on_kill: bool
 
@@ -189,6 +192,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         ignore_differences: Collection[str] = (),
         adopt_older: bool = False,
         send_again: bool = False,
+        replace_scheduled: bool = False,
         allow_past_send_date: bool = False,
         on_incomplete: OnIncomplete = "fail",
         wait_for_completion: bool = False,
@@ -293,6 +297,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
                 ignore=self.ignore_differences,
                 on_incomplete=self.on_incomplete,
                 memory=state,
+                replace_scheduled=self.replace_scheduled,
                 # Within the window, a campaign that is created later than planned is sent at once.
                 allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
                 not_older_than=self.not_older_than(context),

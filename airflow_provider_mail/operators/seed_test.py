@@ -76,6 +76,8 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     ignore_differences = ()
     adopt_older = False
     send_again = False
+    replace_scheduled = False
+    replace_scheduled = False
     allow_past_send_date = False
     on_incomplete: OnIncomplete = "fail"
     cancel_on_kill = False

@@ -122,8 +122,8 @@ def test_what_the_service_and_the_rules_say(service: Emulator, client: MailClien
     with pytest.raises(MailAuthError):
         report(client)
     service.journal.clear()
-    with pytest.raises(MailValidationError, match="ignore: attachment: not among content, "):
-        preflight(client, CreateCampaign(**GOOD), ignore=["attachment"])
+    with pytest.raises(MailValidationError, match="ignore: sender: not among attachment, content, "):
+        preflight(client, CreateCampaign(**GOOD), ignore=["sender"])
     for rules, named in (
         ({"max_recipients": 0}, "max_recipients"),
         ({"max_growth": -1, "compare_with": "a"}, "max_growth"),

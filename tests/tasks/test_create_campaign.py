@@ -164,8 +164,8 @@ def test_differences_and_past_send_dates_may_be_accepted(emulator: Emulator) -> 
 
 # --- what is stored of a campaign, and what the next try reads of it ---
 
-RECORD = {"version": 3, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
-          "sends_at": None, "max_tries": 2}  # fmt: skip
+RECORD = {"version": 4, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
+          "sends_at": None, "digests": {}, "max_tries": 2}  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "own", "incomplete", "sent", "cleared"), [
@@ -176,8 +176,8 @@ RECORD = {"version": 3, "mail_name": "spring", "incomplete": False, "attempted_a
     (RECORD | {"attempted_at": 1.5}, True, False, False, False),
     (RECORD | {"seen": True, "sends_at": 1.5}, True, False, True, False),
     # What is not understood may mean anything.
-    ({"version": 4, "what": "a later version wrote"}, True, True, True, True),
-    ({"version": 3, "mail_name": "spring", "incomplete": False}, True, True, True, True),
+    ({"version": 5, "what": "a later version wrote"}, True, True, True, True),
+    ({"version": 4, "mail_name": "spring", "incomplete": False}, True, True, True, True),
     ("spring", True, True, True, True),
 ])  # fmt: skip
 def test_what_is_stored(record: Any, own: bool, incomplete: bool, sent: bool, cleared: bool) -> None:
@@ -420,3 +420,36 @@ def test_nothing_of_that_name(emulator: Emulator, kind: Any) -> None:
     with pytest.raises(AirflowFailException):
         executed(kind(task_id=TASK, mail_name="spring", ignore_if_missing=False))
     assert emulator.journal.count(DELETE) == 0
+
+
+LATER = {"mail_name": None, "send_date": "2030-01-01T00:00:00Z"}
+FILE = {"file_name": "a.txt", "file_data": "YQ=="}
+CORRECTIONS: list[tuple[str, Any, Any]] = [
+    ("attachment", FILE, FILE | {"file_data": "Yg=="}), ("attachment", FILE, None), ("editor_type", None, "CLASSIC"),
+    ("content", "<p>Old</p>", "<p>New</p>"), ("send_date", None, "2030-01-02T00:00:00Z"),
+]  # fmt: skip
+
+
+@remembers
+@pytest.mark.parametrize(("field", "old", "new"), CORRECTIONS)
+def test_a_correction_of_a_scheduled_campaign(emulator: Emulator, field: str, old: Any, new: Any) -> None:
+    tries = Tries()
+    before, after = LATER | ({field: old} if old else {}), LATER | {field: new}
+    tries.run(create(**before))
+    tries.clear()
+    with pytest.raises(AirflowFailException, match=f"differs in {field}: nobody was mailed yet: cancel and delete"):
+        tries.run(create(**after))
+    assert tries.run(create(**after, replace_scheduled=True))["adopted"] is False
+    assert tries.run(create(**after, replace_scheduled=True))["adopted"] is True
+    assert [found["state"] for found in emulator.campaigns()].count("scheduled") == 1
+    assert len(sends(emulator)) == 2
+    assert sends(emulator)[-1].get(api_name(field)) == (new if field != "attachment" or not new else api_file(new))
+
+
+def api_name(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def api_file(file: dict[str, str]) -> dict[str, str]:
+    return {api_name(name): value for name, value in file.items()}

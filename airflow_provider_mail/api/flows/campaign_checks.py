@@ -7,9 +7,11 @@ limits of a day count the service's own list of campaigns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from airflow_provider_mail.api._core.addresses import address_key
@@ -113,15 +115,21 @@ def adopt(
     now: datetime | None = None,
     *,
     own: bool | None = None,
+    digests: Mapping[str, str] | None = None,
 ) -> Creation:
     """Adopt an existing campaign instead of creating the requested one.
 
     :param ignore: request fields that may differ.
     :param now: the service's time. Default: the local time.
     :param own: whether an earlier try probably created it. Default: that is unknown.
-    :raises MailConflictError: naming the fields that differ.
+    :param digests: of the request with which an earlier try created it; see :func:`field_digests`. Default: not known.
+    :raises MailDifferentCampaignError: naming the fields that differ.
     """
     different = [name for name in differences(request, campaign, now) if name not in ignore]
+    if own and digests:
+        # Fields that the service does not return, such as the attachment.
+        changed = {name for name, digest in field_digests(request).items() if digests.get(name) != digest}
+        different += sorted(changed - {*different, *ignore})
     if different:
         choose = "choose another mail_name, or delete that campaign"
         allow = f"if the service rewrites what it is sent, set ignore_differences={different}"
@@ -131,12 +139,37 @@ def adopt(
             None: f"{choose}. But if an earlier try of this task created it, {warning}; {allow}",
             False: choose,
         }[own]
-        raise MailConflictError(
+        if own and campaign.send_time_is_ahead(now):
+            advice = (
+                "nobody was mailed yet: cancel and delete that campaign and clear this task, or clear it with "
+                f"replace_scheduled=True; {allow}"
+            )
+        raise MailDifferentCampaignError(
             f"mail_name: a campaign named {request.mail_name!r} exists (mailStatus {campaign.mail_status}) and differs "
             f"in {', '.join(different)}: {advice}",
             operation=request.path,
         )
     return Creation(mail_name=request.mail_name, id=None, guid=campaign.guid, adopted=True, campaign=campaign)
+
+
+class MailDifferentCampaignError(MailConflictError):
+    """A campaign of that name exists and differs."""
+
+
+_COMPARED_OTHERWISE = frozenset({"mail_name", "send_date", "only_save", "sandbox_mode"})
+
+
+def field_digests(request: CreateCampaign) -> dict[str, str]:
+    """Return a digest of each field of a request, also of those that are left out."""
+    values = request.model_dump(mode="json") | {
+        name: sorted(map(without_time, getattr(request, name) or ()))
+        for name in ("send_list_names", "repel_list_names")
+    }
+    return {
+        name: sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+        for name, value in values.items()
+        if name not in _COMPARED_OTHERWISE
+    }
 
 
 def differences(request: CreateCampaign, campaign: Campaign, now: datetime | None = None) -> list[str]:
@@ -194,8 +227,9 @@ _COMPARED = {
 }
 """The fields of the request that are compared, each with the corresponding field of the campaign."""
 
-COMPARED = frozenset({*_COMPARED, "send_date", "only_save"})
-"""The fields that are compared, and that ``ignore`` may name."""
+COMPARED = frozenset(CreateCampaign.model_fields) - {"mail_name", "sandbox_mode"}
+"""The fields that are compared, and that ``ignore`` may name: those that the service returns, and with the request of
+an earlier try all."""
 
 
 def _sends_at_another_time(request: CreateCampaign, campaign: Campaign, ahead: bool) -> bool:

@@ -18,6 +18,7 @@ from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
     Campaign,
     CreateCampaign,
+    DeleteCampaign,
     GetCampaigns,
     MailStatus,
     find_campaign,
@@ -35,15 +36,24 @@ from airflow_provider_mail.api.flows.campaign_checks import (
     COMPARED,
     CampaignCaps,
     Creation,
+    MailDifferentCampaignError,
     adopt,
     check_caps,
     check_send_date,
     confirm_sending,
+    field_digests,
     is_older,
     is_unsent,
 )
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
-from airflow_provider_mail.api.flows.create_once import PATIENCE, CreationState, create_once, find_repeatedly, pauses
+from airflow_provider_mail.api.flows.create_once import (
+    PATIENCE,
+    CreationState,
+    create_once,
+    delete,
+    find_repeatedly,
+    pauses,
+)
 
 __all__ = ["create_campaign"]
 
@@ -57,6 +67,7 @@ def create_campaign(
     ignore: Collection[str] = (),
     on_incomplete: OnIncomplete = "fail",
     memory: CreationState | None = None,
+    replace_scheduled: bool = False,
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
     caps: CampaignCaps | None = None,
@@ -69,6 +80,7 @@ def create_campaign(
     :param ignore: request fields that may differ when a campaign is adopted.
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
     :param memory: the known state of the attempts of earlier tries; updated. Default: there were none.
+    :param replace_scheduled: cancel and delete an own campaign that differs and is still to be sent; create it anew.
     :param allow_past_send_date: create the campaign although its send time has passed: the service sends it at once.
     :param not_older_than: do not adopt a campaign of another task or run, scheduled or sent. If ``memory`` does not
         show whose it is, a campaign that was sent before this moment (by the clock of Airflow's scheduler) counts as
@@ -101,6 +113,13 @@ def create_campaign(
             check_send_date(request.send_date, clock.now(), operation=request.path)
 
     campaign = _find_known(client, find, state, patience)
+    if (
+        campaign is not None
+        and replace_scheduled
+        and state.is_own
+        and _is_replaced(client, request, campaign, ignore, state)
+    ):
+        campaign = None
     if campaign is None:
         _check_gone(request, state, clock)
         if caps:
@@ -112,6 +131,7 @@ def create_campaign(
             state=state,
             tries=tries,
             patience=patience,
+            digests=field_digests(request),
             check=check,
             unconfirmed=lambda rejection: _pending(request, rejection),
         )
@@ -126,6 +146,29 @@ def create_campaign(
         waits = pauses(patience, brief=not new)
         return _handle_incomplete(client, request, campaign, ignore, on_incomplete, server_error, state, waits)
     return _adopt_if_sent(client, request, campaign, ignore, state, not_older_than, patience, new=new)
+
+
+def _is_replaced(
+    client: Client, request: CreateCampaign, campaign: Campaign, ignore: Collection[str], state: CreationState
+) -> bool:
+    """Cancel and delete an own campaign that differs and is still to be sent; return whether that was done.
+
+    :raises MailConflictError: it could not be cancelled, so it may be sent.
+    """
+    now = client.service_clock.latest()
+    try:
+        adopt(request, campaign, {*ignore, "only_save"}, now, own=True, digests=state.digests)
+    except MailDifferentCampaignError as error:
+        if not campaign.send_time_is_ahead(now):
+            return False
+        cancellation = cancel_campaign(client, campaign.mail_name)
+        if not cancellation.done:
+            raise MailConflictError(f"{error}. It {cancellation.text}", operation=request.path) from None
+        delete(client, DeleteCampaign(mail_name=campaign.mail_name))
+        state.forget()
+        log.warning("campaign %r was scheduled, and differed: it was cancelled and deleted.", campaign.mail_name)
+        return True
+    return False
 
 
 def _find_known(
@@ -273,13 +316,13 @@ def _adopt_if_sent(
     draft = request.only_save or "only_save" in ignore
     if not draft:
         # The status may take time to become final.
-        adopt(request, campaign, {*ignore, "only_save"}, clock.latest(), own=state.is_own)
+        adopt(request, campaign, {*ignore, "only_save"}, clock.latest(), own=state.is_own, digests=state.digests)
         _check_owner(request, campaign, state, clock, not_older_than)
         campaign, confirmed = confirm_sending(client, campaign, pauses(patience, brief=not new))
         if not confirmed:
             raise _not_sent(request, campaign, state, clock, new=new or is_new(campaign, clock))
         ignore = {*ignore, "only_save"}
-    creation = adopt(request, campaign, ignore, clock.latest(), own=state.is_own)
+    creation = adopt(request, campaign, ignore, clock.latest(), own=state.is_own, digests=state.digests)
     _check_owner(request, campaign, state, clock, not_older_than)
     state.mark_seen(_sends_at(campaign, clock))
     return creation

@@ -7,8 +7,9 @@ Lists, templates and senders are created and deleted by :func:`create` and :func
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from airflow_provider_mail.api._core.clock import NEW_SECONDS
@@ -45,6 +46,9 @@ class CreationState:
 
     sends_at: float | None = None
     """Unix time, by the service's clock, from which the campaign counts as sent; ``None`` if it is not to be sent."""
+
+    digests: Mapping[str, str] = MappingProxyType({})
+    """Of the fields of the last request that may have taken effect, by name: the service does not show all of them."""
 
     cleared = False
     """Whether a user has cleared the task since the state was written, so that this is not an automatic retry."""
@@ -85,9 +89,14 @@ class CreationState:
     def start(self, mail_name: str) -> None:
         """Begin with a campaign; discard the state of a campaign of another name."""
         if self.mail_name not in (None, mail_name):
-            self.incomplete = self.seen = False
-            self.attempted_at = self.sends_at = None
+            self.forget()
         self.mail_name = mail_name
+
+    def forget(self) -> None:
+        """Discard what is known of a campaign that is gone, or of another name."""
+        self.incomplete = self.seen = False
+        self.attempted_at = self.sends_at = None
+        self.digests = {}
 
     def mark_attempted(self, at: float | None = None) -> None:
         """Record an attempt; called before the request is sent.
@@ -149,6 +158,7 @@ def create_once(
     state: CreationState,
     tries: int,
     patience: float,
+    digests: Mapping[str, str] = MappingProxyType({}),
     check: Callable[[], None] = lambda: None,
     unconfirmed: Callable[[MailError], MailError] = lambda rejection: rejection,
 ) -> CreateResult[T, R]:
@@ -159,6 +169,7 @@ def create_once(
     :param state: the known state of earlier attempts; updated.
     :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt; about a quarter of that if the first one is rejected.
+    :param digests: of the fields of the request, for the state. Default: none.
     :param check: called before an attempt, unless a recent one may have taken effect; raises to prevent the attempt.
     :param unconfirmed: returns the error for a rejection when a recent attempt may have taken effect and the resource
         is not found. Default: the rejection.
@@ -167,15 +178,18 @@ def create_once(
     clock = client.service_clock
     server_error: MailError | None = None
     for attempt in range(1, tries + 1):
+        earlier_digests = state.digests
         earlier, in_doubt = state.attempted_at, state.attempted_lately(clock.time())
         if not in_doubt:
             check()
+        state.digests = digests
         state.mark_attempted(clock.time())
         try:
             response: R = client.send(request)
         except MailError as error:
             if not error.may_have_taken_effect:
                 # This attempt had no effect; an earlier one of any age may have had.
+                state.digests = earlier_digests
                 state.clear_attempt(earlier)
                 # A rejection may mean that the name was taken in the meantime.
                 if not isinstance(error, MailRejectedError):
