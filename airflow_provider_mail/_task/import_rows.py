@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_mail._task.storage import Spool
+from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.read_files import FileBatch, WrongWidth
@@ -64,9 +67,11 @@ def folded(value: Any) -> str:
 class RowFilter:
     """Leaves out people who said no, and rows without an address; counts both, and all rows that are read.
 
+    A person who said no in one row, and yes in another, said no: with a consent, all rows are read before the first is
+    sent, and wait in a temporary file.
+
     :param mapping: the property of each column that is sent.
     :param limit: the number of rows to read.
-    :param counts_without_address: whether rows without an address are left out. Else, they are rejected later.
     """
 
     def __init__(
@@ -75,16 +80,16 @@ class RowFilter:
         mapping: Mapping[str, str],
         consents: Sequence[Consent],
         progress: Progress,
-        *,
         limit: int | None,
-        counts_without_address: bool,
     ) -> None:
         columns = source.columns
         self._width = len(columns)
         self._progress = progress
         self._limit = limit
-        identities = [columns.index(column) for column, name in mapping.items() if name in ("email", "phoneNumber")]
-        self._identities = identities if counts_without_address else []
+        places = {name: columns.index(column) for column, name in mapping.items()}
+        self._email = places.get("email")
+        self._identities = [places[name] for name in ("email", "phoneNumber") if name in places]
+        self._opted_out: set[int] = set()
         self._conditions = []
         for consent in consents:
             if consent.column not in (known := source.all_columns or columns):
@@ -94,6 +99,17 @@ class RowFilter:
 
     def rows(self, batches: Iterable[Batch]) -> Iterator[SelectedRows]:
         """Yield the rows that are left, with their numbers in the source, up to the limit."""
+        if not self._conditions:
+            yield from self._selected(batches)
+            return
+        with closing(Spool[SelectedRows]()) as spool:
+            for rows in self._selected(batches):
+                spool.add(rows)
+            for rows in spool:
+                kept = [not self._said_no_elsewhere(row) for row in rows]
+                yield rows if all(kept) else _compressed(rows, rows.numbers, rows.lines, kept)
+
+    def _selected(self, batches: Iterable[Batch]) -> Iterator[SelectedRows]:
         progress = self._progress
         for batch in batches:
             first, size = progress.read + 1, len(batch)
@@ -102,11 +118,9 @@ class RowFilter:
             progress.read += size
             lines: Sequence[int] = getattr(batch, "lines", ())[:size]
             rows = batch if size == len(batch) else batch[:size]
-            numbers: Sequence[int] = range(first, first + size)
-            if (kept := self._kept(rows)) is not None:
-                rows = list(compress(rows, kept))
-                numbers, lines = list(compress(numbers, kept)), list(compress(lines, kept))
-            yield SelectedRows(rows, numbers, lines)
+            numbers = range(first, first + size)
+            kept = self._kept(rows)
+            yield SelectedRows(rows, numbers, lines) if kept is None else _compressed(rows, numbers, lines, kept)
             if progress.read == self._limit:
                 return
 
@@ -126,13 +140,31 @@ class RowFilter:
 
     def _agrees(self, row: Sequence[Any]) -> bool:
         agrees = all((folded(row[place]) in values) is means_yes for place, values, means_yes in self._conditions)
-        self._progress.opted_out += not agrees
+        if not agrees:
+            self._progress.opted_out += 1
+            if (key := self._key(row)) is not None:
+                self._opted_out.add(key)
         return agrees
+
+    def _said_no_elsewhere(self, row: Sequence[Any]) -> bool:
+        said_no = bool(self._opted_out) and self._key(row) in self._opted_out
+        self._progress.opted_out += said_no
+        return said_no
+
+    def _key(self, row: Sequence[Any]) -> int | None:
+        """Return a hash that identifies the person of a row; ``None`` without an address."""
+        if self._email is None or len(row) != self._width or not isinstance(address := row[self._email], str):
+            return None
+        return hash(address_key(address)) if address else None
 
     def _has_address(self, row: Sequence[Any]) -> bool:
         has = not self._identities or any(row[place] not in (None, "") for place in self._identities)
         self._progress.without_address += not has
         return has
+
+
+def _compressed(rows: Batch, numbers: Sequence[int], lines: Sequence[int], kept: Sequence[bool]) -> SelectedRows:
+    return SelectedRows(list(compress(rows, kept)), list(compress(numbers, kept)), list(compress(lines, kept)))
 
 
 def unused_consent(source: Source, first: Batch) -> str | None:

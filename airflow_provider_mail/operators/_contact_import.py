@@ -286,7 +286,6 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
         """
         from airflow_provider_mail._task.import_rows import RowFilter, unused_consent
 
-        consents = [self.consent] if isinstance(self.consent, Consent) else self.consent or ()
         batches, first = source.batches, next(source.batches, None)
         if first is not None:
             batches = chain([first], batches)
@@ -298,9 +297,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
                 if self.audience == "exact":
                     raise AirflowFailException(problem)
                 self.log.warning("%s", problem)
-        return RowFilter(source, mapping, consents, progress, limit=self.limit, counts_without_address=True).rows(
-            batches
-        )
+        return RowFilter(source, mapping, self._consents(), progress, self.limit).rows(batches)
 
     def _plan(
         self, columns: Sequence[str], mapping: Mapping[str, str], list_name: str | None
@@ -359,10 +356,12 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             )
         return {column: name for column, name in properties.items() if name is not None}
 
+    def _consents(self) -> Sequence[Consent]:
+        return [self.consent] if isinstance(self.consent, Consent) else self.consent or ()
+
     def _consent_columns(self) -> list[str]:
         """Return the columns that say who wants mail."""
-        consents = [self.consent] if isinstance(self.consent, Consent) else self.consent or ()
-        return [consent.column for consent in consents]
+        return [consent.column for consent in self._consents()]
 
     def _on_nothing(self) -> None:
         if self.on_empty == "error":

@@ -126,6 +126,19 @@ def test_consent_of_a_column_that_is_not_there() -> None:
     assert "consent: the source has no 'optin'" in error_of(lambda: operator)
 
 
+def test_a_person_who_said_no_once_said_no(emulator: Emulator) -> None:
+    """In whatever order the rows come, and however they spell the address."""
+    people = ("ada", 1), ("bob", 1), ("ADA", 0), ("Bob", 1), ("Cem", 0), ("cem", 1)
+    rows = [(f"{name}@example.com", yes) for name, yes in people]
+    operator = MailImportContactsOperator(
+        task_id="task", contacts=lambda: iter(rows), column_names=["email", "yes"], columns={"email": "email"},
+        chunk_size=1, consent=Consent(column="yes", yes=[1]), list_name="all",
+    )  # fmt: skip
+    result = executed(operator)
+    assert [result[name] for name in ("read", "accepted", "opted_out")] == [6, 2, 4]
+    assert {contact["email"].lower() for contact in emulator.contacts()} == {"bob@example.com"}
+
+
 def test_everybody_may_be_imported_and_no_address_at_all_is_an_error(emulator: Emulator, tmp_path: Path) -> None:
     assert executed(load(tmp_path, "salesforce", consent=[]))["accepted"] == 2
     wrong = load(tmp_path, "hubspot", columns={"Phone Number": "email"}, consent=[])
