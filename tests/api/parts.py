@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_mail.api._core import interrupt, pagination
+from airflow_provider_mail.api._core import interrupt, pagination, transport
 from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, address_key, address_problem, check_lengths
 from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, explain
 from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, Throttle, http_date, retry_after_seconds

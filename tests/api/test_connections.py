@@ -20,7 +20,7 @@ from airflow_provider_mail import api
 from airflow_provider_mail.api.client import MailClient
 from mail_emulator import Emulator, EmulatorSettings
 from tests.api.driving import ONCE, QUICK
-from tests.api.parts import Effect, MailRequest, transport_error
+from tests.api.parts import Effect, MailRequest, transport, transport_error
 from tests.api.wire import Wire, closed_port, http, read_request
 from tests.document.examples import EXAMPLES
 from tests.hooks.wire import Authority
@@ -297,9 +297,12 @@ def test_nothing_of_a_request_stays_in_memory(connect: Callable[..., MailClient]
 
 
 @pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("fate", ["used", "closed", "answered"])
-def test_the_next_connection_of_a_series_is_opened_meanwhile(fate: str, secure: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fate", ["used", "closed", "answered", "late"])
+def test_the_next_connection_of_a_series_is_opened_meanwhile(
+    fate: str, secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is used only if it is still open and nothing has arrived on it: no request is put in doubt for it."""
+    monkeypatch.setattr(transport, "_AHEAD_SECONDS", 0 if fate == "late" else 3600)
     authority = Authority(tmp_path) if secure else None
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as opened:
         listener.settimeout(60)

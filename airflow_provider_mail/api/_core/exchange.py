@@ -277,6 +277,9 @@ class Exchange(ABC):
         if request.method == "GET":
             return Call(request.path, "GET", headers, None, request.query(), request.effect)
         headers["Content-Type"] = "application/json"
+        if request.effect is Effect.SEND:
+            # No send uses a connection again, and the pool would try each that is idle.
+            headers["Connection"] = "close"
         return Call(request.path, "POST", headers, request.payload(), None, request.effect)
 
     def _took_effect(self, request: MailRequest[Any]) -> bool:

@@ -280,9 +280,9 @@ class Backend(httpcore.SyncBackend):
         self.trust = trust
         self._timeout = timeout
         self._at_once = at_once
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._operation: str | None = None
-        self._opening = 0
+        self._opening = self._waiting = 0
         self._opened: deque[tuple[float, _Stream, ssl.SSLContext | None]] | None = deque()
 
     def connect_tcp(
@@ -293,14 +293,14 @@ class Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        seconds = _remaining(timeout, httpcore.ConnectTimeout)
-        if (opened := self._take_opened()) is not None:
+        if (opened := self._take_opened(_remaining(timeout, httpcore.ConnectTimeout))) is not None:
             return opened
+        seconds = _remaining(timeout, httpcore.ConnectTimeout)
         route = _Route(host, port, socket_options)
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self, route)
 
     def open_next(self, route: _Route, operation: str) -> None:
-        with self._lock:
+        with self._changed:
             is_series, self._operation = operation == self._operation, operation
             wanted = self._at_once if self._opened is not None and is_series else 0
             if self._opening + len(self._opened or ()) >= wanted:
@@ -318,18 +318,25 @@ class Backend(httpcore.SyncBackend):
                 context = self.trust.current(self.trust.initial)
                 secured = raw.start_tls(context, route.server_hostname, self._timeout)
                 stream.secured = _Stream(secured, self, route)
-        with self._lock:
+        with self._changed:
             self._opening -= 1
+            self._changed.notify_all()
             if stream is not None and self._opened is not None and bool(stream.secured) == route.is_secure:
                 self._opened.append((time.monotonic(), stream, context))
                 return
         if stream is not None:
             stream.close()
 
-    def _take_opened(self) -> _Stream | None:
-        """Return a connection that was opened a moment ago, is still open, and trusts what is trusted now."""
+    def _take_opened(self, seconds: float) -> _Stream | None:
+        """Return a connection that was opened a moment ago, is still open, and trusts what is trusted now.
+
+        One that is being opened is waited for, since another one would take longer.
+        """
         while True:
-            with self._lock:
+            with self._changed:
+                self._waiting += 1
+                self._changed.wait_for(lambda: self._opened or self._opening < self._waiting, seconds)
+                self._waiting -= 1
                 if not self._opened:
                     return None
                 at, stream, context = self._opened.popleft()
@@ -341,7 +348,7 @@ class Backend(httpcore.SyncBackend):
 
     def close(self) -> None:
         """Close the connections that no request has taken, and open none in advance any more."""
-        with self._lock:
+        with self._changed:
             opened, self._opened = self._opened or (), None
         for _, stream, _ in opened:
             (stream.secured or stream).close()

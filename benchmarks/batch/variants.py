@@ -1,0 +1,159 @@
+"""One measurement: a way of sending mails or single writes, in a new process.
+
+    python -m benchmarks.batch.variants VARIANT
+
+The environment has the Airflow connections ``mail_default`` and ``http_default``, and ``BENCHMARK_COUNT``: how many
+mails, or writes. Prints JSON: seconds, CPU seconds, peak memory over what the imports alone take (MiB), and records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks.support import Run, TaskStateStore, measure
+
+COUNT = int(os.environ.get("BENCHMARK_COUNT", "0"))
+IN_ONE = 100
+PATHS = {
+    "batch": "/v5/transactional/mail/sends_customised",
+    "upsert": "/v5/contacts/upserts",
+    "creation": "/v5/campaign/mail/sends",
+}
+LETTER = {"subject": "Hello", "content": "<p>Hello {{name}}, your order {{order}} is on its way.</p>"}
+SENDER = "news@example.com"
+
+LAZILY_IMPORTED = (
+    "airflow_provider_mail.api.client",
+    "airflow_provider_mail.api.contacts",
+    "airflow_provider_mail.api.campaigns",
+    "airflow_provider_mail._task.at_most_once",
+    "airflow_provider_mail._task.messages",
+    "airflow_provider_mail._task.exceptions",
+    "airflow_provider_mail._task.state",
+    "airflow_provider_mail.api.templates",
+    "airflow_provider_mail.hold",
+    "airflow_provider_mail.hooks.mail",
+    "encodings.idna",
+)
+
+
+def mails() -> Iterator[dict[str, Any]]:
+    """Yield the mails, as the operator takes them."""
+    for number in range(COUNT):
+        yield {
+            "to": f"person{number}@company{number % 997}.example.com",
+            "params": {"name": "Ada", "order": str(number)},
+        }
+
+
+def bodies() -> list[bytes]:
+    """Return the requests of a batch, as a user would write them."""
+    letters = [{"to": [{"email": one["to"]}], "params": one["params"]} for one in mails()]
+    return [
+        json.dumps({"senderMail": SENDER, **LETTER, "messageVersions": letters[start : start + IN_ONE]}).encode()
+        for start in range(0, len(letters), IN_ONE)
+    ]
+
+
+def writes(kind: str) -> list[bytes]:
+    """Return single writes, as a user would write them."""
+    if kind == "upsert":
+        return [
+            json.dumps({"email": f"person{number}@company.example.com", "name": "Ada"}).encode()
+            for number in range(COUNT)
+        ]
+    campaign = {"senderMail": SENDER, "subject": "Hello", "content": "<p>Hello</p>", "sendListNames": ["vip"]}
+    return [json.dumps({"mailName": f"news {number}", **campaign}).encode() for number in range(COUNT)]
+
+
+def _client(*, is_kept: bool = True) -> Any:
+    import httpx
+
+    return httpx.Client(
+        base_url=os.environ["BENCHMARK_SERVICE"],
+        verify=os.environ["BENCHMARK_CA_BUNDLE"] or True,
+        headers={"ApiKey": "benchmark", "Content-Type": "application/json"},
+        limits=httpx.Limits(max_connections=16, max_keepalive_connections=16 if is_kept else 0),
+        timeout=60,
+    )
+
+
+def _post(client: Any, path: str, body: bytes) -> None:
+    answer = client.post(path, content=body).json()
+    if answer["code"] != 200:
+        raise RuntimeError(answer["message"])
+
+
+def _loop(kind: str, *, is_kept: bool, threads: int = 1) -> Run:
+    import_module("encodings.idna")
+    client = _client(is_kept=is_kept)
+
+    def run() -> int:
+        all_of_them = bodies() if kind == "batch" else writes(kind)
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda body: _post(client, PATHS[kind], body), all_of_them))
+        return COUNT
+
+    return run
+
+
+def _operator(in_flight: int) -> Run:
+    from airflow_provider_mail.operators.transactional import MailSendBatchOperator
+
+    for module in LAZILY_IMPORTED:
+        import_module(module)
+    store = TaskStateStore(Path(os.environ["AIRFLOW_HOME"], f"state-{os.getpid()}.db"))
+
+    def run() -> int:
+        operator = MailSendBatchOperator(
+            task_id="send", sender_mail=SENDER, **LETTER, messages=mails, max_in_flight=in_flight
+        )
+        ti = SimpleNamespace(dag_id="benchmark", task_id="send", run_id="1", map_index=-1, try_number=1, max_tries=0)
+        result = operator.execute({"ti": ti, "task_state_store": store})  # type: ignore[typeddict-item]
+        return int(result["recipients"])
+
+    return run
+
+
+def _requests(kind: str) -> Run:
+    for module in LAZILY_IMPORTED:
+        import_module(module)
+    from airflow_provider_mail.api import CreateCampaign, UpsertContact
+    from airflow_provider_mail.hooks.mail import MailHook
+
+    client = MailHook().get_conn()
+
+    def run() -> int:
+        for number in range(COUNT):
+            if kind == "upsert":
+                client.send(UpsertContact(email=f"person{number}@company.example.com", name="Ada"))
+            else:
+                request = {"sender_mail": SENDER, "subject": "Hello", "content": "<p>Hello</p>"}
+                client.send(CreateCampaign(mail_name=f"news {number}", send_list_names=["vip"], **request))
+        return COUNT
+
+    return run
+
+
+VARIANTS: dict[str, Callable[[], Run]] = {
+    "batch ours 1": lambda: _operator(1),
+    "batch ours 8": lambda: _operator(8),
+    "batch loop": lambda: _loop("batch", is_kept=True),
+    "batch loop new": lambda: _loop("batch", is_kept=False),
+    "batch careful": lambda: _loop("batch", is_kept=True, threads=16),
+    **{f"{kind} ours": lambda kind=kind: _requests(kind) for kind in ("upsert", "creation")},  # type: ignore[misc]
+    **{f"{kind} loop": lambda kind=kind: _loop(kind, is_kept=True) for kind in ("upsert", "creation")},  # type: ignore[misc]
+    **{f"{kind} loop new": lambda kind=kind: _loop(kind, is_kept=False) for kind in ("upsert", "creation")},  # type: ignore[misc]
+}
+
+
+if __name__ == "__main__":
+    measure(VARIANTS[sys.argv[1]]())
