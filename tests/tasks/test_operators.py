@@ -132,7 +132,10 @@ def test_arguments(kind: type[BaseOperator], monkeypatch: pytest.MonkeyPatch) ->
     assert "mail_conn_id" in parameters or kind.__name__ in LOCAL
     assert "mail_conn_id" not in parameters or parameters["mail_conn_id"].default == "mail_default"
     documented = "".join(base.__doc__ or "" for base in our_bases(kind))
-    assert [name for name in sorted(parameters) if f":param {name}:" not in documented] == []
+    described = dict(re.findall(r":param (\w+):((?:.*\n)(?:        .*\n)*)", documented))
+    assert {name: "(templated)" in described[name] for name in parameters} == {
+        name: name in kind.template_fields for name in parameters
+    }
 
     def look_up(*_: Any, **__: Any) -> None:
         raise AssertionError("a connection was looked up while a DAG was parsed")
