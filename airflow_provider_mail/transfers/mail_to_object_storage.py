@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.lineage import Folder
 from airflow_provider_mail.transfers._base import (
-    MAX_REMOVED_FRACTION,
     BaseCampaignReader,
     BaseContactReader,
     BaseListReader,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.arguments import Rejects
+    from airflow_provider_mail.warehouse.errors import UnstorableError
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -278,10 +278,11 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     :param end_day: the last day of the window, included. Default: the last day of the run's data interval. (templated)
     :param lookback_days: days before the data interval that are written again; not applied to a given ``start_day``.
         Default: 7.
-    :param allow_empty: let a window without any campaign remove all files of the window. If false, the task fails and
-        the files stay. Default: false.
-    :param max_removed_fraction: the largest share of the window's files, from 0 to 1, that one load may remove; not
-        applied below ten files. Default: 0.5.
+    :param allow_empty: let a window without any campaign remove all files of the window, and let a number of sent mails
+        fall to zero. If false, the task fails and the files stay. Default: false.
+    :param max_removed_fraction: the largest share of the window's files, and of the campaigns in a file, from 0 to 1,
+        that one load may remove; not applied below ten. A campaign that the service still finds by its name is never
+        removed: the task fails. Default: 0.1.
     :param rejects: what to do with records that a file cannot hold or that are invalid (an unsupported character, a
         whole number in place of a time), see :class:`~airflow_provider_mail.arguments.Rejects`: they are rejected and
         the others written. Default: such a record fails the task. (templated)
@@ -304,7 +305,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         end_day: Templated[str] | None = None,
         lookback_days: int = 7,
         allow_empty: bool = False,
-        max_removed_fraction: float = MAX_REMOVED_FRACTION,
+        max_removed_fraction: float | None = None,
         rejects: Templated[Rejects] | None = None,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
@@ -330,7 +331,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
         from airflow_provider_mail._task.storage import put, remove
-        from airflow_provider_mail.warehouse.files import encode_files
+        from airflow_provider_mail.warehouse.files import encode
         from airflow_provider_mail.warehouse.load import current_task_run
         from airflow_provider_mail.warehouse.rows import Source
 
@@ -342,26 +343,87 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         with self.mail_errors():
             for day, rows in self._days(start_day, end_day):
                 file = self._file(folder, day)
-                if rows:
-                    source, size = Source(rows, on_unstorable), len(rows)
-                    for stored, content in encode_files(
-                        table, source, self.file_format, rows_per_file=size, written=stamp
-                    ):
-                        put(file, content)
-                        counts["records"] += stored
-                        counts["files"] += 1
-                        counts["bytes"] += len(content)
-                elif rows is None:
+                if rows is None:
                     counts["missing_days"] += 1
-                elif file.exists():
-                    emptied.append(file)
-            self.removal_rule().check(counts["files"] + len(emptied), counts["files"], f"path: {folder}: ", "files")
+                    continue
+                before = self._rows_before(file)
+                self._check_day(day, before, rows, file)
+                if not rows:
+                    emptied += [file] if before else []
+                    continue
+                rejected: set[str] = set()
+
+                def reject(row: Sequence[Any], error: UnstorableError, rejected: set[str] = rejected) -> None:
+                    assert on_unstorable
+                    rejected.add(str(row[self._key]))
+                    on_unstorable(row, error)
+
+                stored = [*Source(rows, reject if on_unstorable else None).stored(table)]
+                # A rejected record confirms nothing: what the file has of it stays.
+                stored += [row for row in before if str(row[self._key]) in rejected]
+                if stored:
+                    content = encode(table, stored, self.file_format, written=stamp)
+                    put(file, content)
+                    counts["records"] += len(stored)
+                    counts["files"] += 1
+                    counts["bytes"] += len(content)
+            self.removal_rule().check(
+                counts["files"] + len(emptied), counts["files"], f"path: {folder}: ", "files", is_looked_up=True
+            )
             for file in emptied:
                 counts["removed"] += remove(file)
         self.log.info("%s to %s in %s: %s", start_day, end_day, folder, counts)
         size, files = counts.pop("bytes"), counts["files"]
         self.moved(self.resource, Folder(folder), table=table, rows=counts["records"], size=size, files=files)
         return {"path": str(folder), "start_day": start_day.isoformat(), "end_day": end_day.isoformat(), **counts}
+
+    @property
+    def _key(self) -> int:
+        """The place of what tells the rows of a file apart."""
+        table = self.declared_table()
+        return table.names.index(table.key[-1])
+
+    def _rows_before(self, file: ObjectStoragePath) -> list[Row]:
+        """The rows that the file has; none if it does not exist, or is not a file of this table."""
+        from airflow_provider_mail.warehouse.files import decode
+
+        if not file.exists():
+            return []
+        try:
+            return decode(self.declared_table(), file.read_bytes(), self.file_format)
+        except (ValueError, AttributeError):  # of pyarrow and JSON
+            self.log.warning("%s is not a file of this table: it is replaced", file)
+            return []
+
+    def _check_day(self, day: date, before: Sequence[Row], rows: Sequence[Row], file: ObjectStoragePath) -> None:
+        """Check what a file would lose: campaigns that two readings lack, and numbers of sent mails that fall to zero.
+
+        :raises MailIncompleteError: the service finds one of the campaigns by its name.
+        :raises UnconfirmedError: too many would be removed, or become zero.
+        """
+        from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
+        from airflow_provider_mail.api.flows.statistics import check_lacking
+        from airflow_provider_mail.warehouse.errors import UnconfirmedError
+
+        names = {row[self._key] for row in rows}
+        lacking = {row[self._key] for row in before} - names
+        if lacking and self.kind == "campaigns":
+            found = existing_campaigns(self.hook.get_conn(), lacking)
+            request = GetCampaignStats(start_date=day, end_date=day)
+            # The day is one of the service, whose time zone is not known.
+            check_lacking(request, len(rows), found.values(), day - timedelta(days=1), day + timedelta(days=1))
+        if lacking and rows:
+            self.removal_rule().check(len(before), len(names), f"{file}: ", is_looked_up=True)
+        sent_mails = self.declared_table().names.index("sent_count")
+        sent = {row[self._key] for row in before if row[sent_mails]}
+        fallen = sum(row[self._key] in sent and not row[sent_mails] for row in rows)
+        if fallen and not self.allow_empty:
+            raise UnconfirmedError(
+                f"{file}: the numbers of sent mails of {fallen} rows would fall to zero. The file stays; allow_empty="
+                "True allows it: set it for one run if the service's data is right",
+                before=fallen,
+                after=0,
+            )
 
     def _file(self, folder: ObjectStoragePath, day: date) -> ObjectStoragePath:
         # Not the name of a column: loaders that derive a column from the folder reject one that is also in the file,

@@ -108,6 +108,29 @@ def encode_files(
     )
 
 
+def decode(table: Table, content: bytes, file_format: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a file of this table, without the values of ``load_columns``; absent columns are ``None``."""
+    if file_format == "parquet":
+        import pyarrow.parquet
+
+        records = pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+    else:
+        records = [json.loads(line) for line in content.splitlines()]
+    parse = {"date": datetime.date.fromisoformat, "timestamp": datetime.datetime.fromisoformat, "json": _from_json}
+    converts = [parse.get(column.type.name, str) for column in table.columns]
+    return [
+        tuple(
+            convert(value) if isinstance(value := record.get(name), str) else value
+            for name, convert in zip(table.names, converts, strict=True)
+        )
+        for record in records
+    ]
+
+
+def _from_json(text: str) -> Any:
+    return json.loads(text) if text[:1] in "[{" else text
+
+
 def _encoder(table: Table) -> Encoder:
     return Encoder(table, each({"timestamp": aware, "json": json_text}))
 

@@ -383,6 +383,20 @@ class Source:
                 reject(row, error)
         return stored
 
+    def stored(self, table: Table) -> Iterator[Sequence[Any]]:
+        """Yield the rows that a file can hold.
+
+        :raises UnstorableError: when a row cannot be stored and nothing receives it.
+        """
+        encoder = Encoder(table, each({"timestamp": aware, "json": json_text}))
+
+        def checked(first: int, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+            encoder.columns(first, rows)
+            return rows
+
+        for _, rows in self.batches(_BATCH_ROWS, encoder, checked):
+            yield from rows
+
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
         """Encode the rows, row by row.
 

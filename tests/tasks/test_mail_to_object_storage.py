@@ -14,9 +14,12 @@ from airflow.sdk.io import attach, store
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_provider_mail.api.errors import MailIncompleteError
 from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
+from airflow_provider_mail.warehouse.files import decode
+from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import CAMPAIGN_STATS as CAMPAIGNS
@@ -161,6 +164,35 @@ def test_short_responses_shorten_no_file(emulator: Emulator, tmp_path: Path) -> 
     assert (written(tmp_path, allow_empty=True)["removed"], contents(tmp_path)) == (2, {})
 
 
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_a_day_that_lacks_what_the_service_has_keeps_its_file(
+    emulator: Emulator, tmp_path: Path, file_format: str
+) -> None:
+    """Both readings agree, and so do their totals; and rejected records take no row away."""
+    sent_on(emulator, "2026-03-02", per_day=40)
+    emulator.set_campaign_stats("of-2026-03-02--000003", sentCount=77, openCount=1)
+    assert written(tmp_path, file_format=file_format)["records"] == 40
+    before = contents(tmp_path)
+    for keep in (3, 39, 0):
+        emulator.faults.add("empty_page", CAMPAIGNS, count=2, keep=keep, total=keep, where={"startDate": "2026-03-02"})
+        with pytest.raises(MailIncompleteError, match="that the service returns elsewhere"):
+            written(tmp_path, file_format=file_format)
+        emulator.faults.clear()
+        assert contents(tmp_path) == before
+    emulator.set_campaign_stats("of-2026-03-02--000003", sentCount=77, openCount=-1)
+    emulator.set_campaign_stats("of-2026-03-02--000004", sentCount=78, openCount=2)
+    result = written(tmp_path, file_format=file_format, rejects=Rejects(max_fraction=0.5))
+    assert (result["records"], result["rejected"]) == (40, 1)
+    file = next(tmp_path.glob("*/*"))
+    sent = sorted(
+        row[CAMPAIGN_STATS.names.index("sent_count")] for row in decode(CAMPAIGN_STATS, file.read_bytes(), file_format)
+    )
+    assert {77, 78} <= {*sent}
+    emulator.set_campaign_stats("of-2026-03-02--000003", sentCount=0)
+    with pytest.raises(UnconfirmedError, match="sent mails of 1 rows would fall to zero"):
+        written(tmp_path, file_format=file_format)
+
+
 def test_a_reader_never_sees_half_a_file(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not while it is written, and not after a write that fails."""
     sent_on(emulator, "2026-03-02")
@@ -176,7 +208,7 @@ def test_a_reader_never_sees_half_a_file(emulator: Emulator, tmp_path: Path, mon
         pipe(fs, path, value, **options)
 
     monkeypatch.setattr(LocalFileSystem, "pipe_file", in_two_steps)
-    emulator.set_campaign_stats("of-2026-03-02--000000", openCount=7)
+    emulator.set_campaign_stats("of-2026-03-02--000000", sentCount=9, openCount=7)
     written(tmp_path)
     new = contents(tmp_path)
     error[0] = OSError("no space left")  # type: ignore[call-overload]
