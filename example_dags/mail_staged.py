@@ -69,7 +69,7 @@ with DAG(
         audience=people,
         mail_name=mail_name,
         campaign=campaign,
-        gate={"max_hard_bounce": 0.05, "max_unsubscribe": 0.05, "min_sent": 20, "max_age": timedelta(hours=1)},
+        gate={"max_hard_bounce": 0.05, "max_unsubscribe": 0.05, "min_sent": 52, "max_age": timedelta(hours=1)},
     )
     # [END howto_staged_send]
 

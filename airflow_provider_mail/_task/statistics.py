@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, partial
-from math import erfc, sqrt
+from math import ceil, erfc, sqrt
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -363,10 +363,30 @@ class Rate:
         return "exceeded" if self.lower > self.limit else "not shown"
 
     def __str__(self) -> str:
+        needed = mails_needed(self.limit, self.confidence)
+        few = (
+            ""
+            if needed is None or self.sent >= needed
+            else (
+                f". So few mails cannot show it: {needed:,} are needed. Make the first stage larger, or the limit higher"
+            )
+        )
         return (
             f"{self.name}: {self.count:,} of {self.sent:,} ({self.share:.2%}), the true share lies between "
-            f"{self.lower:.2%} and {self.upper:.2%}; the limit is {self.limit:.2%}"
+            f"{self.lower:.2%} and {self.upper:.2%}; the limit is {self.limit:.2%}{few}"
         )
+
+
+def mails_needed(limit: float, confidence: float) -> int | None:
+    """Return how many mails without any count show that a limit is kept; ``None`` if no number does.
+
+    Solves ``z² / (n + z²) = limit``, the upper bound of Wilson's interval of 0 counts.
+    """
+    if limit <= 0:
+        return None
+    from statistics import NormalDist
+
+    return ceil(NormalDist().inv_cdf(confidence) ** 2 * (1 - limit) / limit)
 
 
 def wilson_bounds(count: int, total: int, confidence: float) -> tuple[float, float]:

@@ -140,7 +140,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         or a timedelta. Default: a day.
     :param cancel_on_kill: cancel the campaign, as long as its send time is ahead, when the waiting task is marked
         failed or successful; not when it is cleared, retried or moved to another process. While the task is deferred
-        this needs Airflow 3.3. Default: false.
+        this needs Airflow 3.3 and a running trigger: marked within the first seconds, or while no triggerer runs, use
+        ``airflow mail stop``. Default: false.
     """
 
     own_rules: ClassVar = {"audience": AUDIENCE}
@@ -414,6 +415,11 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             return
         # Airflow informs a process late that its task was ended; by then, the process may have exited.
         self.cancel_if_task_ended(mail_name, context)
+        self.log.info(
+            "cancel_on_kill: the campaign is cancelled when this task is marked failed or successful while its trigger "
+            "runs. Marked before a triggerer has started it, or while none runs, the campaign goes out: then run "
+            "`airflow mail stop --conn-id %s --prefix %r`.", self.mail_conn_id, mail_name,
+        )  # fmt: skip
         if not AIRFLOW_V_3_3_PLUS:
             self.log.warning(
                 "cancel_on_kill: this Airflow (below 3.3) does not tell a deferred task that it was ended, so the "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Unpack
 
@@ -157,6 +157,8 @@ class MailStatsGateSensor(MailStatsSettledSensor):
         limits = [name for name in LIMITS if getattr(self, name) is not None]
         if not limits:
             raise self.argument_error(f"{', '.join(LIMITS)}: give at least one")
+        if problem := self._impossible(limits):
+            raise self.argument_error(problem)
         if self.source == "events" and (unknown := [name for name in limits if LIMITS[name].event_code is None]):
             raise self.argument_error(
                 f"{', '.join(unknown)}: events do not show which bounces are hard; use max_bounce, or "
@@ -168,6 +170,23 @@ class MailStatsGateSensor(MailStatsSettledSensor):
             )
         if self.on_breach == "ask" and not AIRFLOW_V_3_1_PLUS:
             raise self.argument_error("on_breach: 'ask' needs Airflow 3.1 or later; use 'fail' or 'skip'")
+
+    def _impossible(self, limits: Sequence[str]) -> str:
+        """Return why the gate could never pass with as few mails as ``min_sent`` allows; empty if it could."""
+        from airflow_provider_mail._task.statistics import mails_needed
+
+        for name in limits:
+            limit = getattr(self, name)
+            needed = mails_needed(limit, self.confidence)
+            if needed is None:
+                return f"{name}: 0 can never be shown to be kept; give a small share, such as 0.001"
+            # Without a min_sent of their own, gates pass or fail by the counts alone.
+            if 1 < self.min_sent < needed:
+                return (
+                    f"min_sent: {self.min_sent} mails can never show that {name}={limit:g} is kept: even without any "
+                    f"count, {needed:,} are needed with confidence={self.confidence:g}"
+                )
+        return ""
 
     def execute(self, context: Context) -> Any:
         return self._decide(super().execute(context), context)
@@ -186,9 +205,15 @@ class MailStatsGateSensor(MailStatsSettledSensor):
         from airflow_provider_mail._task.statistics import Rate
 
         sent, counts, problems = self._counts(record)
-        # A service may count more bounces than mails.
+        # A service may count more bounces than mails, and correct a count to less than nothing.
         rates = [
-            Rate(LIMITS[limit].name, min(count, sent), sent, getattr(self, limit), self.confidence)
+            Rate(
+                LIMITS[limit].name,
+                min(max(count, 0), max(sent, 0)),
+                max(sent, 0),
+                getattr(self, limit),
+                self.confidence,
+            )
             for limit, count in counts.items()
         ]
         problems += [str(rate) for rate in rates if rate.verdict != "ok"]
