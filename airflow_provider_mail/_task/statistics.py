@@ -367,9 +367,7 @@ class Rate:
         few = (
             ""
             if needed is None or self.sent >= needed
-            else (
-                f". So few mails cannot show it: {needed:,} are needed. Make the first stage larger, or the limit higher"
-            )
+            else (f". So few mails cannot show it: {needed:,} are needed. Enlarge the first stage, or the limit")
         )
         return (
             f"{self.name}: {self.count:,} of {self.sent:,} ({self.share:.2%}), the true share lies between "

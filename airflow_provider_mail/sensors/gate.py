@@ -206,14 +206,9 @@ class MailStatsGateSensor(MailStatsSettledSensor):
 
         sent, counts, problems = self._counts(record)
         # A service may count more bounces than mails, and correct a count to less than nothing.
+        sent = max(sent, 0)
         rates = [
-            Rate(
-                LIMITS[limit].name,
-                min(max(count, 0), max(sent, 0)),
-                max(sent, 0),
-                getattr(self, limit),
-                self.confidence,
-            )
+            Rate(LIMITS[limit].name, min(max(count, 0), sent), sent, getattr(self, limit), self.confidence)
             for limit, count in counts.items()
         ]
         problems += [str(rate) for rate in rates if rate.verdict != "ok"]

@@ -83,7 +83,7 @@ OUTCOMES: list[tuple[dict[str, Any], dict[str, int], str | None]] = [
     (LIMIT, {"hardBounce": 30}, "hard_bounce: 30 of 1,000 (3.00%), the true share lies between 2.2"),
     (LIMIT, {"hardBounce": 15}, "the limit is 2.00%"),
     (LIMIT, {"sent": 50}, "hard_bounce: 0 of 50 (0.00%), the true share lies between 0.00% and 5.13%"),
-    (LIMIT, {"sent": 3}, "So few mails cannot show it: 133 are needed. Make the first stage larger"),
+    (LIMIT, {"sent": 3}, "So few mails cannot show it: 133 are needed. Enlarge the first stage"),
     (LIMIT, {"hardBounce": -3}, None),
     ({"max_hard_bounce": 0.1, "min_sent": 100}, {"sent": 50}, "min_sent: 50 mails were sent, 100 are needed"),
     (LIMIT, {"sent": 0}, "hard_bounce: 0 of 0 (0.00%), the true share lies between 0.00% and 100.00%"),
