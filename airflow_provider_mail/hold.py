@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.errors import MailError, MailHeldError
+from airflow_provider_mail.version_compat import ask_supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +162,7 @@ def current_hold(mail_conn_id: str | None = None) -> Hold | None:
     :raises Exception: Airflow's error when the Variable cannot be read.
     """
     text = os.environ.get(f"AIRFLOW_VAR_{VARIABLE.upper()}")
-    if text is None and (_ask_supervisor() is not None or os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"):
+    if text is None and (ask_supervisor() is not None or os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"):
         return stored_holds().of(mail_conn_id)
     return Holds.parse(text).of(mail_conn_id)
 
@@ -172,7 +172,7 @@ def stored_holds() -> Holds:
 
     :raises Exception: Airflow's error when the Variable cannot be read.
     """
-    if (send := _ask_supervisor()) is not None:
+    if (send := ask_supervisor()) is not None:
         return Holds.parse(_read_as_task(send))
     from airflow.models.variable import Variable
     from airflow.utils.session import create_session
@@ -267,16 +267,9 @@ def _read_as_task(send: Callable[[Any], Any]) -> str | None:
     raise AirflowRuntimeError(response)
 
 
-def _ask_supervisor() -> Callable[[Any], Any] | None:
-    """Return the function with which a task asks Airflow's API server; ``None`` outside of a task."""
-    task_runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
-    comms = getattr(task_runner, "SUPERVISOR_COMMS", None)
-    return None if comms is None else comms.send
-
-
 def _variable() -> Any:
     """Return the class that writes Variables in this process."""
-    if _ask_supervisor() is not None:
+    if ask_supervisor() is not None:
         from airflow.sdk import Variable
 
         return Variable

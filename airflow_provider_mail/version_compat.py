@@ -1,7 +1,13 @@
-"""Airflow's version, and names whose module differs between versions."""
+"""Airflow's version, names whose module differs between versions, and what is used of Airflow that is not public.
+
+Of the latter nothing is elsewhere in the package. Each function says which public way was tried, and
+``tests/test_version_compat.py`` fails when Airflow changes what it uses.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
         mask_secret,
         redact,
     )
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 __all__ = [
     "AIRFLOW_V_3_1_PLUS",
@@ -76,3 +83,74 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     raise ImportError(f"{name}: not found in Airflow {__version__}")
+
+
+class RendersFields:
+    """Base of classes that render their own template fields one by one.
+
+    Public is ``render_template_fields(context, jinja_env)``, but Airflow does not call it for a mapped task: there it
+    creates the operator and calls the method below. Public ``render_template`` does not learn the field's name.
+    """
+
+    def render_fields(self, names: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]) -> None:
+        """Render the template fields of these names.
+
+        :param seen_oids: what Airflow passes from one call of ``render_template`` to the next.
+        """
+        raise NotImplementedError
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        if parent is self:
+            self.render_fields(template_fields, context, jinja_env, seen_oids)
+        else:  # a value that has template fields of its own
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)  # type: ignore[misc]
+
+
+def is_from_mapped(operator: Any) -> bool:
+    """Return whether Airflow creates the operator out of a mapped one, also while its ``__init__`` runs.
+
+    Public ``map_index`` belongs to the task instance, which ``__init__`` does not know.
+    """
+    return getattr(operator, "_BaseOperator__from_mapped", False)
+
+
+def mark_expanded(partial: Any) -> None:
+    """Prevent Airflow's warning that the result of ``partial`` was never mapped.
+
+    There is no public way: ``expand`` itself notes it, after the checks that may raise.
+    """
+    partial._expand_called = True
+
+
+def ask_supervisor() -> Callable[[Any], Any] | None:
+    """Return the function with which a task asks Airflow's API server; ``None`` outside of a task.
+
+    Public ``Variable.get`` does not say whether a Variable is not set or could not be read.
+    """
+    task_runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
+    comms = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    return None if comms is None else comms.send
+
+
+def use_connection(hook: DbApiHook, connection: Any) -> None:
+    """Let a hook use this connection instead of reading the one that it is named after.
+
+    Public is the argument ``connection`` of ``DbApiHook``, but SQLite's hook ignores it, and a hook that exists has
+    its other arguments already. Setting ``hook.connection`` has no effect.
+    """
+    # Hooks read either one: SQLite's calls the method each time.
+    hook._connection = connection
+    hook.get_connection = lambda conn_id: connection  # type: ignore[method-assign]
+
+
+def extend_driver_options(hook: DbApiHook, method: str, options: dict[str, Any]) -> None:
+    """Let MySQL's hook pass further options to a driver, if it has the method.
+
+    Public is the connection's ``extra``, of which the hook passes on only what it knows, and no time limits.
+
+    :param method: returns the options for a driver, such as ``_get_conn_config_mysql_client``.
+    """
+    if original := getattr(hook, method, None):
+        setattr(hook, method, lambda connection: {**options, **original(connection)})

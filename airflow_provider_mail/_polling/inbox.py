@@ -24,6 +24,7 @@ from airflow_provider_mail._polling.shared_poller import (
 )
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
+from airflow_provider_mail.version_compat import use_connection
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
 from airflow_provider_mail.webhook.inbox import Inbox, inbox_of
@@ -108,7 +109,7 @@ class InboxReader:
         # The hook of SQLite would read the connection again for each query.
         read = inbox.hook.connection
         connection = _ReadConnection(**{field: getattr(read, field) for field in _CONNECTION_FIELDS})
-        inbox.hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
+        use_connection(inbox.hook, connection)
         return inbox
 
 

@@ -27,6 +27,7 @@ from airflow_provider_mail._task.checks import (
 from airflow_provider_mail._task.groups import set_upstream_of_groups
 from airflow_provider_mail._task.rendering import INCOMPLETE, RenderingMixin, newly_blank, unwrap
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
+from airflow_provider_mail.version_compat import is_from_mapped, mark_expanded
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,9 +52,6 @@ accepts a template. The items of a list or dictionary may be XComArgs, too: ``Te
 OnEmpty: TypeAlias = Literal["error", "skip", "continue"]
 """What to do when there are no rows or messages."""
 
-FROM_MAPPED = "_BaseOperator__from_mapped"
-"""The attribute in which Airflow records that a task was created from a mapped one."""
-
 CONTENT_FILES = (".html", ".htm", ".txt")
 """File name extensions of files with content."""
 
@@ -73,14 +71,14 @@ class CheckedPartial(OperatorPartial):
     operator_class: type[Any]
 
     def expand(self, **mapped_kwargs: Any) -> Any:
-        self._expand_called = True
+        mark_expanded(self)
         for name, values in mapped_kwargs.items():
             for value in values if isinstance(values, list | tuple) else ():
                 self.operator_class.check_arguments({name: value})
         return self._follow_groups(super().expand(**mapped_kwargs))
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        self._expand_called = True
+        mark_expanded(self)
         for values in kwargs if isinstance(kwargs, list | tuple) else ():
             if isinstance(values, Mapping):
                 self.operator_class.check_arguments(values)
@@ -144,14 +142,14 @@ class MailTaskMixin(RenderingMixin):
         """
         rules: Mapping[str, Rule] = declared(type(self))  # type: ignore[arg-type]
         arguments = {name: arguments[name] for name in rules}
-        self.check_arguments(arguments, mapped=getattr(self, FROM_MAPPED, False))
+        self.check_arguments(arguments, mapped=is_from_mapped(self))
         for name, value in arguments.items():
             if isinstance(value, PurePath) and type(value).__module__.startswith("pathlib"):
                 value = str(value)  # Airflow would call its method resolve(), as it does with the output of a task.
             elif isinstance(value, timedelta):
                 value = value.total_seconds()
             setattr(self, name, from_file(value) if SEEN_ARGUMENTS.get(name) == "html" else value)
-        if not getattr(self, FROM_MAPPED, False):
+        if not is_from_mapped(self):
             set_upstream_of_groups(self, arguments)
         self._arguments = tuple(arguments)
         self._written = {
@@ -181,7 +179,7 @@ class MailTaskMixin(RenderingMixin):
 
     def argument_error(self, problem: str) -> Exception:
         """Return the error about arguments that do not go together."""
-        return argument_error(problem, mapped=getattr(self, FROM_MAPPED, False))
+        return argument_error(problem, mapped=is_from_mapped(self))
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
@@ -192,7 +190,7 @@ class MailTaskMixin(RenderingMixin):
         cls._check_names(kwargs)
         cls.check_arguments(kwargs)
         partial = super().partial(**kwargs)  # type: ignore[misc]
-        partial._expand_called = True  # it is replaced
+        mark_expanded(partial)  # it is replaced
         return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
     def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:

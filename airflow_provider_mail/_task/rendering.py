@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._task.checks import may_be_blank, missing_parts, must_be_complete, read_rendered, stays_text
 from airflow_provider_mail._task.groups import ArgumentGroup
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS
+from airflow_provider_mail.version_compat import RendersFields
 
 if TYPE_CHECKING:
     import jinja2
@@ -22,7 +23,7 @@ TEXT_FILTERS = frozenset(
 """Jinja's filters that turn a missing value into the text ``None``."""
 
 
-class RenderingMixin:
+class RenderingMixin(RendersFields):
     """Renders the template fields of a task one by one, and checks the values as if the DAG file had given them."""
 
     _renders_text = False
@@ -30,22 +31,17 @@ class RenderingMixin:
     _incomplete: Collection[str] = ()
     """The arguments in whose templates an expression had no value."""
 
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
-    ) -> None:
+    def render_fields(self, names: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]) -> None:
         """Render argument by argument, so that an error names the argument and what to write instead.
 
         Unlike Airflow 3.0, keep a value that is empty once it is rendered.
         """
-        if parent is not self:
-            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)  # type: ignore[misc]
-            return
         self._rendered_problems = ()
 
         def rendered(owner: type, name: str, path: str, template: Any) -> Any:
             return self._rendered(owner, name, path, template, context, jinja_env, seen_oids)
 
-        for name in template_fields:
+        for name in names:
             value = getattr(self, name, None)
             if isinstance(value, ArgumentGroup):
                 group = {field: getattr(value, field) for field in value.template_fields}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_mail.version_compat import extend_driver_options
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import MYSQL_CONFLICTS, mysql_number
 from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc
@@ -102,8 +103,7 @@ class MySql(Staged):
             # mysql-connector-python does not expose its socket, so no other thread can end its wait.
             if option == "connection_timeout" and response_seconds is not None and _has_read_timeout():
                 limits["read_timeout"] = max(1, int(response_seconds))
-            if options := getattr(hook, method, None):
-                hook.__dict__[method] = lambda conn, options=options, limits=limits: {**limits, **options(conn)}
+            extend_driver_options(hook, method, limits)
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:

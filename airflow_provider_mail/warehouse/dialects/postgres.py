@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from airflow_provider_mail.version_compat import use_connection
 from airflow_provider_mail.warehouse.dialects.inbox import InboxSql, qualified
 from airflow_provider_mail.warehouse.dialects.postgres_driver import (
     READER,
@@ -164,8 +165,7 @@ class Postgres(Staged):
         connection = deepcopy(hook.get_connection(hook.get_conn_id()))
         limits = {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds, "keepalives_idle": seconds}
         connection.extra = json.dumps(limits | connection.extra_dejson)
-        # The hook reads either one, depending on its version.
-        hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
+        use_connection(hook, connection)
 
     @classmethod
     def month(cls, column: str) -> str:

@@ -1,0 +1,108 @@
+"""What is used of Airflow that is not public: each test fails when Airflow changes it."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import Any
+
+import pytest
+from airflow.providers.common.sql.hooks.sql import DbApiHook
+from airflow.providers.mysql.hooks.mysql import MySqlHook
+from airflow.providers.postgres.hooks.postgres import PostgresHook
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+from airflow.sdk import DAG, BaseOperator, Connection
+from airflow.sdk.bases.operator import OperatorPartial
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import CommsDecoder
+
+from airflow_provider_mail import version_compat
+
+STORED = Connection(conn_id="stored", conn_type="any", host="stored.example.com", schema="stored")
+USED = Connection(conn_id="used", conn_type="any", host="used.example.com", schema=":memory:")
+
+
+class Operator(version_compat.RendersFields, BaseOperator):
+    template_fields = ("name",)
+
+    def __init__(self, *, name: Any, **kwargs: Any) -> None:
+        self.from_mapped = version_compat.is_from_mapped(self)
+        super().__init__(**kwargs)
+        self.name = name
+
+    def render_fields(self, names: Any, context: Any, jinja_env: Any, seen_oids: set[int]) -> None:
+        self.rendered = [f"{name}={self.render_template(getattr(self, name), context, jinja_env)}" for name in names]
+
+
+def test_a_task_renders_its_own_fields() -> None:
+    with DAG("d", schedule=None):
+        operator = Operator(task_id="t", name="{{ value }}")
+    operator.render_template_fields({"value": "v"})  # type: ignore[typeddict-item]
+    assert operator.rendered == ["name=v"]
+
+
+def test_values_with_template_fields_are_rendered_by_airflow() -> None:
+    class Value:
+        template_fields = ("text",)
+        text = "{{ value }}"
+
+    with DAG("d", schedule=None):
+        operator = Operator(task_id="t", name=Value())
+    operator.render_template_fields({"value": "v"})  # type: ignore[typeddict-item]
+    assert operator.name.text == "v"
+
+
+def test_an_operator_knows_that_it_was_mapped() -> None:
+    with DAG("d", schedule=None):
+        mapped = Operator.partial(task_id="mapped").expand(name=["a"])
+        plain = Operator(task_id="plain", name="a")
+    assert not plain.from_mapped
+    assert mapped.unmap({"name": "a"}).from_mapped
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_what_partial_returns_warns_unless_it_was_mapped(marked: bool) -> None:
+    partial = OperatorPartial(operator_class=Operator, kwargs={"task_id": "t"}, params={})
+    if marked:
+        version_compat.mark_expanded(partial)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del partial
+        gc.collect()
+    assert any("never mapped" in str(warning.message) for warning in caught) is not marked
+
+
+def test_a_task_asks_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(task_runner, "SUPERVISOR_COMMS", raising=False)
+    assert version_compat.ask_supervisor() is None
+    assert "SUPERVISOR_COMMS" in task_runner.__annotations__
+    comms = CommsDecoder.__new__(CommsDecoder)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", comms, raising=False)
+    assert version_compat.ask_supervisor() == comms.send
+
+
+@pytest.mark.parametrize("kind", [MySqlHook, PostgresHook, SqliteHook])
+def test_a_hook_uses_the_connection_that_it_is_given(kind: type[DbApiHook], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind, "get_connection", staticmethod(lambda conn_id: STORED))
+    hook = kind()
+    assert hook.connection is STORED
+    version_compat.use_connection(hook, USED)
+    assert hook.connection is USED
+    assert hook.get_connection("stored") is USED
+    assert "used.example.com" in hook.get_uri() or ":memory:" in hook.get_uri()
+
+
+def test_mysql_passes_further_options_to_both_drivers() -> None:
+    hook = MySqlHook()
+    version_compat.use_connection(hook, USED)
+    for method in ("_get_conn_config_mysql_client", "_get_conn_config_mysql_connector_python"):
+        version_compat.extend_driver_options(hook, method, {"added": 7})
+        options = getattr(hook, method)(USED)
+        assert options["added"] == 7
+        assert options["host"] == "used.example.com"
+
+
+def test_a_method_that_the_hook_lacks_is_left_out() -> None:
+    hook = SqliteHook()
+    version_compat.extend_driver_options(hook, "_get_conn_config_mysql_client", {"added": 7})
+    assert not hasattr(hook, "_get_conn_config_mysql_client")
