@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any, NamedTuple
 
 from airflow_provider_mail.api.errors import MailConfigError
@@ -15,6 +16,15 @@ SECTION = "mail"
 
 MAX_BODY_BYTES = 256 * 2**20
 """The largest limit of a body. Postgres holds up to 1 GiB in one value, and drivers send twice as much."""
+
+
+def documentation_url() -> str:
+    """Return the address of the documentation, which only the package's metadata has; empty if it is not installed."""
+    try:
+        urls = metadata("airflow-provider-mail").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    return next((url.partition(", ")[2] for url in urls if url.startswith("Documentation, ")), "")
 
 
 def _option(

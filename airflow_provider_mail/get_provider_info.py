@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_mail._config import config
+from airflow_provider_mail._config import config, documentation_url
 from airflow_provider_mail.hooks.connection import CONN_TYPE, HOOK_NAME, UI_FIELD_BEHAVIOUR, conn_fields
 
 HOW_TO_GUIDES = (
@@ -41,6 +41,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": "Mail",
+                "external-doc-url": documentation_url(),
                 "how-to-guide": [f"/docs/{page}.md" for page in HOW_TO_GUIDES],
                 "logo": "/docs/integration-logos/mail.svg",
                 "tags": ["service"],

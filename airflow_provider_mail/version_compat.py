@@ -141,7 +141,7 @@ def use_connection(hook: DbApiHook, connection: Any) -> None:
     its other arguments already. Setting ``hook.connection`` has no effect.
     """
     # Hooks read either one: SQLite's calls the method each time.
-    vars(hook).update(_connection=connection, get_connection=lambda conn_id: connection)
+    hook.__dict__.update(_connection=connection, get_connection=lambda conn_id: connection)
 
 
 def extend_driver_options(hook: DbApiHook, method: str, options: dict[str, Any]) -> None:

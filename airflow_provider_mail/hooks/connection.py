@@ -7,7 +7,7 @@ widgets. Both use :data:`FIELDS`. Every Airflow command imports this module, so 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv6Address
@@ -31,6 +31,7 @@ class Field:
 
     Airflow masks by name: the name of a secret must contain ``token``, ``secret`` or another word that Airflow masks.
 
+    :param label: in the form; empty for a field that commands write and that the form does not have.
     :param description: help text in the form.
     :param json_type: JSON schema type.
     :param secret: whether the form hides the value.
@@ -45,7 +46,7 @@ class Field:
 
 
 _OAUTH = {"section": "OAuth"}
-_NETWORK = {"section": "Network and limits"}
+_ADVANCED = {"section": "Advanced"}
 
 FIELDS: dict[str, Field] = {
     "auth_type": Field(
@@ -63,50 +64,51 @@ FIELDS: dict[str, Field] = {
         "Campaign page",
         "URL of a campaign's page on the platform, with {mail_name}, {guid} or {id}; tasks link to it.",
     ),
-    "service_tags": Field(
-        "Tags of the service", "Tags that the service fills, separated by commas; messages need no values for them."
-    ),
     "access_token": Field("OAuth access token", "Sent when authentication is oauth.", secret=True, schema=_OAUTH),
     "client_id": Field("OAuth client id", "Client id of the OAuth application, to obtain a token.", schema=_OAUTH),
     "client_secret": Field(
         "OAuth client secret", "Client secret of the OAuth application, to obtain a token.", secret=True, schema=_OAUTH
     ),
     "redirect_uri": Field("OAuth redirect URI", "Exactly as registered for the OAuth application.", schema=_OAUTH),
-    "oauth_obtained_at": Field("OAuth obtained at", "Time at which the login command stored the token.", schema=_OAUTH),
-    "oauth_expires_at": Field("OAuth expires at", "Time of expiry; empty for a permanent token.", schema=_OAUTH),
+    "oauth_obtained_at": Field("", "Time at which the login command stored the token."),
+    "oauth_expires_at": Field("", "Time of expiry, stored by the login command; empty for a permanent token."),
+    "service_tags": Field(
+        "Tags of the service", "Tags that the service fills, separated by commas; messages need no values for them.",
+        schema=_ADVANCED,
+    ),
     "timeout": Field(
         "Timeout (s)", "Seconds to wait for a connection, and for each part of a response. Default: 30.",
-        json_type="number", schema={"minimum": 1, "maximum": 3600, **_NETWORK},
+        json_type="number", schema={"minimum": 1, "maximum": 3600, **_ADVANCED},
     ),
     "requests_per_second": Field(
         "Requests per second", "Maximum for each task. Default: no limit.",
-        json_type="number", schema={"minimum": 0, **_NETWORK},
+        json_type="number", schema={"minimum": 0, **_ADVANCED},
     ),
     "rate_limit_conn_id": Field(
         "Rate limit connection", "Connection of a Redis in which all processes share the requests per second. "
-        "Default: each task and triggerer keeps them by itself.", schema=_NETWORK,
+        "Default: each task and triggerer keeps them by itself.", schema=_ADVANCED,
     ),
     "rate_limit_when_away": Field(
         "While Redis is away", "local: each process keeps the rate by itself; wait: send nothing. Default: local.",
-        schema={"enum": ["local", "wait"], **_NETWORK},
+        schema={"enum": ["local", "wait"], **_ADVANCED},
     ),
     "max_in_flight": Field(
         "Requests in flight", "Maximum number of concurrent requests of each task. Default: 16.",
-        json_type="integer", schema={"minimum": 1, "maximum": 1000, **_NETWORK},
+        json_type="integer", schema={"minimum": 1, "maximum": 1000, **_ADVANCED},
     ),
     "max_campaigns_per_day": Field(
         "Campaigns per day", "Tasks create no more campaigns for one day (UTC). Default: no limit.",
-        json_type="integer", schema={"minimum": 0, **_NETWORK},
+        json_type="integer", schema={"minimum": 0, **_ADVANCED},
     ),
     "max_recipients_per_day": Field(
         "Recipients per day", "Tasks create no campaign with which a day (UTC) would have more. Default: no limit.",
-        json_type="integer", schema={"minimum": 0, **_NETWORK},
+        json_type="integer", schema={"minimum": 0, **_ADVANCED},
     ),
     "ca_bundle": Field(
-        "CA bundle", "PEM file of certificates to trust in addition to the default ones.", schema=_NETWORK
+        "CA bundle", "PEM file of certificates to trust in addition to the default ones.", schema=_ADVANCED
     ),
     "proxy": Field(
-        "Proxy", "URL of an HTTP proxy, without a password. Default: that of the environment.", schema=_NETWORK
+        "Proxy", "URL of an HTTP proxy, without a password. Default: that of the environment.", schema=_ADVANCED
     ),
 }  # fmt: skip
 
@@ -120,10 +122,14 @@ UI_FIELD_BEHAVIOUR: dict[str, Any] = {
 }
 
 
+def _in_form() -> Iterator[tuple[str, Field]]:
+    return ((name, item) for name, item in FIELDS.items() if item.label)
+
+
 def conn_fields() -> dict[str, Any]:
     """Return the form for Airflow 3.2 and later (``conn-fields`` of the provider information)."""
     form = {}
-    for name, item in FIELDS.items():
+    for name, item in _in_form():
         schema: dict[str, Any] = {"type": [item.json_type, "null"], **item.schema}
         if item.secret:
             schema["format"] = "password"
@@ -143,7 +149,7 @@ def form_widgets() -> dict[str, Any]:
     from wtforms.validators import any_of
 
     widgets = {}
-    for name, item in FIELDS.items():
+    for name, item in _in_form():
         options: dict[str, Any] = {"description": item.description, "validators": [OptionalValue()]}
         if "enum" in item.schema:
             options["validators"].append(any_of(item.schema["enum"]))

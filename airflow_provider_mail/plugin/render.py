@@ -10,7 +10,6 @@ import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote, urlencode
@@ -22,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from airflow_provider_mail._config import documentation_url
 from airflow_provider_mail.hold import RELEASE, stored_holds
 from airflow_provider_mail.plugin import PAGE_PREFIX, base_path, charts
 
@@ -256,14 +256,6 @@ def _csv_address(context: Any, grid: Grid) -> str:
     return f"?{urlencode([*query, ('csv', grid.name)])}"
 
 
-def _documentation() -> str:
-    try:
-        urls = metadata("airflow-provider-mail").get_all("Project-URL") or []
-    except PackageNotFoundError:
-        return ""
-    return next((url.partition(", ")[2] for url in urls if url.startswith("Documentation, ")), "")
-
-
 _environment = Environment(
     loader=FileSystemLoader(_HERE / "templates"),
     autoescape=True,
@@ -277,7 +269,7 @@ _environment.globals |= {
     "csv_address": _csv_address,
     "charts": charts,
     "hold": _hold,
-    "documentation": _documentation(),
+    "documentation": documentation_url(),
     "menu": MENU,
     "style": Markup(STATIC["page.css"]),
     "script": Markup(STATIC["page.js"]),

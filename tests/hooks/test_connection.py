@@ -33,7 +33,7 @@ from airflow_provider_mail.api.errors import MailConfigError, chain_of
 from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
 from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.get_provider_info import get_provider_info
-from airflow_provider_mail.hooks.connection import FIELDS, UI_FIELD_BEHAVIOUR, client_config, fields_of
+from airflow_provider_mail.hooks.connection import FIELDS, UI_FIELD_BEHAVIOUR, client_config, conn_fields, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import BaseHook, redact
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -370,3 +370,16 @@ def test_airflow_finds_the_documentation() -> None:
     shown = ProvidersManager().providers["airflow-provider-mail"].data.get("documentation-url", "").strip()
     declared = metadata("airflow-provider-mail").get_all("Project-URL", [])
     assert f"Documentation, {shown}" in declared or AIRFLOW_VERSION < (3, 1)
+    (integration,) = get_provider_info()["integrations"]
+    assert f"Documentation, {integration['external-doc-url']}" in declared
+
+
+def test_what_few_need_is_folded_and_what_commands_write_is_not_in_the_form() -> None:
+    sections: dict[str, set[str]] = {}
+    for name, each in conn_fields().items():
+        sections.setdefault(each["schema"].get("section", ""), set()).add(name)
+    assert sections.keys() == {"", "OAuth", "Advanced"}
+    assert sections[""] == {"auth_type", "sandbox", "team_name", "campaign_url"}
+    written = inspect.getsource(importlib.import_module("airflow_provider_mail.cli.oauth")._entries)
+    assert FIELDS.keys() - conn_fields().keys() == {name for name in FIELDS if name.startswith("oauth_")}
+    assert all(f'"{name}"' in written for name in FIELDS.keys() - conn_fields().keys())

@@ -8,7 +8,7 @@ import os
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from airflow_provider_mail.hooks.connection import FIELDS
+from airflow_provider_mail.hooks.connection import FIELDS, conn_fields
 from mail_emulator import Emulator
 from tests.support import env
 from tests.support.airflow import RunningAirflow
@@ -103,7 +103,7 @@ def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emul
         field(dialog, name).fill(SECRETS[name])
         if AIRFLOW_VERSION >= (3, 3):  # before, Airflow hides only the standard password while it is typed
             expect(field(dialog, name)).to_have_attribute("type", "password")
-    open_section(dialog, "Network and limits")
+    open_section(dialog, "Advanced")
     dialog.get_by_role("spinbutton").nth(-3).fill("4")  # before the two limits of a day
     picture(dialog, "connection-form-network")
     save(dialog)
@@ -114,7 +114,7 @@ def test_fill_save_test_and_open_again(page: Page, airflow: RunningAirflow, emul
     )
     stored = airflow.api.request("GET", "/connections/mail_default").json()
     assert stored["password"] == "***"
-    assert json.loads(stored["extra"]) == dict.fromkeys(FIELDS) | {
+    assert json.loads(stored["extra"]) == dict.fromkeys(conn_fields()) | {
         "auth_type": "api_key",
         "sandbox": True,
         "team_name": "Marketing",
