@@ -1,4 +1,4 @@
-"""``python -m mail_emulator``: serve the emulator until a signal stops it."""
+"""``mail-emulator``, or ``python -m mail_emulator``: serve the emulator until a signal stops it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _write_ready_file(path: Path, emulator: Emulator) -> None:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m mail_emulator", description=__doc__)
+    parser = argparse.ArgumentParser(prog="mail-emulator", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="interface to listen on (%(default)s)")
     parser.add_argument("--port", type=_port, default=8025, help="port to listen on, 0 for a free one (%(default)s)")
     parser.add_argument("--file", type=Path, help="SQLite file that keeps the state; without it, memory")

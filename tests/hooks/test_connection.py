@@ -93,6 +93,7 @@ def test_every_field_reaches_the_client(
         "api_key": hook.config.api_key,
         "access_token": hook.config.access_token,
         "ca_bundle": Path(every_field["ca_bundle"]),
+        "rate_limit_account": "client Équipe nº 1",
         "rate_limit_url": SecretStr("rediss://me:se%2Fcret@redis.example.com:6380/2"),
     }
     assert hook.config.credentials() == {"OAuth": every_field["access_token"]}

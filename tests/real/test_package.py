@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 
 import airflow_provider_mail
+import mail_emulator
 from airflow_provider_mail.get_provider_info import get_provider_info
 from tests.support.env import ROOT
 
@@ -114,5 +115,5 @@ def test_what_a_list_of_providers_shows_and_the_wheel_needs(wheel: zipfile.Path)
     direct = {"apache-airflow", "apache-airflow-providers-common-sql", "httpx", "idna", "msgspec", "pydantic"}
     assert direct <= set(needed)
     assert needed["apache-airflow-providers-sqlite"].endswith("; extra == 'sqlite'")
-    assert needed["mail-emulator"].endswith("; extra == 'emulator'")
+    assert needed["mail-emulator"] == f"mail-emulator=={mail_emulator.__version__}; extra == 'emulator'"
     assert {"mysql", "postgres", "sqlite"} <= set(metadata.get_all("Provides-Extra", []))
