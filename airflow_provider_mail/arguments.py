@@ -73,21 +73,27 @@ class Suppress(ArgumentGroup):
         bounced three times since the last delivery. Default: none. (templated)
     :param table: a table whose column ``email`` has the addresses of people to leave out. Default: none. (templated)
     :param sql: a query whose first column has the addresses of people to leave out. Default: none. (templated)
+    :param audiences: names of other audiences whose people to leave out, as ``airflow mail audience status`` shows
+        them: DAG id and task id, such as ``weekly/customers``. So a person gets the first of several mails only. They
+        are in ``audiences_table``. Default: none.
+    :param audiences_table: the table of these audiences. Default: ``mail_audiences``. (templated)
     :param sql_conn_id: the connection to their database. Default: that of the source, if it is a query. (templated)
     :raises ValueError: naming each argument that is wrong.
     """
 
-    template_fields: ClassVar = ("events_table", "table", "sql", "sql_conn_id")
+    template_fields: ClassVar = ("events_table", "table", "sql", "audiences_table", "sql_conn_id")
 
     events_table: Templated[str] | None = None
     table: Templated[str] | None = None
     sql: Templated[str] | None = None
+    audiences: Sequence[str] | None = None
+    audiences_table: Templated[str] = "mail_audiences"
     sql_conn_id: Templated[str] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.events_table is None and self.table is None and self.sql is None:
-            raise ValueError("Suppress: events_table, table, sql: give at least one of them")
+        if self.events_table is None and self.table is None and self.sql is None and not self.audiences:
+            raise ValueError("Suppress: events_table, table, sql, audiences: give at least one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,32 +104,29 @@ class ChangesOnly(ArgumentGroup):
 
         changes_only=ChangesOnly(sql_conn_id="warehouse", full_every=timedelta(days=7))
 
-    The rows of the run before are encrypted in a state, in a database or a folder; the secret is ``[mail]
-    audience_key``, or Airflow's Fernet key. A state that is missing, or another one's, or does not fit the list, is not
-    used: everybody is sent, with a warning.
+    The addresses of the run before are encrypted in a state, in two tables of a database; the secret is ``[mail]
+    audience_key``, or Airflow's Fernet key. A state that is missing, or another one's, or does not fit the lists at the
+    service, is not used: everybody is sent, with a warning.
 
     :param sql_conn_id: the connection of the database for the state. Default: that of the source, if it is a query.
         (templated)
     :param table: the table of audiences; its members are in a table whose name ends with ``_members``. Both are created
         when missing. Default: ``mail_audiences``. (templated)
-    :param path: a folder for the state instead of a database: a path or URL as Airflow's ``ObjectStoragePath`` takes
-        it. Default: none. (templated)
     :param full_every: the time after which everybody is sent again, to a new list: seconds or a timedelta. That repairs
         what others changed at the service. Default: never.
     :param on_removed: what to do about people whom the source no longer returns: ``exclude`` puts them on an exclusion
         list, which campaigns to ``audience`` use; ``ignore`` forgets them; ``delete_contact`` deletes their contacts
-        permanently, and needs ``Brakes(max_removed_fraction=...)``. Default: ``exclude`` for an exact audience, else
-        ``ignore``.
+        permanently, unless they are in another audience in ``table``, and needs
+        ``Brakes(max_removed_fraction=...)``. Default: ``exclude`` for an exact audience, else ``ignore``.
     :param log_table: a table in the database of the state for a row per run; the changes of each person are in a table
         whose name ends with ``_changes``. Both are created when missing. Default: none. (templated)
     :raises ValueError: naming each argument that is wrong.
     """
 
-    template_fields: ClassVar = ("sql_conn_id", "table", "path", "log_table")
+    template_fields: ClassVar = ("sql_conn_id", "table", "log_table")
 
     sql_conn_id: Templated[str] | None = None
     table: Templated[str] = "mail_audiences"
-    path: Templated[str] | None = None
     full_every: float | timedelta | None = None
     on_removed: Literal["exclude", "ignore", "delete_contact"] | None = None
     log_table: Templated[str] | None = None
@@ -140,10 +143,11 @@ class Brakes(ArgumentGroup):
     The task fails, unless the DAG run has the parameter ``pass_brakes``. An empty source removes nobody in any case.
 
     :param max_rows: the largest number of rows. Default: any.
-    :param max_change_fraction: the largest share of the audience, before this run, that may join, change or leave; not
-        applied below ten people; needs ``changes_only``. Default: any.
+    :param max_change_fraction: the largest share of the audience, before this run, that may join, change or leave;
+        needs ``changes_only``. Default: any.
     :param max_removed_fraction: the largest share of the audience that may leave, from 0 to 1; needs ``changes_only``.
-        Default: any.
+        Default: with ``changes_only`` a tenth, but at least ten people. The same holds for people whom ``suppress``
+        would no longer leave out.
     :raises ValueError: naming each argument that is wrong.
     """
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from airflow_provider_mail._audience.rows import Identity, Rows, picked_rows, suppressed_people
-from airflow_provider_mail._config import name_prefix
+from airflow_provider_mail._audience.rows import Identity, Rows, picked_rows
+from airflow_provider_mail._audience.suppression import suppressed_people
 from airflow_provider_mail._task.storage import Spool
-from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.audience import AudienceList, delete_old_lists
-from airflow_provider_mail.api.flows.create_once import create
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
-from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.warehouse.read_files import FileBatch
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
+    from airflow_provider_mail.api.flows.import_contacts import Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.stages import Stage
@@ -38,10 +33,10 @@ R = TypeVar("R", bound=SelectedRows)
 class Send(Protocol):
     """Imports rows for a task, and reports progress and rejected rows as it does."""
 
-    def __call__(self, rows: Rows, plan: ImportPlan, memory: ImportCheckpoint | None = ...) -> None:
+    def __call__(self, rows: Rows, plan: ImportPlan, on_reject: Callable[[Reject], None] = ...) -> None:
         """Import rows.
 
-        :param memory: the checkpoint. Default: that of the task.
+        :param on_reject: called for each rejected row. Default: it is kept.
         """
 
 
@@ -60,6 +55,8 @@ class Audience:
         self.stage: Stage | None = stage and stage.seeded(str(task.render_template(stage.seed, context)))
         self.suppressed: int | None = None
         """Number of rows of people who are left out, if rows are selected."""
+        self.suppressed_people = 0
+        """Number of people whom the user's tables leave out."""
         self.other_stages = 0
         """Number of rows of people in other stages."""
         self.braked = ""
@@ -83,7 +80,7 @@ class Audience:
         :param rows: with the values that ``plan`` maps.
         """
         if self.is_plain:
-            send(rows, plan)
+            send(folded(rows, Identity(plan.properties)), plan)
             return
         selected = self.selected(rows, plan)
         if self.task.is_dry_run:
@@ -125,6 +122,7 @@ class Audience:
         """
         stage = self.stage
         people, self.suppressed = self._suppressed(), 0
+        self.suppressed_people = len(people)
         key_of = Identity(plan.properties).key
 
         def select(rows: SelectedRows) -> SelectedRows:
@@ -142,7 +140,7 @@ class Audience:
                     places.append(place)
             return picked_rows(rows, places)
 
-        return map(select, self._numbered(rows))
+        return map(select, folded(self._numbered(rows), Identity(plan.properties)))
 
     def _numbered(self, source: Rows) -> Iterator[SelectedRows]:
         """Yield the rows up to the limit."""
@@ -166,6 +164,14 @@ class Audience:
             return frozenset()
         hook = self.task.audience_hook(suppress.sql_conn_id)
         people = suppressed_people(hook, events=suppress.events_table, sql=suppress.sql, table=suppress.table)
+        if suppress.audiences:
+            from airflow_provider_mail._audience.people import members
+            from airflow_provider_mail._audience.store import StateStore
+
+            try:
+                people |= set(map(hash, members(StateStore(hook, suppress.audiences_table), suppress.audiences)))
+            except ValueError as error:
+                raise AirflowFailException(f"suppress: {error}") from None
         self.task.log.info("%s addresses must be left out.", f"{len(people):,}")
         return people
 
@@ -211,57 +217,16 @@ class Audience:
         self.task.log.info("Dry run: %s rows would be sent, such as %s.", f"{would:,}", ", ".join(examples) or "none")
 
 
-class RunAudience(Audience):
-    """An audience whose lists are made anew by every try, so that nobody is on them whom another one has returned.
-
-    A retry does not continue with the list of the try before it: that may hold people whom the source no longer
-    returns, and a request that was lost may still be carried out.
-    """
-
-    def __init__(self, task: Any, context: Context, progress: Progress) -> None:
-        super().__init__(task, context, progress)
-        ti = context["ti"]
-        self.new_list = AudienceList.of(
-            task.list_name,
-            task=f"{ti.dag_id}/{ti.task_id}",
-            run_id=ti.run_id,
-            begun_at=datetime.fromtimestamp(time.time(), UTC),
-            part=None if ti.map_index in (None, -1) else ti.map_index,
-            plan=self.stage.plan if self.stage else None,
-            prefix=name_prefix(),
-        )
-
-    @property
-    def list_name(self) -> str:
-        return str(self.new_list)
-
-    def finish(self) -> dict[str, Any]:
-        if not (self.task.is_dry_run or self.sandbox):
-            self.create_if_empty()
-            self.delete_old({self.list_name})
-        return super().finish()
-
-    def create_if_empty(self) -> None:
-        """Create the list if no row was accepted: an import creates it otherwise, and a campaign needs it."""
-        if not self.progress.accepted:
-            description = self.task.list_description
-            create(self.task.hook.get_conn(), AddList(list_name=self.list_name, list_description=description))
-
-    def delete_old(self, needed: set[str], *, own_part: bool = False) -> None:
-        """Delete the lists of earlier runs; an error is only logged, since the audience is complete.
-
-        :param own_part: whether later runs use the lists of other mapped tasks.
-        """
-        task = self.task
-        try:
-            deleted = delete_old_lists(
-                task.hook.get_conn(), self.new_list, needed=needed, keep=task.keep_lists, own_part=own_part
-            )
-        except MailError as error:
-            task.log.warning("Lists of earlier runs could not be deleted; the next run tries again: %s", error)
-            return
-        for name in deleted:
-            task.log.info("List %r of an earlier run was deleted.", name)
+def folded(batches: Iterable[Any], identity: Identity) -> Iterator[Any]:
+    """Yield lists of rows with each address in the one spelling of its person, which is what the service gets."""
+    for batch in batches:
+        rows, _ = identity.keyed(batch)
+        if rows is batch:
+            yield batch
+        elif isinstance(batch, SelectedRows):
+            yield SelectedRows(rows, batch.numbers, batch.lines)
+        else:
+            yield FileBatch(rows, getattr(batch, "lines", ()))
 
 
 def masked(key: str) -> str:

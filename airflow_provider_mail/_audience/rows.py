@@ -1,53 +1,43 @@
-"""The rows of an audience: who each is, as lines of a state, and whom the user's tables leave out."""
+"""The rows of an import: who each is, and the rows of each person, in buckets on disk."""
 
 from __future__ import annotations
 
+import pickle
+import re
+import tempfile
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from airflow_provider_mail._task.imports import usual_text
 from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
-from airflow_provider_mail.warehouse.rows import batched
-
-if TYPE_CHECKING:
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
+from airflow_provider_mail.api.flows.validate_rows import as_text
 
 Rows = Iterable[Sequence[Sequence[Any]]]
 
-Line = tuple[str, bytes, int]
-"""The membership of a line, the line, and the checksum of its person."""
+BUCKETS = 64
+"""Parts of an audience, by a hash of the person. A million people are 16,000 in each: a few MB in memory."""
 
+_KNOWN = 1 << 63
+"""Set in the digest of a row, so that no digest is one of the small numbers of `state`."""
+_BUFFERED_ROWS = 40_000
+_PART = 50
+"""Rows that are looked at one by one if the address of one of them is in an unusual spelling."""
+_NUMBER_BITS = 32
+"""Of a row's place: its number in the source, above which is the line of the file."""
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Types of values that JSON has as the import sends them."""
+_UNFIT = re.compile(r"[\s\x00-\x1f]")
 _ENCODER = msgspec.json.Encoder()
-_OTHER_SPACES = "\t\r\x0b\x0c\x1c\x1d\x1e\x1f"
-"""White space of ASCII but the space and the line break."""
-
-UNCHANGED, JOINED, RETURNED, CHANGED = "", "joined", "returned", "changed"
-"""What a row is, beside the members before."""
-
-SUPPRESSING_EVENTS = """
-SELECT email FROM {table} WHERE email IS NOT NULL AND event_code IN ('Unsubscribed', 'SpamReport', 'Dropped')
-UNION
-SELECT bounced.email FROM {table} bounced
-WHERE bounced.email IS NOT NULL AND bounced.event_code = 'Bounced' AND NOT EXISTS (
-    SELECT 1 FROM {table} delivered
-    WHERE delivered.email = bounced.email AND delivered.event_code = 'Delivered'
-    AND delivered.triggered_time > bounced.triggered_time)
-GROUP BY bounced.email HAVING COUNT(DISTINCT bounced.unique_msg_id) >= 3
-"""
-"""Addresses that must not get campaigns, by the events that the service pushed.
-
-It does not show whether a bounce is permanent. Three mails that bounced since the last delivery are taken for that.
-"""
 
 
 class Identity:
-    """The values of a row that identify the person: the address, or the phone number of a row without one.
+    """Who the person of a row is: the address in its one spelling, or the phone number of a row without one.
 
     :param properties: the property of each value of a row, by position.
     """
@@ -57,53 +47,53 @@ class Identity:
         self.phone = properties.index("phoneNumber") if "phoneNumber" in properties else None
         self._width = len(properties)
 
+    def keyed(self, rows: Sequence[Sequence[Any]]) -> tuple[Sequence[Sequence[Any]], list[bytes]]:
+        """Return rows with each address in the spelling that is sent, and the key of each row's person.
+
+        A key is empty for a row that the import will reject.
+        """
+        if (keys := self._usual(rows)) is not None:
+            return rows, keys
+        if len(rows) > _PART:
+            # One unusual address should not take the time of a thousand usual ones.
+            parts = [self.keyed(rows[begin : begin + _PART]) for begin in range(0, len(rows), _PART)]
+            return list(chain.from_iterable(part for part, _ in parts)), list(chain.from_iterable(k for _, k in parts))
+        spelled, keys = [], []
+        for row in rows:
+            key = self.key(row)
+            if key is not None and self.email is not None and key != row[self.email] and not key.startswith("tel:"):
+                row = [*row[: self.email], key, *row[self.email + 1 :]]
+            spelled.append(row)
+            keys.append(b"" if key is None else key.encode())
+        return spelled, keys
+
+    def _usual(self, rows: Sequence[Sequence[Any]]) -> list[bytes] | None:
+        """Return the keys if all addresses have their usual spelling. One text, since this is the hot path."""
+        if self.email is None or set(map(len, rows)) != {self._width}:
+            return None
+        try:
+            text = "\n".join(map(itemgetter(self.email), rows))
+        except TypeError:
+            return None
+        if not text.isascii() or text != text.lower():
+            return None
+        keys = text.encode().split(b"\n")
+        # Only line breaks between the addresses, and no other white space.
+        return keys if len(keys) == len(rows) and len(text.split()) == len(rows) else None
+
     def key(self, row: Sequence[Any]) -> str | None:
         """Return the key by which people are compared; ``None`` for a row that the import will reject."""
         if len(row) != self._width:
             return None
-        if self.email is not None:
-            value = row[self.email]
-            if isinstance(value, str) and value:
-                return address_key(value)
-            if value not in (None, ""):
-                return None
-        if self.phone is not None and (value := row[self.phone]) not in (None, ""):
-            return f"tel:{value}" if isinstance(value, str | int) else None
-        return None
-
-
-class AudienceRows(SelectedRows):
-    """Rows with what the state needs of them.
-
-    :param keys: the key of the person of each row; empty for a row that the import will reject.
-    :param texts: each row as a line of the state.
-    :param operations: what each row is.
-    """
-
-    def __init__(self, rows: SelectedRows, keys: list[str], texts: list[bytes], operations: list[str]) -> None:
-        super().__init__(rows, rows.numbers, rows.lines)
-        self.keys = keys
-        self.texts = texts
-        self.operations = operations
-
-    @classmethod
-    def unchanged(cls, rows: SelectedRows) -> AudienceRows:
-        """Return rows of which the state needs nothing."""
-        return cls(rows, [""] * len(rows), [b""] * len(rows), [UNCHANGED] * len(rows))
-
-
-def packed(spool: Iterable[AudienceRows], size: int) -> Iterator[AudienceRows]:
-    """Yield the rows that are to be sent, in lists of one size."""
-    # Each row with what belongs to it. Only rows of files have lines, which are numbered from 1.
-    columns = (
-        (rows, rows.numbers, rows.lines or [0] * len(rows), rows.keys, rows.texts, rows.operations) for rows in spool
-    )
-    every = (record for of_rows in columns for record in zip(*of_rows, strict=True))
-    changed = (record for record in every if record[-1] != UNCHANGED)
-    for chunk in batched(changed, size):
-        rows, numbers, lines, keys, texts, operations = map(list, zip(*chunk, strict=True))
-        selected = SelectedRows(rows, numbers, lines if lines[0] else ())
-        yield AudienceRows(selected, keys, texts, operations)
+        key = None
+        if self.email is not None and (value := row[self.email]) not in (None, ""):
+            key = address_key(value) if isinstance(value, str) and value == value.strip() else None
+        elif self.phone is not None and (value := row[self.phone]) not in (None, ""):
+            key = f"tel:{value}" if isinstance(value, str | int) else None
+        try:
+            return key if key and key.encode() and not _UNFIT.search(key) else None
+        except UnicodeEncodeError:
+            return None
 
 
 def picked_rows(rows: SelectedRows, places: Sequence[int]) -> SelectedRows:
@@ -115,73 +105,131 @@ def picked_rows(rows: SelectedRows, places: Sequence[int]) -> SelectedRows:
     )
 
 
-def encoded(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return rows as lines, which are the same for the same values."""
-    try:
-        return _ENCODER.encode_lines(rows)
-    except (TypeError, ValueError, OverflowError):
-        return b"".join(map(_encoded_row, rows))
+def bucket_of(key: bytes) -> int:
+    return zlib.crc32(key) % BUCKETS
 
 
-def _encoded_row(row: Sequence[Any]) -> bytes:
-    try:
-        return _ENCODER.encode(row) + b"\n"
-    except (TypeError, ValueError, OverflowError):
-        # Such values are rejected by the import, or converted to the same text.
-        texts = [value if value is None else str(value).encode("utf-8", "replace").decode() for value in row]
-        return _ENCODER.encode(texts) + b"\n"
+def digests(lines: Sequence[bytes]) -> list[int]:
+    """Return a number for each row, which differs if the row does.
 
-
-def decoded(line: bytes) -> list[Any]:
-    """Return the values of a line, as JSON has them."""
-    row: list[Any] = msgspec.json.decode(line)
-    return row
-
-
-def checksum(key: str | None) -> int:
-    """Return a number that is the same for the same person; now and then also for others."""
-    return zlib.crc32(key.encode("utf-8", "surrogatepass")) if key else 0
-
-
-def checksums(rows: Sequence[Sequence[Any]], identity: Identity) -> array[int]:
-    """Return the checksums of the people of rows."""
-    try:
-        addresses = [] if identity.email is None else list(map(itemgetter(identity.email), rows))
-    except IndexError:
-        addresses = []
-    # An address in its usual spelling is its key.
-    if addresses and all(addresses) and (text := usual_text(addresses)):
-        keys = text.encode().split(b"\n")
-        if len(keys) == len(rows) and not any(space in text for space in _OTHER_SPACES):
-            return array("I", map(zlib.crc32, keys))
-    return array("I", [checksum(identity.key(row)) for row in rows])
-
-
-def lines_of(membership: str, people: Iterable[tuple[str | None, bytes]]) -> Iterator[Line]:
-    """Return the lines of people, from key and line of each."""
-    return ((membership, line, checksum(key)) for key, line in people)
-
-
-def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, table: str | None) -> frozenset[int]:
-    """Return the people whom the user's tables leave out, each as the hash of the key.
-
-    Python's hash of a key differs in every process, so it identifies nobody.
-
-    :param events: the table of events.
-    :param sql: a query whose first column has addresses.
-    :param table: a table with a column ``email``.
-    :raises WarehouseError: when a query fails; never with values.
+    A digest is compared only with that of the same person's row before: by both sums, not one in 10^15 changes is
+    missed. A cryptographic digest takes three times as long, half as long as reading the row.
     """
-    from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
-    from airflow_provider_mail.warehouse.tables.events import EVENTS
+    pairs = zip(map(zlib.crc32, lines), map(zlib.adler32, lines), strict=True)
+    return [_KNOWN | check << 32 | sum_ for check, sum_ in pairs]
 
-    queries = [SUPPRESSING_EVENTS.format(table=StoredTable(hook, EVENTS, events).spelled)] if events else []
-    if table:
-        queries.append(f"SELECT email FROM {StoredTable(hook, EVENTS, table).spelled}")
-    queries += [sql] if sql else []
-    people = set[int]()
-    for query in queries:
-        with stream_rows(hook, query) as (_, streamed):
-            for rows in streamed:
-                people.update(hash(address_key(address)) for address, *_ in rows if isinstance(address, str))
-    return frozenset(people)
+
+def _encoded(row: Sequence[Any]) -> bytes:
+    """Return a row as a line of JSON; nothing for one with a value that the import will reject."""
+    texts = [as_text(value) for value in row]
+    if not _PLAIN.issuperset(map(type, texts)):
+        return b""
+    try:
+        return _ENCODER.encode(texts) + b"\n"
+    except (ValueError, OverflowError):
+        return b""
+
+
+class People:
+    """The rows of a source, by bucket, in a temporary file: of two rows of one person, the last one.
+
+    Rows that nobody can be recognized in are kept as they are, since the import rejects each of them.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=1_000_000)  # noqa: SIM115
+        self._segments: list[list[int]] = [[] for _ in range(BUCKETS)]
+        self._buffers: list[list[tuple[bytes, bytes, int]]] = [[] for _ in range(BUCKETS)]
+        self._buffered = 0
+        self._odd: dict[int, Sequence[Any]] = {}
+        self.unknown: list[tuple[int, Sequence[Any]]] = []
+        """Place and values of the rows without a person."""
+        self.repeated = 0
+        """Rows of people who have a later row, in the buckets that were read."""
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def add(self, rows: SelectedRows, keys: Sequence[bytes]) -> None:
+        """Add rows, with the keys of their people."""
+        places: Sequence[int] = rows.numbers
+        if rows.lines:
+            places = [number | line << _NUMBER_BITS for number, line in zip(rows.numbers, rows.lines, strict=True)]
+        lines = self._lines(rows, places)
+        adders = [buffer.append for buffer in self._buffers]
+        if b"" in keys:
+            self.unknown += [(place, row) for place, row, key in zip(places, rows, keys, strict=True) if not key]
+            for row in zip(keys, lines, places, strict=True):
+                if row[0]:
+                    adders[bucket_of(row[0])](row)
+        else:
+            for hash_, row in zip(map(zlib.crc32, keys), zip(keys, lines, places, strict=True), strict=True):
+                adders[hash_ % BUCKETS](row)
+        self._buffered += len(rows)
+        if self._buffered >= _BUFFERED_ROWS:
+            self._flush()
+
+    def _lines(self, rows: SelectedRows, places: Sequence[int]) -> list[bytes]:
+        """Return rows as lines of JSON, which are the same for the same values."""
+        if _PLAIN.issuperset(map(type, chain.from_iterable(rows))):
+            try:
+                return _ENCODER.encode_lines(rows).splitlines(keepends=True)
+            except (ValueError, OverflowError):
+                pass
+        lines = [_encoded(row) for row in rows]
+        for index, line in enumerate(lines):
+            if not line:
+                self._odd[places[index]] = rows[index]
+                lines[index] = f"{places[index]}\n".encode()
+        return lines
+
+    def _flush(self) -> None:
+        for segments, buffer in zip(self._segments, self._buffers, strict=True):
+            if buffer:
+                keys, lines, places = zip(*buffer, strict=True)
+                segments.append(self._file.tell())
+                columns = (b"\n".join(keys), b"".join(lines), array("Q", places))
+                pickle.dump(columns, self._file, pickle.HIGHEST_PROTOCOL)
+                buffer.clear()
+        self._buffered = 0
+
+    def bucket(self, number: int) -> dict[bytes, tuple[bytes, int]]:
+        """Return the row of each person of a bucket, by key: as JSON, and its place in the source."""
+        self._flush()
+        rows: dict[bytes, tuple[bytes, int]] = {}
+        count = 0
+        for offset in self._segments[number]:
+            self._file.seek(offset)
+            keys, lines, places = pickle.load(self._file)
+            count += len(places)
+            rows.update(zip(keys.split(b"\n"), zip(lines.splitlines(keepends=True), places, strict=True), strict=True))
+        self._file.seek(0, 2)
+        self.repeated += count - len(rows)
+        return rows
+
+    @staticmethod
+    def number(place: int) -> int:
+        """Return the number of a row in the source."""
+        return place & ((1 << _NUMBER_BITS) - 1)
+
+    def selected(self, rows: Iterable[Sequence[Any]]) -> SelectedRows:
+        """Return rows to send.
+
+        :param rows: line and place of each.
+        """
+        decode = msgspec.json.Decoder().decode
+        values, numbers, lines = [], [], []
+        for line, place in rows:
+            values.append(self._odd[place] if place in self._odd else decode(line))
+            numbers.append(self.number(place))
+            lines.append(place >> _NUMBER_BITS)
+        return SelectedRows(values, numbers, lines if any(lines) else ())
+
+    def without_person(self, size: int) -> Iterator[SelectedRows]:
+        """Yield the rows that the import will reject, in lists of a size."""
+        for begin in range(0, len(self.unknown), size):
+            part = self.unknown[begin : begin + size]
+            lines = [place >> _NUMBER_BITS for place, _ in part]
+            numbers = [self.number(place) for place, _ in part]
+            yield SelectedRows([row for _, row in part], numbers, lines if any(lines) else ())

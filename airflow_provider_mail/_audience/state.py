@@ -1,266 +1,389 @@
 """The state of an audience as one run reads and changes it; the run claims it, so that no other one does.
 
-The state has the rows that were accepted, encrypted, and the log has a keyed digest of each person. So neither shows an
-address without the key of the deployment, and nobody can test whether an address is in it.
+The state has a number for each person: a digest of the row that the service has accepted, or where else the person may
+be. It is stored by bucket, as parts of which a later one counts more, so a run adds what it knows; a bucket with many
+changes is written anew. The ledger has the numbers by which the service's lists are compared with it.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import os
+import struct
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from secrets import token_hex
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._audience.members import DOUBTFUL, LEAVING, LEFT, MEMBER, Members, Part, changes
-from airflow_provider_mail._audience.store import NO_MEMBERS, Header, StateChangedError, StateStore, StoredPart
-from airflow_provider_mail._config import setting
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, conf
+from airflow_provider_mail._audience.sealing import AudienceKey, tag_of
+from airflow_provider_mail._audience.store import Header, StateChangedError, StateStore, StoredPart
+from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:
-    from airflow_provider_mail._audience.rows import Line
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
-NO_STATE = "there is no state yet"
+NEW, OLD, GONE = 1, 2, 3
+"""Who may be on the list with unknown values, who is, and who is not in the state any more. Others: `excluded_on`."""
+
+_FIRST_EXCLUDED = 16
+_FIRST_DIGEST = 1 << 63
 
 CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
 
+MAX_ADDED = 0.25
+"""The share of added people from which a bucket is written anew; that of a bucket differs, so not all are at once."""
+SMALL = 300
+"""The number of people up to which a bucket is always written anew."""
+MAX_RUNS = 100
+"""Runs of which the ledger has the time and the id."""
 
-PERSON_BYTES = 16
-_NONCE_BYTES = 12
+
+def excluded_on(number: int, *, doubtful: bool = False) -> int:
+    """Return the value of a person on an exclusion list, by its number; also of one who may be."""
+    return _FIRST_EXCLUDED + 2 * number + doubtful
 
 
-class AudienceKey:
-    """Digests and encrypts what the state of an audience stores.
+def exclusion_of(value: int) -> int | None:
+    """Return the number of the exclusion list that a person is, or may be, on; ``None`` if on none."""
+    return (value - _FIRST_EXCLUDED) // 2 if _FIRST_EXCLUDED <= value < _FIRST_DIGEST else None
 
-    :param secret: the secret of the deployment.
+
+def is_doubtful(value: int) -> bool:
+    """Return whether a person may be on an exclusion list, or not."""
+    return bool(value & 1)
+
+
+def is_member(value: int) -> bool:
+    """Return whether a person is in the audience, or may be."""
+    return value in (NEW, OLD) or value >= _FIRST_DIGEST
+
+
+@dataclass(slots=True)
+class Exclusion:
+    """An exclusion list.
+
+    :param sure: the number of people who are on it.
+    :param doubtful: the number of people who may be.
     """
 
-    def __init__(self, secret: str) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        root = hashlib.sha256(b"airflow_provider_mail.audience/" + secret.encode()).digest()
-        self._person = hashlib.blake2b(key=root, digest_size=PERSON_BYTES, person=b"person")
-        self._settings = hashlib.blake2b(key=root, digest_size=PERSON_BYTES, person=b"settings")
-        self._cipher = AESGCM(hashlib.blake2b(key=root, digest_size=32, person=b"sealed").digest())
-
-    @classmethod
-    def of_deployment(cls) -> AudienceKey:
-        """Derive the key of this deployment.
-
-        :raises AirflowFailException: when there is no secret.
-        """
-        # With several Fernet keys, the first one is the current one.
-        fernet_key = str(conf.get("core", "fernet_key", fallback="") or "").partition(",")[0]
-        secret = setting("audience_key") or fernet_key
-        if not secret:
-            raise AirflowFailException(
-                "changes_only: there is no secret to hide people in the state; set [mail] audience_key on every worker "
-                "(AIRFLOW__MAIL__AUDIENCE_KEY)"
-            )
-        return cls(secret)
-
-    def person(self, key: str) -> str:
-        """Return the digest of a person.
-
-        :param key: from `Identity.key`.
-        """
-        digest = self._person.copy()
-        digest.update(key.encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()
-
-    def settings(self, audience_id: str, plan: ImportPlan, config: ClientConfig, mode: str) -> str:
-        """Return a digest of all that makes a state another one's: account, list, mapping, key.
-
-        :param mode: the arguments that decide who is on which list.
-        """
-        digest = self._settings.copy()
-        account = [config.base_url, sorted(config.credentials().items()), config.sandbox]
-        digest.update(repr([audience_id, account, mode, plan.properties, plan.update_mode, plan.null_value]).encode())
-        return digest.hexdigest()
-
-    def seal(self, content: bytes, place: str) -> str:
-        """Encrypt a part of the state.
-
-        :param place: identifies it: at another place it cannot be decrypted.
-        """
-        nonce = os.urandom(_NONCE_BYTES)
-        return base64.b64encode(nonce + self._cipher.encrypt(nonce, content, place.encode())).decode()
-
-    def unseal(self, sealed: str, place: str) -> bytes:
-        """Decrypt a part of the state.
-
-        :raises ValueError: when it was changed or moved, or encrypted with another key.
-        """
-        from cryptography.exceptions import InvalidTag
-
-        try:
-            encrypted = base64.b64decode(sealed)
-            return self._cipher.decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], place.encode())
-        except InvalidTag:
-            raise ValueError("a part is not what was stored with this key") from None
+    name: str
+    sure: int = 0
+    doubtful: int = 0
 
 
 @dataclass
+class Ledger:
+    """What the state knows of the audience as a whole; encrypted and authenticated, as the parts are.
+
+    :param settings: what makes a state another one's: see `settings_of`.
+    :param complete: whether the last run that sent everybody has ended.
+    :param listed: the number of people who are on the list that campaigns are sent to.
+    :param doubtful: the number of people who may be.
+    :param parts: digest of all parts.
+    :param modified: when the service says that each list was last changed, after the last run.
+    :param suppressed: people whom the user's tables left out. Default: not known.
+    :param runs: times and ids of the last runs.
+    :param recent: numbers of changes of the last runs.
+    """
+
+    settings: str = ""
+    complete: bool = False
+    send_list_name: str = ""
+    listed: int = 0
+    doubtful: int = 0
+    size: int = 0
+    exclusions: list[Exclusion] = field(default_factory=list)
+    parts: str = ""
+    modified: dict[str, str] = field(default_factory=dict)
+    full_at: int = 0
+    suppressed: int | None = None
+    runs: list[tuple[int, str]] = field(default_factory=list)
+    recent: list[int] = field(default_factory=list)
+
+    def count(self, value: int | None, by: int) -> None:
+        """Count a person with a value, or no longer."""
+        if value is None or value == GONE:
+            return
+        if (number := exclusion_of(value)) is not None:
+            exclusion = self.exclusions[number]
+            if is_doubtful(value):
+                exclusion.doubtful += by
+            else:
+                exclusion.sure += by
+        else:
+            self.size += by
+        if value == NEW:
+            self.doubtful += by
+        else:
+            self.listed += by
+
+    @property
+    def excluded(self) -> int:
+        return sum(exclusion.sure + exclusion.doubtful for exclusion in self.exclusions)
+
+
+class DamagedStateError(Exception):
+    """The parts of a state are not those that were stored."""
+
+
+class Bucket:
+    """The people of a bucket.
+
+    :param values: the value of each person, by key.
+    :param added: the number of entries that were added since the bucket was last written anew.
+    """
+
+    def __init__(self, contents: Iterable[bytes]) -> None:
+        self._parts = [_unpacked(content) for content in contents]
+        self.values: dict[bytes, int] = {}
+        for keys, values, _ in self._parts:
+            self.values.update(zip(keys, values, strict=True))
+        if self._parts[1:]:
+            self.values = {key: value for key, value in self.values.items() if value != GONE}
+        self.added = sum(len(keys) for keys, _, _ in self._parts[1:])
+
+    def since(self) -> dict[bytes, int]:
+        """Return since when each person is where they are, in seconds since 1970."""
+        since: dict[bytes, int] = {}
+        for keys, _, times in self._parts:
+            since.update((key, time_) for key, time_ in zip(keys, times, strict=True) if time_)
+        return since
+
+    def is_due(self, bucket: int, further: int) -> bool:
+        """Return whether the bucket is to be written anew rather than to be added to."""
+        size = len(self._parts[0][0]) if self._parts else 0
+        return size + further < SMALL or (self.added + further) > size * MAX_ADDED * (0.6 + bucket % 8 / 10)
+
+
+Entry = tuple[bytes, int, int]
+"""Key, value, and since when; 0 if that did not change."""
+
+
+def _packed(entries: Iterable[Entry]) -> bytes:
+    keys, values, times = zip(*entries, strict=True)
+    numbers = array("Q", values).tobytes() + array("I", times).tobytes()
+    return struct.pack("<I", len(keys)) + numbers + zlib.compress(b"\n".join(keys), 1)
+
+
+def _unpacked(content: bytes) -> tuple[list[bytes], array[int], array[int]]:
+    (count,) = struct.unpack_from("<I", content)
+    values, times = array("Q", content[4 : 4 + 8 * count]), array("I", content[4 + 8 * count : 4 + 12 * count])
+    return zlib.decompress(content[4 + 12 * count :]).split(b"\n"), values, times
+
+
+Changes = Mapping[int, list[tuple[bytes, int | None, int, int]]]
+"""By bucket: key, value before, new value, and since when (0: as before) of each person."""
+
+
 class AudienceState:
     """The state of an audience in a store.
 
     :param header: the row of the audience, if the store has none.
     :param claimant: the task instance, as JSON of its ids.
     :param writes: whether this run changes the state; if not, the methods that do have no effect.
-    :param size: the number of rows of people in the audience, once this run has changed them.
     """
 
-    store: StateStore
-    key: AudienceKey
-    header: Header
-    claimant: str
-    writes: bool
-    size: int | None = None
-    members: Members = field(default_factory=Members)
-    _settings: str = ""
-    _expected: int = NO_MEMBERS
+    def __init__(self, store: StateStore, key: AudienceKey, header: Header, claimant: str, *, writes: bool) -> None:
+        self.store = store
+        self.key = key
+        self.header = header
+        self.writes = writes
+        self.ledger = Ledger()
+        self.began_at = int(time.time())
+        self.known_size = 0
+        """The size that the row shows, also when the state cannot be trusted."""
+        self._claimant = claimant
+        self._tags: dict[tuple[int, int], bytes] = {}
 
     def claim(self) -> None:
         """Read the row of the audience, and keep other runs from it.
 
         :raises AirflowException: when another run is importing the audience.
         """
-        header = self.store.read()
+        header = self.store.read(self.header.audience_id)
         if header is None:
             if not self.writes:
                 return
             self.store.create(self.header)
-            header = self.store.read() or self.header
-        if header.claimed_by not in ("", self.claimant) and not _has_ended(header):
+            header = self.store.read(self.header.audience_id) or self.header
+        if header.claimed_by not in ("", self._claimant) and not _has_ended(header):
             dag_id, task_id, run_id, _ = json.loads(header.claimed_by)
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
             )
-        audience, self.header, self._expected = self.header.audience, header, header.members
-        # With the name, which a damaged row does not have.
-        self.update(audience=audience, claimed_by=self.claimant, members=NO_MEMBERS)
+        self.header = replace(header, audience=self.header.audience)
+        self.known_size = header.size
+        self._change(claimed_by=self._claimant)
 
     def release(self, log: Any) -> None:
         """Let other runs import the audience, unless one has taken it already."""
-        if self.header.claimed_by == self.claimant:
+        if self.header.claimed_by == self._claimant:
             try:
-                self.update(claimed_by="")
+                self._change(claimed_by="")
             except StateChangedError:
                 log.warning("Another run has changed the state of this audience meanwhile.")
 
-    def load(self, settings: str) -> str:
-        """Load the members; return why they cannot be trusted, or empty text.
-
-        :param settings: from `AudienceKey.settings`.
-        """
-        self._settings = settings
-        header, members = self.header, self.members
-        if not header.generation:
-            return NO_STATE
-        if header.settings != settings:
-            return "the state is that of another list, account, mapping or key"
+    def open(self) -> str:
+        """Read the ledger; return why it cannot be trusted, or empty text."""
+        if not self.header.generation:
+            return "there is no state yet"
         try:
-            for number, membership, rows, voids, sealed in self.store.parts(header.generation):
-                if number != len(members):
-                    raise ValueError("a part is missing")
-                content = self.key.unseal(sealed, _place(header.generation, number, membership, rows, voids))
-                members.add(Part(membership, int(rows), voids, content))
-            if len(members) < header.parts:
-                raise ValueError("a part is missing")
-            if self._expected not in (NO_MEMBERS, members.count()):
-                raise ValueError(f"it has {members.count():,} of {self._expected:,} rows")
-        except (ValueError, TypeError) as error:
-            return f"the state is damaged: {error}"
+            self.ledger = read_ledger(self.key, self.header)
+        except ValueError as error:
+            return f"the state is damaged, or its key is another one: {error}"
+        if self.ledger.runs:
+            # So that a time names one run.
+            self.began_at = max(self.began_at, self.ledger.runs[-1][0] + 1)
         return ""
 
-    def update(self, **values: Any) -> None:
+    def buckets(self) -> Iterator[tuple[int, Bucket]]:
+        """Yield the buckets that have people.
+
+        :raises DamagedStateError: a part is damaged; at the end: parts are missing, or are not the last ones.
+        """
+        self._tags.clear()
+        for number, parts in self.store.buckets(self.header.generation):
+            bucket = self._bucket(parts)
+            for _, part, sealed in parts:
+                self._tags[number, part] = tag_of(sealed)
+            yield number, bucket
+        if self._digest() != self.ledger.parts:
+            raise DamagedStateError("parts are missing, or older than the rest")
+
+    def bucket(self, number: int) -> Bucket:
+        """Return one bucket."""
+        for _, parts in self.store.buckets(self.header.generation, number):
+            return self._bucket(parts)
+        return Bucket(())
+
+    def _bucket(self, parts: Iterable[StoredPart]) -> Bucket:
+        generation = self.header.generation
+        try:
+            return Bucket([self.key.unseal(sealed, _place(generation, *place)) for *place, sealed in parts])
+        except (ValueError, zlib.error, struct.error) as error:
+            raise DamagedStateError(str(error)) from None
+
+    def change(self, changes: Changes, *, anew: bool = False) -> None:
+        """Store values of people, and the ledger.
+
+        :param anew: write the buckets anew, so that nobody is in an earlier part.
+        """
+        if not self.writes:
+            return
+        parts: list[StoredPart] = []
+        replaced: list[int] = []
+        for number, people in changes.items():
+            if not people:
+                continue
+            for _, before, value, _ in people:
+                self.ledger.count(before, -1)
+                self.ledger.count(value, 1)
+            bucket = self.bucket(number) if anew or self._may_be_due(number, len(people)) else None
+            entries: list[Entry] = [(key, value, since) for key, _, value, since in people]
+            if bucket is not None and (anew or bucket.is_due(number, len(people))):
+                replaced.append(number)
+                since = bucket.since()
+                values = bucket.values | {key: value for key, value, _ in entries}
+                since |= {key: when for key, _, when in entries if when}
+                entries = [(key, value, since.get(key, 0)) for key, value in values.items() if value != GONE]
+            part = 1 + max((part for stored, part in self._tags if stored == number), default=-1)
+            if number in replaced:
+                self._tags = {place: tag for place, tag in self._tags.items() if place[0] != number}
+            if entries:
+                parts.append(self._sealed(self.header.generation, number, part, entries))
+        self._store(parts=parts, replaced=replaced)
+
+    def _may_be_due(self, number: int, further: int) -> bool:
+        # A look at the bucket takes time: only when it may have grown by enough.
+        parts = sum(1 for stored, _ in self._tags if stored == number)
+        mean = (self.ledger.size + self.ledger.excluded) / 64
+        return mean < 2 * SMALL or further > 0.1 * mean or parts % 5 == 4
+
+    def replace(self, buckets: Iterable[tuple[int, list[Entry]]], ledger: Ledger) -> None:
+        """Store all people anew.
+
+        :param buckets: by number; read while they are stored.
+        """
+        if not self.writes:
+            return
+        self._tags.clear()
+        generation = token_hex(8)
+        self.ledger = ledger
+        parts = []
+        for number, entries in buckets:
+            for _, value, _ in entries:
+                ledger.count(value, 1)
+            if entries:
+                parts.append(self._sealed(generation, number, 0, entries))
+        self._store(parts=parts, generation=generation)
+
+    def save(self) -> None:
+        """Store the ledger."""
+        if self.writes:
+            self._store()
+
+    def _store(self, **changes: Any) -> None:
+        ledger, generation = self.ledger, changes.get("generation", self.header.generation)
+        ledger.parts = self._digest()
+        sealed = self.key.seal(json.dumps(asdict(ledger)).encode(), _place(generation, self.header.audience_id))
+        self._change(
+            ledger=sealed,
+            send_list_name=ledger.send_list_name,
+            size=ledger.size,
+            excluded=ledger.excluded,
+            **changes,
+        )
+
+    def _sealed(self, generation: str, bucket: int, part: int, entries: Iterable[Entry]) -> StoredPart:
+        sealed = self.key.seal(_packed(entries), _place(generation, bucket, part))
+        self._tags[bucket, part] = tag_of(sealed)
+        return bucket, part, sealed
+
+    def _digest(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for place in sorted(self._tags):
+            digest.update(struct.pack("<II", *place) + self._tags[place])
+        return digest.hexdigest()
+
+    def _change(self, **changes: Any) -> None:
         """Change the row of the audience.
 
         :raises StateChangedError: another run, which believes that this one has ended, has taken the audience.
         """
         if self.writes:
-            self.header = self.store.update(self.header, **values)
-
-    def forget_lists(self) -> None:
-        """Let this run use none of the lists of the runs before."""
-        self.header = replace(self.header, send_list_name="", repel_list_name="")
-
-    def replace_members(self, members: Members) -> None:
-        """Let this run have other members, which are not stored yet."""
-        self.members.close()
-        self.members = members
-
-    def add(self, ended: Iterable[tuple[int, int]], lines: Iterable[Line], since: int | None = None) -> None:
-        """Change and store the members in one step.
-
-        :param ended: part and place of the lines that no longer count.
-        :param lines: new lines, sorted by membership.
-        :param since: the first part of which no line counts any more. Default: none.
-        """
-        if not self.writes:
-            return
-        first, voids = len(self.members), dict[int, list[int] | None]()
-        for number, place in ended:
-            places = voids.setdefault(number, [])
-            assert places is not None
-            places.append(place)
-        if since is not None:
-            voids |= dict.fromkeys(range(since, first))
-        for part in changes(voids, lines):
-            self.members.add(part)
-        if len(self.members) > first:
-            # Fails if another run has taken the audience.
-            self.update()
-            self.store.write(self.header.generation, self._sealed(self.header.generation, first))
-
-    def rewrite(self, *, doubtful: bool = False, **values: Any) -> None:
-        """Store all members anew, and let the row of the audience say that they are the current ones.
-
-        :param doubtful: whether the run did not end.
-        """
-        if not self.writes:
-            return
-        old, generation = self.header.generation, token_hex(8)
-        self.store.write(generation, self._sealed(generation, 0))
-        counts = self._counts() | ({"members": NO_MEMBERS} if doubtful else {})
-        self.update(settings=self._settings, generation=generation, **values, **counts)
-        if old:
-            self.store.drop(old)
-
-    def complete(self) -> None:
-        """Store that the members are complete."""
-        if self.writes:
-            self.update(**self._counts())
-
-    def close(self) -> None:
-        """Remove the members of this run."""
-        self.members.close()
-
-    def _counts(self) -> dict[str, int]:
-        members = self.members
-        self.size = members.count(MEMBER, DOUBTFUL)
-        excluded = members.count(LEFT, LEAVING)
-        return {"members": members.count(), "parts": len(members), "size": self.size, "excluded": excluded}
-
-    def _sealed(self, generation: str, first: int) -> Iterator[StoredPart]:
-        """Yield the parts from one on as the store has them."""
-        for number in range(first, len(self.members)):
-            membership, rows, voids, content = self.members.part(number)
-            place = _place(generation, number, membership, rows, voids)
-            yield number, membership, rows, voids, self.key.seal(content, place)
+            self.header = self.store.change(self.header, **changes)
 
 
-def _place(generation: str, number: int, membership: str, rows: int, voids: str) -> str:
+def read_ledger(key: AudienceKey, header: Header) -> Ledger:
+    """Decrypt the ledger of an audience.
+
+    :raises ValueError: when that fails.
+    """
+    content = json.loads(key.unseal(header.ledger, _place(header.generation, header.audience_id)))
+    content["exclusions"] = [Exclusion(**exclusion) for exclusion in content["exclusions"]]
+    return Ledger(**content)
+
+
+def settings_of(audience_id: str, plan: ImportPlan, config: ClientConfig, mode: str) -> str:
+    """Return a digest of all that makes a state another one's: service, list, mapping, mode.
+
+    Not the credentials, which are renewed: whether the account is the same is shown by its lists.
+
+    :param mode: the arguments that decide who is on which list.
+    """
+    facts = [audience_id, config.base_url, config.sandbox, mode, plan.properties, plan.update_mode, plan.null_value]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+def _place(generation: str, *place: object) -> str:
     """Return what a part is encrypted with, so that none can be exchanged."""
-    return f"{generation}/{number}/{membership}/{rows}/{voids}"
+    return "/".join(map(str, (generation, *place)))
 
 
 def _has_ended(header: Header) -> bool:

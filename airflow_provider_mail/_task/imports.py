@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import struct
-import tempfile
 import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
@@ -25,7 +21,6 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from airflow_provider_mail._config import setting
 from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
 from airflow_provider_mail._task.progress import ProgressLog, store_run
-from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.flows.import_contacts import Progress
 from airflow_provider_mail.version_compat import AirflowSkipException
 
@@ -354,79 +349,3 @@ class ImportProgress(Progress):
         }
         connect = partial(configured_hook, "imports_conn_id", conn_id)
         store_run(self._task.log, connect, IMPORTS, setting("imports_table"), values)
-
-
-class Spellings:
-    """The addresses of one import, to detect those that two rows spell differently, in constant memory.
-
-    To the service, the same spelling twice is one contact; the specification does not say which other spellings are.
-    The usual spelling is that of `address_key`. Nearly all addresses have it: their hashes are written to a temporary
-    file. Of two spellings of an address, at least one is unusual; the unusual ones are compared with all others at the
-    end. Python's hash of a text differs in every process, and no address is stored.
-    """
-
-    def __init__(self) -> None:
-        self._usual = tempfile.SpooledTemporaryFile(max_size=1_000_000)  # noqa: SIM115
-        self._unusual: dict[int, tuple[int, int]] = {}
-        self._several: set[int] = set()
-        self.complete = True
-        """Whether all addresses are compared."""
-
-    def watch(self, batches: Iterable[Sequence[Sequence[Any]]], place: int) -> Iterator[Sequence[Sequence[Any]]]:
-        """Yield the lists of rows unchanged."""
-        first, address_of = 1, itemgetter(place)
-        for batch in batches:
-            try:
-                addresses = list(map(address_of, batch))
-            except IndexError:
-                addresses = [row[place] if len(row) > place else None for row in batch]
-            # Selected rows know their numbers in the source.
-            self._note(addresses, getattr(batch, "numbers", None) or range(first, first + len(batch)))
-            first += len(batch)
-            yield batch
-
-    def several(self) -> list[int]:
-        """Return the numbers of rows, from 1, whose address another row spells differently."""
-        if self._unusual:
-            self._usual.seek(0)
-            while block := self._usual.read(1 << 19):
-                self._several |= self._unusual.keys() & set(array("q", block))
-        return sorted(self._unusual[key][1] for key in self._several)
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._usual.close()
-
-    def _note(self, addresses: list[Any], numbers: Sequence[int]) -> None:
-        if usual_text(addresses) is not None:
-            self._usual.write(struct.pack(f"{len(addresses)}q", *map(hash, addresses)))
-            return
-        if len(addresses) > _PART:
-            # One unusual address should not take the time of a thousand usual ones.
-            for begin in range(0, len(addresses), _PART):
-                self._note(addresses[begin : begin + _PART], numbers[begin : begin + _PART])
-            return
-        usual = array("q")
-        for row, address in zip(numbers, addresses, strict=True):
-            if not isinstance(address, str):
-                continue
-            spelling, key = address.strip(), address_key(address)
-            if key == spelling:
-                usual.append(hash(key))
-            elif (known := self._unusual.get(hash(key))) is not None:
-                if known[0] != hash(spelling):
-                    self._several.add(hash(key))
-            elif len(self._unusual) < MAX_UNUSUAL:
-                self._unusual[hash(key)] = hash(spelling), row
-            else:
-                self.complete = False
-        self._usual.write(usual.tobytes())
-
-
-def usual_text(addresses: list[Any]) -> str | None:
-    """Return addresses as lines if all have their usual spelling. One text, since this is the hot path of an import."""
-    try:
-        text = "\n".join(addresses)
-    except TypeError:
-        return None
-    return text if text.isascii() and " " not in text and text == text.lower() else None

@@ -443,7 +443,8 @@ ARGUMENTS: dict[str, Rule] = {
         "track_click", "track_open", "trans_enable", "wait_for_completion",
     ), FLAG),
     **dict.fromkeys((
-        "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding", "events_table",
+        "audiences_table", "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding",
+        "events_table",
         "history_table", "inbox_conn_id", "inbox_table", "list_description", "log_table", "mail_conn_id", "market_name",
         "name_column", "object_storage_conn_id", "project_code", "reference",
         "selector", "snapshots_table", "sql", "sql_conn_id", "subscript_name", "table", "team_name", "time_zone",
@@ -467,7 +468,8 @@ ARGUMENTS: dict[str, Rule] = {
     "unsubscribe_pattern": text(none_is_valid=True),
     **dict.fromkeys(("content", "delimiter", "escape", "name", "null_value", "template_content"), text(check=any_text)),
     # Lists, dictionaries, rows and files.
-    **dict.fromkeys(("column_names", "counters", "event_types", "ignore_differences"), TEXTS),
+    **dict.fromkeys(("audiences", "column_names", "counters", "event_types", "ignore_differences"),
+                    TEXTS),
     **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),
                     Rule(one_or_more, read=read_container, text=True, text_inside=True)),
     "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),

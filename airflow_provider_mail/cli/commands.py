@@ -11,6 +11,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import yaml  # type: ignore[import-untyped]  # installed with Airflow, without stubs
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_mail._audience.store import FileStateStore, Header, SqlStateStore, audiences_in
+from airflow_provider_mail._audience import people
+from airflow_provider_mail._audience.store import StateStore
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
@@ -290,39 +292,49 @@ def audience_status(args: Namespace) -> None:
             "size": header.size,
             "excluded": header.excluded,
             "send_list_name": header.send_list_name or None,
-            "repel_list_name": header.repel_list_name or None,
-            "everybody_sent": _iso(header.full_at),
-            "changed": _iso(header.updated_at),
+            "changed": datetime.fromtimestamp(header.updated_at, UTC).isoformat() if header.updated_at else None,
             "running": bool(header.claimed_by),
         }
-        for header in _audiences(args)
+        for header in _audience_store(args).all()
     ]
     show([{name: "" if value is None else value for name, value in row.items()} for row in rows], args.output, rows)
 
 
 @command
 def audience_reset(args: Namespace) -> None:
-    header = next((header for header in _audiences(args) if header.audience == args.audience), None)
+    store = _audience_store(args)
+    header = next((header for header in store.all() if header.audience == args.audience), None)
     if header is None:
         fail(f"audience: there is no state of {args.audience!r}; see `airflow mail audience status`")
         return
-    _audience_store(args, header).delete(header)
+    store.delete(header)
     print(f"The state of {header.audience} was deleted: its next run sends everybody, to a new list if it is exact")
 
 
-def _audiences(args: Namespace) -> list[Header]:
-    if args.state_path:
-        return audiences_in(args.state_path)
-    if not args.state_conn_id:
-        fail("--state-conn-id or --state-path: needed, where the state is")
-    return SqlStateStore(sql_hook(args.state_conn_id), args.state_table, "").all()
+@command
+def audience_why(args: Namespace) -> None:
+    """Exit with 1 when the person is in no audience."""
+    rows = [asdict(membership) for membership in people.memberships(_audience_store(args), _email_of(args))]
+    show([{name: "" if value is None else value for name, value in row.items()} for row in rows], args.output, rows)
+    if not rows:
+        raise SystemExit(1)
 
 
-def _audience_store(args: Namespace, header: Header) -> SqlStateStore | FileStateStore:
-    if args.state_path:
-        return FileStateStore(args.state_path, header.audience_id)
-    return SqlStateStore(sql_hook(args.state_conn_id), args.state_table, header.audience_id)
+@command
+def audience_forget(args: Namespace) -> None:
+    """Exit with 1 when the person is still in an audience."""
+    results = people.forget(_audience_store(args), _email_of(args))
+    for audience, result in results.items():
+        print(f"{audience}: {result}")
+    if not results:
+        print("The person is in no audience.")
+    if any(result.startswith("not") for result in results.values()):
+        raise SystemExit(1)
 
 
-def _iso(seconds: int) -> Any:
-    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None
+def _email_of(args: Namespace) -> str:
+    return (sys.stdin.readline() if args.email == "-" else str(args.email)).strip()
+
+
+def _audience_store(args: Namespace) -> StateStore:
+    return StateStore(sql_hook(args.state_conn_id), args.state_table)

@@ -76,9 +76,8 @@ DEAD_LETTERS_TABLE = Arg(
 EMAIL = Arg(("--email",), help="address of the recipient; - reads it from standard input", required=True)
 INBOX_CONN_ID = Arg(("--inbox-conn-id",), help="connection of the inbox ([mail] inbox_conn_id)")
 INBOX_TABLE = Arg(("--inbox-table",), help="table of the inbox ([mail] inbox_table)")
-STATE_CONN_ID = Arg(("--state-conn-id",), help="connection of the database with the states of audiences")
+STATE_CONN_ID = Arg(("--state-conn-id",), help="connection of the database with the states of audiences", required=True)
 STATE_TABLE = Arg(("--state-table",), help="table of audiences (mail_audiences)", default="mail_audiences")
-STATE_PATH = Arg(("--state-path",), help="folder with the states of audiences, instead of a database")
 AUDIENCE_NAME = Arg(("audience",), help="the audience as status shows it")
 
 
@@ -97,12 +96,16 @@ def get_cli_commands() -> list[CLICommand]:
         _command("erase", "Delete the events of a recipient: from inbox, dead letters and table", "receive.erase",
                  EMAIL, *event_tables, INBOX_CONN_ID, INBOX_TABLE),
     )  # fmt: skip
-    states = (STATE_CONN_ID, STATE_TABLE, STATE_PATH)
+    states = (STATE_CONN_ID, STATE_TABLE)
     audience = (
         _command("status", "Show the audiences of imports that send only changes", "commands.audience_status",
                  *states, ARG_OUTPUT),
         _command("reset", "Delete the state of an audience: its next run sends everybody", "commands.audience_reset",
                  AUDIENCE_NAME, *states),
+        _command("why", "Show in which audiences a person is, or is excluded from, since when and by which run",
+                 "commands.audience_why", EMAIL, *states, ARG_OUTPUT),
+        _command("forget", "Take a person out of all audiences, for an erasure", "commands.audience_forget",
+                 EMAIL, *states),
     )  # fmt: skip
     commands = (
         _command("check", "Check whether a connection works", "commands.check", CONN_ID),

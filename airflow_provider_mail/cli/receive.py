@@ -278,6 +278,8 @@ def erase(args: Namespace) -> None:
         )
     except ValueError as error:
         fail(f"--{error}")
+    forgotten = f"; forgotten in {counts['audiences']} audiences" if counts["audiences"] else ""
     print(
-        f"Deleted: {counts['events']} events, {counts['dead_letters']} dead letters; pushes changed: {counts['pushes']}"
+        f"Deleted: {counts['events']} events, {counts['dead_letters']} dead letters; "
+        f"pushes changed: {counts['pushes']}{forgotten}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -108,11 +108,33 @@ class BaseCampaignOperator(BaseMailOperator):
             fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES, item)
         return self.build_request(CreateCampaign, context, **fields)
 
+    def check_lists(self, client: Client, request: CreateCampaign, context: Context) -> None:
+        """Check that the lists have the people whom the import returned, and nobody else.
+
+        :raises AirflowFailException: a later run has changed them, or a list is named whose people are in an audience.
+        """
+        from airflow_provider_mail._config import name_prefix
+        from airflow_provider_mail.api.flows.audience import check_totals, named_audiences
+
+        totals: dict[str, int] = {}
+        for result in self._audience_results(context):
+            totals.update(result.get("totals") or {})
+        if totals and (problem := check_totals(client, totals)):
+            raise AirflowFailException(
+                f"audience: {problem}. It was changed after the import: its people are not those of this run. Nothing "
+                "was sent; clear the import, then this task"
+            )
+        names = [name for name in request.send_list_names or () if name not in totals]
+        if problem := named_audiences(client, names, prefix=name_prefix()):
+            raise AirflowFailException(f"{problem}. Nothing was sent")
+
+    def _audience_results(self, context: Context) -> Sequence[Mapping[str, Any]]:
+        audience = unwrap(self, self.audience, context)
+        return [audience] if isinstance(audience, Mapping) else audience or ()
+
     def is_audience_in_sandbox(self, context: Context) -> bool:
         """Return whether an import of the audience ran in sandbox mode, which makes no list."""
-        audience = unwrap(self, self.audience, context)
-        results = [audience] if isinstance(audience, Mapping) else audience or ()
-        return any(result.get("sandbox") for result in results)
+        return any(result.get("sandbox") for result in self._audience_results(context))
 
     def not_older_than(self, context: Context) -> datetime | None:
         """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any."""

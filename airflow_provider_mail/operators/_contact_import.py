@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from airflow_provider_mail._audience.audience import Audience
     from airflow_provider_mail._audience.rows import Rows
     from airflow_provider_mail._task.import_rows import Source
-    from airflow_provider_mail._task.imports import ImportProgress, Spellings, StoredImportCheckpoint
+    from airflow_provider_mail._task.imports import ImportProgress, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
-    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
+    from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.stages import Stage
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
@@ -134,13 +135,13 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
         """Return the audience that the arguments ask for."""
-        from airflow_provider_mail._audience.audience import Audience, RunAudience
+        from airflow_provider_mail._audience.audience import Audience
 
-        if self.changes_only:
-            from airflow_provider_mail._audience.changes import TrackedAudience
+        if self.changes_only or self.audience == "exact":
+            from airflow_provider_mail._audience.compared import ComparedAudience
 
-            return TrackedAudience(self, context, progress)
-        return RunAudience(self, context, progress) if self.audience == "exact" else Audience(self, context, progress)
+            return ComparedAudience(self, context, progress)
+        return Audience(self, context, progress)
 
     def audience_hook(self, sql_conn_id: str | None) -> DbApiHook:
         """Return the hook of a database with tables about people; by default, that of the source."""
@@ -198,7 +199,6 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
         checkpoint: StoredImportCheckpoint | None,
     ) -> None:
         from airflow_provider_mail._task.import_rows import pick
-        from airflow_provider_mail._task.imports import Spellings
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
         mapping = self._mapping(source.columns)
@@ -212,26 +212,22 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
         if not self.keeps_all_rows:
             batches = self._filtered(source, mapping, progress)
         rows = pick(batches, positions, len(source.columns))
-        spellings = Spellings()
 
-        def send(rows: Rows, plan: ImportPlan, memory: ImportCheckpoint | None = checkpoint) -> None:
-            if "email" in plan.properties:
-                rows = spellings.watch(rows, plan.properties.index("email"))
+        def send(rows: Rows, plan: ImportPlan, on_reject: Callable[[Reject], None] = spool.add) -> None:
             import_contacts(
                 self.hook.get_conn(),
                 rows,
                 plan,
-                on_reject=spool.add,
+                on_reject=on_reject,
                 on_progress=progress.show,
                 progress=progress,
-                memory=memory,
+                memory=checkpoint,
                 interrupt=self.new_interrupt(),
             )
 
         complete = False
         try:
             audience.import_rows(rows, plan, send, spool.add)
-            self._warn_of_spellings(spellings)
             complete = not progress.rejected
         except BaseException:
             self.log.error(
@@ -241,7 +237,6 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             )
             raise
         finally:
-            spellings.close()
             progress.close()
             if checkpoint is not None:
                 # Also when all rows are sent: storing rejected rows may fail.
@@ -258,17 +253,6 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             return self.hook.send(GetListContacts(list_name=self.list_name, page_size=1)).total_records == 0
         except MailRejectedError:
             return True
-
-    def _warn_of_spellings(self, spellings: Spellings) -> None:
-        """Warn that a person may have become two contacts, and may be mailed twice."""
-        if rows := spellings.several():
-            self.log.warning(
-                "Keep one spelling of each address: %s addresses of these rows are spelled in two ways, such as those "
-                "of rows %s. Each may become two contacts, and this person be mailed twice.",
-                len(rows), ", ".join(map(str, rows[:10])),
-            )  # fmt: skip
-        if not spellings.complete:
-            self.log.warning("Too many addresses are not in small letters to compare the spelling of all.")
 
     def _rescue_rejects(self, spool: RejectSpool, import_id: str) -> None:
         """Store the rejected rows of a failed import; a failure to do so must not hide the import's own error."""
@@ -435,10 +419,7 @@ def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str |
     if changes_only is ...:
         return None
     if changes_only.sql_conn_id is None and not has_database:
-        if changes_only.path is None:
-            return "changes_only: ChangesOnly(sql_conn_id=...) or ChangesOnly(path=...) is needed: where the state is"
-        if changes_only.log_table is not None:
-            return "changes_only: log_table needs sql_conn_id: the connection of the database"
+        return "changes_only: ChangesOnly(sql_conn_id=...) is needed: the connection of a database, where the state is"
     if arguments.get("limit") is not None:
         return "limit: not with changes_only: people behind the limit would count as having left; use dry_run"
     on_removed = changes_only.on_removed

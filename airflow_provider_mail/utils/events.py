@@ -17,8 +17,9 @@ def erase_events(
     dead_letters_table: str = "mail_dead_letters",
     inbox_conn_id: str | None = None,
     inbox_table: str | None = None,
+    audiences_table: str = "mail_audiences",
 ) -> dict[str, int]:
-    """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
+    """Delete the events of a recipient: from the inbox, the dead letters and the table of events; and out of audiences.
 
     An event is about the person if its ``Email`` contains the address, or, without an address in ``Email``, if the
     address is anywhere in the event. Surrounding blanks, case and the form of Unicode do not matter. Can be repeated;
@@ -31,17 +32,26 @@ def erase_events(
     :param dead_letters_table: the table of dead letters. Default: ``mail_dead_letters``.
     :param inbox_conn_id: the connection to the database of the inbox. Default: ``[mail] inbox_conn_id``.
     :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``.
-    :return: how many ``pushes`` were changed, how many ``dead_letters`` were deleted or changed, and how many
-        ``events`` were deleted.
+    :param audiences_table: the table of audiences, if the database has one. Default: ``mail_audiences``.
+    :return: in how many ``audiences`` the person was, how many ``pushes`` were changed, how many ``dead_letters`` were
+        deleted or changed, and how many ``events`` were deleted.
     :raises MailConfigError: there is no inbox.
     :raises ValueError: ``email`` is no address.
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
+    from airflow_provider_mail._audience.people import forget
+    from airflow_provider_mail._audience.store import StateStore
+    from airflow_provider_mail.warehouse.errors import WarehouseError
     from airflow_provider_mail.webhook.erasure import erase
     from airflow_provider_mail.webhook.inbox import open_inbox
 
     inbox = open_inbox(inbox_conn_id, inbox_table)
-    return asdict(erase(email, inbox, sql_hook(sql_conn_id), table, dead_letters_table))
+    hook = sql_hook(sql_conn_id)
+    counts: dict[str, int] = asdict(erase(email, inbox, hook, table, dead_letters_table))
+    forgotten = forget(StateStore(hook, audiences_table), email)
+    if kept := [f"{audience} {result}" for audience, result in forgotten.items() if result.startswith("not")]:
+        raise WarehouseError(f"table {audiences_table}: {'; '.join(kept)}")
+    return counts | {"audiences": len(forgotten)}
 
 
 def replay_dead_letters(

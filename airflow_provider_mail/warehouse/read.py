@@ -168,6 +168,15 @@ class StoredTable:
             for batch in batches:
                 yield from batch
 
+    def transaction(self, work: Callable[[Callable[[str, Sequence[Any]], int]], T]) -> T:
+        """Run statements in one transaction, which is rolled back after an exception.
+
+        :param work: called with a function that runs a statement with parameters and returns the number of rows. After
+            a conflict with another transaction it is called again.
+        :raises WarehouseError: naming the table and the connection, never values.
+        """
+        return run_with_connection(self._dialect, lambda connection: self._dialect.transact(connection, work))
+
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
         """Delete the rows that fulfil one of the conditions; return their number.
 

@@ -21,13 +21,15 @@ MAX_PAGE_SIZE = 1000
 Incoming = tuple[str, str | None, str | None, str | None, str]
 
 
-def key_of(email: str | None, phone: str | None) -> str:
-    """Return the key of a contact: its address in lower case, or its phone number without one."""
-    return email.lower() if email else f"tel:{phone}"
+def key_of(email: str | None, phone: str | None, settings: EmulatorSettings) -> str:
+    """Return the key of a contact: its address, or its phone number without one."""
+    if not email:
+        return f"tel:{phone}"
+    return email.lower() if settings.contact_identity == "folding" else email
 
 
 def find(context: Context, email: str) -> Row | None:
-    return context.store.row("SELECT * FROM contacts WHERE key = ?", [key_of(email, None)])
+    return context.store.row("SELECT * FROM contacts WHERE key = ?", [key_of(email, None, context.settings)])
 
 
 def _upsert(context: Context, body: Body) -> None:
@@ -42,7 +44,7 @@ def _upsert(context: Context, body: Body) -> None:
     if name is None and context.settings.name_reset_on_update:
         name = email or phone
     list_id = target_list["id"] if target_list else None
-    save(context, [(key_of(email, phone), email, phone, name, "{}")], CREATE_AND_UPDATE, list_id)
+    save(context, [(key_of(email, phone, context.settings), email, phone, name, "{}")], CREATE_AND_UPDATE, list_id)
 
 
 def _imports(context: Context, body: Body) -> None:
@@ -108,7 +110,7 @@ def _incoming(rows: list[Any], columns: dict[str, int], settings: EmulatorSettin
             if others:
                 properties = encode_json({name: row[at] for name, at in others if row[at] is not None}).decode()
             name = (row[name_at] or None) if name_at is not None else None
-            yield email.lower() if email else f"tel:{phone}", email, phone, name, properties
+            yield key_of(email, phone, settings), email, phone, name, properties
         elif settings.import_bad_row == "reject":
             raise ServiceError(400, f"invalid parameter: contactData[{number}] {problem}")
 
@@ -125,6 +127,10 @@ def save(
 ) -> None:
     """Store contacts by update mode and add them to a list; of equal keys the last (mode 2: the first) wins."""
     store, now = context.store, context.now
+    if mode == UPDATE_ONLY and context.settings.import_unknown_update == "reject":
+        for key, *_ in contacts:
+            if store.row("SELECT id FROM contacts WHERE key = ?", [key]) is None:
+                raise ServiceError(400, "invalid parameter: contactData holds an unknown contact")
     newest = store.value("SELECT max(id) FROM contacts") or 0
     values = f"?, ?, ?, ?, {now}, {now}, {context.settings.user_id}"
     source = f"VALUES (?, {values})"
@@ -152,7 +158,8 @@ def save(
     added = store.members.add_newer(list_id, newest)
     if added < len(contacts) and (mode != CREATE_ONLY or context.settings.import_lists_existing):
         store.members.add_keys(list_id, [contact[0] for contact in contacts])
-    store.update("lists", list_id, modified=now)
+    if context.settings.list_modify_date:
+        store.update("lists", list_id, modified=now)
 
 
 def to_json(row: Row) -> dict[str, Any]:

@@ -98,7 +98,10 @@ class Seeding(Group):
             )
             slug = "-".join(name.lower().split())
             generated = (f"{slug}-{number}@example.com" for number in range(count))
-            everyone = [(email.lower(), email, None, None, "{}") for email in (*emails, *generated)]
+            settings = self.service.settings
+            everyone = [
+                (contacts.key_of(email, None, settings), email, None, None, "{}") for email in (*emails, *generated)
+            ]
             contacts.save(context, everyone, contacts.CREATE_AND_UPDATE, list_id)
 
     @control
@@ -121,7 +124,7 @@ class Seeding(Group):
         :raises ValueError: there is no such list.
         """
         context = self.service.context()
-        key = contacts.key_of(email, phone_number)
+        key = contacts.key_of(email, phone_number, self.service.settings)
         incoming = (key, email, phone_number, name, encode_json(properties or {}).decode())
         contacts.save(context, [incoming], contacts.CREATE_AND_UPDATE, None, with_properties=True)
         for list_name in lists:

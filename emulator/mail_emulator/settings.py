@@ -74,6 +74,13 @@ class EmulatorSettings:
     require_json_content_type: bool = setting(True, "Whether Content-Type must be application/json.")
     template_name_unit: Literal["bytes", "characters"] = setting("bytes", "Unit of templateName's limit of 250.")
     check_contact_emails: bool = setting(True, "Whether contact addresses must look like addresses.")
+    contact_identity: Literal["folding", "exact"] = setting(
+        "folding", "Whether addresses that differ only in case are one contact."
+    )
+    import_unknown_update: Literal["skip", "reject"] = setting(
+        "skip", "A row of an import with updateMode 3 that is no contact: skipped, or the import is rejected."
+    )
+    list_modify_date: bool = setting(True, "Whether ModifyDate of a list changes when contacts are added.")
     refused_addresses: tuple[str, ...] = setting((), "Contact addresses that the service rejects.")
     import_bad_row: Literal["reject", "skip"] = setting("reject", "An invalid row: reject the import, or skip the row.")
     import_text_only: bool = setting(False, "Whether contactData values must be strings, or null if absent.")

@@ -57,7 +57,7 @@ def test_check_says_whether_the_connection_works(command: Command) -> None:
         (("emulator", "--port", "99999"), "'99999' is not a port", 2),
         (("stop",), "Nothing to stop: give --prefix, --all-scheduled or --hold", 1),
         (("stop", "--prefix", "a", "--all-scheduled"), "--prefix and --all-scheduled: give one of them", 1),
-        (("audience", "status"), "--state-conn-id or --state-path", 1),
+        (("audience", "status"), "--state-conn-id", 2),
         (("events", "erase", "--email", "ada", *IN_WAREHOUSE), "--email: must be an address", 1),
         (("events", "erase", "--email", "a@b.c", *IN_WAREHOUSE, "--inbox-conn-id", "no"), "connection 'no'", 1),
         (("events", "replay", "--sql-conn-id", "nowhere"), "nowhere", 1),
@@ -234,14 +234,14 @@ def test_the_state_of_receiving(command: Command, hook: SqliteHook, request: pyt
     assert said.out.count("# TYPE ") == 4
 
 
-@pytest.fixture(params=["table", "folder"])
-def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Where the state is, as arguments of the task."""
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
     monkeypatch.setenv(
         "AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")})
     )
-    return {"state_conn_id": "warehouse"} if request.param == "table" else {"state_path": f"file://{tmp_path}/state"}
+    return {"state_conn_id": "warehouse"}
 
 
 def test_states_are_shown_and_deleted(command: Command, where: dict[str, str]) -> None:
@@ -251,6 +251,14 @@ def test_states_are_shown_and_deleted(command: Command, where: dict[str, str]) -
     done(imported("bob", **where), "second")
     (shown,) = json.loads(command("audience", "status", *options, "-o", "json").out)
     assert [shown[name] for name in ("audience", "size", "excluded", "running")] == ["dag/load", 1, 1, False]
+    (why,) = json.loads(command("audience", "why", "--email", "Bob@Example.com", *options, "-o", "json").out)
+    assert [why[name] for name in ("audience", "status", "run_id")] == ["dag/load", "member", "first"]
+    (why,) = json.loads(command("audience", "why", "--email", "ada@example.com", *options, "-o", "json").out)
+    assert [why[name] for name in ("status", "run_id")] == ["excluded", "second"]
+    assert command("audience", "why", "--email", "max@example.com", *options).status == 1
+    assert command("audience", "forget", "--email", "ADA@example.com", *options).out == "dag/load: forgotten\n"
+    said = command("audience", "forget", "--email", "ada@example.com", *options).out
+    assert said == "The person is in no audience.\n"
     assert command("audience", "reset", "other", *options).status == 1
     assert command("audience", "reset", "dag/load", *options).out.startswith("The state of dag/load was deleted")
     assert json.loads(command("audience", "status", *options, "-o", "json").out) == []

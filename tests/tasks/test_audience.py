@@ -164,7 +164,7 @@ def test_a_prefix_separates_deployments(emulator: Emulator, monkeypatch: pytest.
     ({"suppress_events": "mail_events"}, "suppress: Suppress(sql_conn_id=...) is needed"),
     ({"keep_lists": 0}, "keep_lists: must be"),
     ({"audience": "some"}, "audience: 'some' is none of add, exact"),
-    ({"changes_only": True}, "changes_only: ChangesOnly(sql_conn_id=...) or ChangesOnly(path=...) is needed"),
+    ({"changes_only": True}, "changes_only: ChangesOnly(sql_conn_id=...) is needed"),
     ({"changes_only": True, "state_conn_id": "a", "limit": 5}, "limit: not with changes_only"),
     ({"changes_only": True, "state_conn_id": "a", "on_removed": "ignore"}, "on_removed='ignore' would leave"),
     ({"changes_only": True, "state_conn_id": "a", "on_removed": "exclude", "audience": "add"},
@@ -197,13 +197,18 @@ def test_further_lists_are_added(emulator: Emulator) -> None:
 
 def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Path) -> None:
     """Rejected rows keep their numbers when rows before them are left out."""
-    crm.execute("CREATE TABLE mail_events (email TEXT, event_code TEXT, unique_msg_id TEXT, triggered_time TEXT)")
+    crm.execute("CREATE TABLE mail_events (email TEXT, event_code TEXT, unique_msg_id TEXT, triggered_time TEXT, "
+                "event_id TEXT)")
     bounces = [
-        (f"{name}@example.com", "Bounced", str(n), f"2024-01-0{n}") for name in ("bob", "cem") for n in (1, 2, 3)
+        (f"{name}@example.com", "Bounced", n if name == "cem" else None, f"2024-01-0{n}", f"{name}{n}")
+        for n in (1, 2, 3) for name in ("bob", "cem")
     ]
+    # Whatever the spelling, and without a UniqueMsgID as well.
+    bounces[0] = ("Bob@Example.com", *bounces[0][1:])
     crm.execute("INSERT INTO mail_events", [
-        *bounces, ("ADA@example.com", "Unsubscribed", "1", "2024-01-01"),
-        ("cem@example.com", "Delivered", "4", "2024-01-02"), ("dora@example.com", "Opened", "5", "2024-01-01"),
+        *bounces, ("ADA@example.com", "Unsubscribed", "1", "2024-01-01", "a"),
+        ("CEM@example.com", "Delivered", "4", "2024-01-02", "b"),
+        ("dora@example.com", "Opened", "5", "2024-01-01", "c"),
     ])  # fmt: skip
     crm.execute("CREATE TABLE staff (email TEXT)")
     crm.execute("INSERT INTO staff", [["eva@example.com"]])

@@ -451,7 +451,7 @@ def test_the_rest_has_one_name(new_dag: Any) -> None:
 
 
 def changes_only(stage: Stage) -> MailImportContactsOperator:
-    given = {"contacts": [{"email": "a@example.com"}], "changes_only": ChangesOnly(path="file:///tmp/state")}
+    given = {"contacts": [{"email": "a@example.com"}], "changes_only": ChangesOnly(sql_conn_id="warehouse")}
     return MailImportContactsOperator(task_id="people", list_name="a", **given)
 
 

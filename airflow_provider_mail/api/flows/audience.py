@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Client
+from airflow_provider_mail.api.contacts import GetListContacts
+from airflow_provider_mail.api.errors import MailError, MailRejectedError
 from airflow_provider_mail.api.flows.create_once import delete
-from airflow_provider_mail.api.lists import DeleteList, GetLists
+from airflow_provider_mail.api.lists import DeleteList, GetLists, find_list
+
+if TYPE_CHECKING:
+    from airflow_provider_mail.api.campaigns import Campaign
 
 MAX_LIST_NAME_BYTES = 200
 """The specification shows no limit for the name of a list; this is that of a campaign."""
 
 MIN_AGE_SECONDS = 3600.0
 """Lists that were begun less than this ago are never deleted: the campaign that needs them may not exist yet."""
+
+SETTLE_SECONDS = (0.5, 1.5, 3, 5, 10, 15, 25)
+"""Pauses between looks at the totals of lists."""
 
 Role: TypeAlias = Literal["sent", "excluded"]
 
@@ -123,15 +131,11 @@ def delete_old_lists(
     :param keep: the number of runs whose lists stay, this one included; at least 1.
     :param own_part: whether the lists of other mapped tasks stay, each of which uses its own for many runs.
     """
-    lists: list[AudienceList] = []
-    pager = Pager(GetLists(search=current.title, page_size=100))
-    while pager.next_request is not None:
-        names = [AudienceList.parse(record.list_name) for record in next_page(client, pager)]
-        lists += [
-            name
-            for name in names
-            if name is not None and name.owner == current.owner and not (own_part and name.part != current.part)
-        ]
+    lists = [
+        name
+        for name in _audience_lists(client, current.title)
+        if name.owner == current.owner and not (own_part and name.part != current.part)
+    ]
     old = [
         name
         for name in sorted(lists, key=str)
@@ -161,21 +165,114 @@ def _is_outdated(name: AudienceList, lists: Collection[AudienceList], keep: int)
     return replaced or len({other.run for other in later} - {name.run}) >= keep
 
 
-def lists_in_use(client: Client) -> set[str]:
-    """Return the names of the lists to which campaigns are still to be sent, or that these exclude; also of drafts."""
+def unsent_campaigns(client: Client) -> Iterator[Campaign]:
+    """Yield the campaigns that are not finished, or whose send time is ahead; also drafts."""
     # Every import imports this module, and building the models of campaigns takes as long as 15,000 of its rows.
-    clock = client.service_clock
     from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
 
-    names = set[str]()
-    # The specification shows no status for a scheduled campaign: it is one of these two, or one with a time ahead.
-    pager = Pager(GetCampaigns(mail_status=[MailStatus.DRAFT, MailStatus.SENDING], page_size=100))
+    finished = (MailStatus.COMPLETE, MailStatus.FAILED)
+    statuses: list[MailStatus] | None = [MailStatus.DRAFT, MailStatus.SENDING]
+    # The specification shows no status for a scheduled campaign: if it is none of the four, all must be read.
+    totals = [
+        client.send(GetCampaigns(page_size=1, mail_status=known)).total_records for known in (None, list(MailStatus))
+    ]
+    if None in totals or totals[0] != totals[1]:
+        statuses = None
+    pager = Pager(GetCampaigns(mail_status=statuses, page_size=100))
     while pager.next_request is not None:
         for campaign in next_page(client, pager):
-            finished = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
-            if not finished or campaign.send_time_is_ahead(clock.latest()):
-                names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
+            if campaign.mail_status not in finished or campaign.send_time_is_ahead(client.service_clock.latest()):
+                yield campaign
+
+
+def lists_in_use(client: Client, *, only_scheduled: bool = False) -> set[str]:
+    """Return the names of the lists to which campaigns are still to be sent, or that these exclude.
+
+    :param only_scheduled: not those of drafts, and of campaigns that are being sent.
+    """
+    names = set[str]()
+    for campaign in unsent_campaigns(client):
+        if not only_scheduled or campaign.send_time_is_ahead(client.service_clock.latest()):
+            names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
     return names
+
+
+def list_totals(client: Client, names: Collection[str]) -> dict[str, int | None]:
+    """Return the number of contacts in each list; ``None`` if the service does not tell, or there is no such list.
+
+    :raises MailError: a request fails for another reason.
+    """
+    names = list(names)
+    totals: dict[str, int | None] = {}
+    answers = client.send_all([GetListContacts(list_name=name, page_size=1) for name in names])
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, MailError) and not isinstance(answer, MailRejectedError):
+            raise answer
+        totals[name] = None if isinstance(answer, MailError) else answer.total_records
+    return totals
+
+
+def settled_totals(client: Client, expected: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the number of contacts in each list, when it is the expected one, or after a minute.
+
+    The specification does not show whether an import has happened when it is answered.
+    """
+    totals = list_totals(client, expected)
+    for seconds in SETTLE_SECONDS:
+        if all(totals[name] in (None, count) for name, count in expected.items()):
+            break
+        client.pause(seconds)
+        totals = list_totals(client, expected)
+    return totals
+
+
+def check_totals(client: Client, totals: Mapping[str, int]) -> str:
+    """Return how lists differ from what they were at the end of an import; empty if they do not.
+
+    :param totals: the number of contacts by name of the list.
+    """
+    now = list_totals(client, totals)
+    changed = [
+        f"list {name!r} had {count:,} contacts and has {'none that can be read' if now[name] is None else now[name]}"
+        for name, count in totals.items()
+        if now[name] != count
+    ]
+    return "; ".join(changed)
+
+
+def named_audiences(client: Client, list_names: Collection[str], prefix: str = "") -> str:
+    """Return why lists are not those to send to: an exact audience has the same name; empty if none has.
+
+    Who left such an audience is still on a list of that name, and who is new is not.
+
+    :param prefix: that of the names of this deployment.
+    """
+    for list_name in list_names:
+        if AudienceList.parse(list_name) is not None:
+            continue
+        titles = {f"{prefix}{list_name}"} | ({list_name} if list_name.startswith(prefix) else set())
+        if made := next((name for name in _audience_lists(client, list_name) if name.title in titles), None):
+            return (
+                f"send_list_names: {list_name!r} is the name of an exact audience, whose people are on list "
+                f"{str(made)!r}: give the campaign audience=<the import task>.output instead. If there is no such "
+                "audience any more, delete that list"
+            )
+    return ""
+
+
+def modify_dates(client: Client, names: Collection[str]) -> dict[str, str]:
+    """Return when each list was last changed, as the service says; without those of which it does not."""
+    found = (find_list(client, name) for name in names)
+    return {record.list_name: record.modify_date.isoformat() for record in found if record and record.modify_date}
+
+
+def _audience_lists(client: Client, title: str) -> Iterator[AudienceList]:
+    """Yield the lists of audiences whose names contain a text."""
+    pager = Pager(GetLists(search=title, page_size=100))
+    while pager.next_request is not None:
+        for record in next_page(client, pager):
+            if (name := AudienceList.parse(record.list_name)) is not None:
+                yield name
 
 
 def _digest(text: str) -> str:

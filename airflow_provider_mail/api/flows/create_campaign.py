@@ -71,6 +71,7 @@ def create_campaign(
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
     caps: CampaignCaps | None = None,
+    check_lists: Callable[[Client], None] | None = None,
     tries: int = 3,
     patience: float = PATIENCE,
 ) -> Creation:
@@ -86,6 +87,8 @@ def create_campaign(
         show whose it is, a campaign that was sent before this moment (by the clock of Airflow's scheduler) counts as
         another's. Default: adopt any campaign.
     :param caps: the limits of its day, checked before it is created. Default: no limits.
+    :param check_lists: called before it is created, and raises an error when its lists are not the right ones. Default:
+        they are not checked.
     :param tries: maximum number of attempts to create it, each after a lookup.
     :param patience: seconds to look for the campaign after an attempt, and to wait until a new one no longer shows as a
         draft. After a rejection without an earlier attempt, about a quarter of that.
@@ -124,6 +127,8 @@ def create_campaign(
         _check_gone(request, state, clock)
         if caps:
             check_caps(client, request, caps)
+        if check_lists:
+            check_lists(client)
         result = create_once(
             client,
             request,

@@ -18,6 +18,7 @@ from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
+from airflow_provider_mail.api.flows.audience import named_audiences
 from airflow_provider_mail.api.flows.campaign_checks import (
     COMPARED,
     CampaignCaps,
@@ -159,6 +160,7 @@ def preflight(
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
     caps: CampaignCaps | None = None,
+    prefix: str = "",
 ) -> Report:
     """Check a campaign as far as possible without creating it.
 
@@ -168,6 +170,7 @@ def preflight(
     :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
         only by the task that created it. Default: any campaign would be adopted.
     :param caps: the limits of its day. Default: no limits.
+    :param prefix: that of the names of lists of audiences. Default: none.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
@@ -177,6 +180,8 @@ def preflight(
     report = Report()
     report.findings.append(sender_finding(client, request.sender_mail))
     known = {*CONTACT_TAGS, *rules.service_tags}
+    if problem := named_audiences(client, request.send_list_names or [], prefix):
+        report.note("lists", "error", problem)
     _lists(client, request, report, known)
     _growth(client, request, rules, report)
     report.findings.extend(_content(request, rules, known))

@@ -184,7 +184,7 @@ class RowChecker:
     def _converter(self, name: str) -> Callable[[Any], Any]:
         if name == "email":
             return _unchanged if self._phone is None else _none_for_empty
-        return _number_as_text if name == "phoneNumber" else _as_text
+        return _number_as_text if name == "phoneNumber" else as_text
 
 
 def _values(row: Any) -> Row:
@@ -204,10 +204,10 @@ def _none_for_empty(value: Any) -> Any:
 
 
 def _number_as_text(value: Any) -> Any:
-    return _as_text(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return as_text(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _as_text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
     """Convert a value to text if it has one obvious text form; the validator rejects all others."""
     if value is None or isinstance(value, str):
         return value
@@ -240,7 +240,7 @@ def _reason(problem: Any) -> str:
         return "is empty"
     if not _is_finite(value):
         return "is NaN or infinite: give None where there is no value"
-    if isinstance(value, int) and _as_text(value) is value:
+    if isinstance(value, int) and as_text(value) is value:
         return "is a whole number with thousands of digits"
     if type(value).__name__ == "UnreadableValue":
         return (

@@ -142,6 +142,25 @@ class Dialect(Reader, ABC):
 
         return self._retry_conflicts(attempt, connection.rollback)
 
+    def transact(self, connection: Any, work: Callable[[Callable[[str, Sequence[Any]], int]], T]) -> T:
+        def attempt() -> T:
+            self._begin(connection)
+            with self._cursor(connection) as cursor:
+                self._open_transaction(cursor)
+
+                def execute(statement: str, parameters: Sequence[Any]) -> int:
+                    cursor.execute(statement, list(parameters))
+                    return self._affected(cursor)
+
+                result = work(execute)
+                connection.commit()
+            return result
+
+        return self._retry_conflicts(attempt, connection.rollback)
+
+    def _open_transaction(self, cursor: Any) -> None:
+        """Begin a transaction; in most databases, the first statement does."""
+
     @abstractmethod
     def existing_columns(self, connection: Any) -> Collection[str]:
         """Return the lower-case names of the table's columns; none when it does not exist."""

@@ -179,6 +179,9 @@ class Sqlite(Staged):
         )
         cursor.execute("COMMIT")
 
+    def _open_transaction(self, cursor: Any) -> None:
+        self._open_merge(cursor)
+
     def _open_merge(self, cursor: Any) -> None:
         # SQLite does not show which connection holds the lock.
         with LockWatch(self.prefix, "another connection writes to the database file", _LOCK_WAIT_MS / 1000):

@@ -79,15 +79,11 @@ AUDIENCES = Table(
         Column("audience_id", text(32), "Digest of the task that imports the audience"),
         Column("audience", TEXT, "The task, for people to read"),
         Column("version", BIGINT, "Number of changes of this row; an update must name the number that it has read"),
-        Column("settings", TEXT, "Keyed digest of account, mapping and mode; with others, everybody is sent"),
         Column("generation", text(32), "The members that are the current ones"),
+        Column("ledger", TEXT, "Numbers by which the lists of the service are compared with the state, encrypted"),
         Column("send_list_name", TEXT, "List that campaigns are sent to"),
-        Column("repel_list_name", TEXT, "List of those who left; empty while there is none"),
-        Column("members", BIGINT, "Number of rows that count when the last run ended; -1 if it did not end"),
-        Column("parts", BIGINT, "Number of parts when the last run ended"),
-        Column("size", BIGINT, "Number of rows of people in the audience"),
-        Column("excluded", BIGINT, "Number of rows of people who left"),
-        Column("full_at", BIGINT, "When everybody was last sent, in seconds since 1970"),
+        Column("size", BIGINT, "Number of people in the audience"),
+        Column("excluded", BIGINT, "Number of people who left"),
         Column("updated_at", BIGINT, "When this row was last changed, in seconds since 1970"),
         Column("claimed_by", TEXT, "Task instance that imports the audience now; empty if none does"),
     ),
@@ -96,20 +92,13 @@ AUDIENCES = Table(
 )
 
 MEMBERS = Table(
-    comment="People of audiences, in parts of rows, encrypted",
-    key=("generation", "part"),
+    comment="Addresses of the people of audiences, encrypted, in parts; personal data",
+    key=("generation", "bucket", "part"),
     columns=(
-        Column("generation", text(32), "Members of one audience since all parts were last written"),
-        Column("part", BIGINT, "Number of the part, from 0; a part is never changed"),
-        Column(
-            "membership",
-            text(8),
-            "member (accepted with these values), doubtful (perhaps accepted), leaving (perhaps excluded) or left "
-            "(excluded)",
-        ),
-        Column("row_count", BIGINT, "Number of rows in the part"),
-        Column("voids", TEXT, "Rows of earlier parts that no longer count, as JSON: places by part, null for all"),
-        Column("sealed", TEXT, "The rows, compressed and encrypted"),
+        Column("generation", text(32), "Members of one audience since everybody was last sent"),
+        Column("bucket", INTEGER, "Number of a part of the people, by a hash of the address"),
+        Column("part", INTEGER, "Number of the part, from 0: in a later one is what changed"),
+        Column("sealed", TEXT, "The people, compressed and encrypted"),
     ),
     load_columns=(),
 )

@@ -29,7 +29,7 @@ from tests.tasks.test_audience_changes import IMPORTS, imported
 POINTS = 100 if ALL_FAULTS else 20
 """How many lines of an import at which it is killed; further points are its requests."""
 TRACED = (
-    *(f"/_audience/{name}.py" for name in ("changes", "removal", "state", "store")),
+    *(f"/_audience/{name}.py" for name in ("compared", "comparison", "removal", "state", "store")),
     *("_task/storage.py", "import_contacts.py", "load.py"),
 )
 
@@ -122,20 +122,18 @@ class Audience:
             os._exit(0)
 
 
-@pytest.fixture(params=[("table", {}), ("folder", {}), ("table", DELETING)], ids=["table", "folder", "deleting"])
+@pytest.fixture(params=[{}, DELETING], ids=["excluding", "deleting"])
 def audience(
     request: pytest.FixtureRequest, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Audience:
     service = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
     monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(service))
-    store, arguments = request.param
     folder = tmp_path / "state"
     folder.mkdir()
     monkeypatch.setenv("AIRFLOW_CONN_STATE", json.dumps({"conn_type": "sqlite", "host": str(folder / "state.db")}))
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
     monkeypatch.setattr("airflow_provider_mail._audience.state._has_ended", lambda header: True)
-    state = {"state_conn_id": "state"} if store == "table" else {"state_path": f"file://{folder}"}
-    return Audience(emulator, folder, state | arguments)
+    return Audience(emulator, folder, {"state_conn_id": "state"} | request.param)
 
 
 def test_a_hundred_kills(audience: Audience, emulator: Emulator) -> None:

@@ -1,0 +1,150 @@
+"""One person in the audiences of a store: whether they are in, and how they are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from airflow_provider_mail._audience.rows import bucket_of
+from airflow_provider_mail._audience.sealing import AudienceKey
+from airflow_provider_mail._audience.state import (
+    GONE,
+    AudienceState,
+    DamagedStateError,
+    exclusion_of,
+    is_member,
+)
+from airflow_provider_mail._audience.store import StateChangedError, StateStore
+from airflow_provider_mail.api._core.addresses import address_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """Where a person is in an audience.
+
+    :param status: ``member``, ``excluded`` or ``unknown``, if the state cannot be read.
+    :param since: when that began.
+    :param run_id: the run that did it, if it is one of the last.
+    :param list_name: the list of the audience, or the exclusion list.
+    """
+
+    audience: str
+    status: str
+    since: str | None = None
+    run_id: str | None = None
+    list_name: str | None = None
+
+
+def _states(store: StateStore, *, writes: bool) -> Iterator[tuple[AudienceState, str]]:
+    """Yield the states of a store, each with why it cannot be read."""
+    headers = store.all()
+    key = AudienceKey.of_deployment() if headers else AudienceKey(())
+    for header in headers:
+        state = AudienceState(store, key, header, "", writes=writes)
+        yield state, state.open()
+
+
+def memberships(store: StateStore, email: str) -> list[Membership]:
+    """Return where a person is in the audiences of a store."""
+    person = address_key(email).encode()
+    found = []
+    for state, problem in _states(store, writes=False):
+        audience, ledger = state.header.audience, state.ledger
+        try:
+            bucket = None if problem else state.bucket(bucket_of(person))
+        except DamagedStateError:
+            bucket = None
+        if bucket is None:
+            if state.header.generation:
+                found.append(Membership(audience=audience, status="unknown"))
+            continue
+        if (value := bucket.values.get(person)) is None:
+            continue
+        since = bucket.since().get(person, 0)
+        number = exclusion_of(value)
+        found.append(
+            Membership(
+                audience=audience,
+                status="member" if is_member(value) else "excluded",
+                since=datetime.fromtimestamp(since, UTC).isoformat() if since else None,
+                run_id=next((run_id for at, run_id in ledger.runs if at == since), None),
+                list_name=ledger.send_list_name if number is None else ledger.exclusions[number].name,
+            )
+        )
+    return found
+
+
+def forget(store: StateStore, email: str) -> dict[str, str]:
+    """Take a person out of all audiences of a store, as the contact is deleted at the service.
+
+    :return: what was done, by audience: ``forgotten``, or why it was not; audiences without the person are left out.
+    """
+    person = address_key(email).encode()
+    results: dict[str, str] = {}
+    for state, problem in _states(store, writes=True):
+        audience = state.header.audience
+        if not state.header.generation:
+            continue
+        if state.header.claimed_by:
+            results[audience] = "not forgotten: a run is importing it now; try again when it has ended"
+            continue
+        try:
+            if problem:
+                raise DamagedStateError(problem)
+            # All buckets, so that the whole state is checked.
+            found = [number for number, bucket in state.buckets() if person in bucket.values]
+            if found:
+                value = state.bucket(bucket_of(person)).values[person]
+                # Not only a later part that says so: the bucket is written anew, without the address.
+                state.change({bucket_of(person): [(person, value, GONE, 0)]}, anew=True)
+                results[audience] = "forgotten"
+        except DamagedStateError:
+            # Whoever is in it: the next run sends everybody.
+            store.delete(state.header)
+            results[audience] = "forgotten: the state cannot be read and was deleted"
+        except StateChangedError:
+            results[audience] = "not forgotten: a run has changed it meanwhile; try again"
+    return results
+
+
+def members_of_others(state: AudienceState, keys: Collection[bytes]) -> set[bytes]:
+    """Return which people are members of other audiences in the same store; all, if one cannot be read."""
+    if not keys:
+        return set()
+    found = set[bytes]()
+    wanted = set(keys)
+    for other, problem in _states(state.store, writes=False):
+        if other.header.audience_id == state.header.audience_id or not other.header.generation:
+            continue
+        if problem:
+            return wanted
+        try:
+            for number in {bucket_of(key) for key in wanted}:
+                values = other.bucket(number).values
+                found |= {key for key in wanted if (value := values.get(key)) is not None and is_member(value)}
+        except DamagedStateError:
+            return wanted
+    return found
+
+
+def members(store: StateStore, audiences: Collection[str]) -> Iterator[str]:
+    """Yield the people in some audiences.
+
+    :param audiences: their names, as ``airflow mail audience status`` shows them.
+    :raises ValueError: there is no such audience, or its state cannot be read.
+    """
+    names = set(audiences)
+    for state, problem in _states(store, writes=False):
+        if state.header.audience not in names:
+            continue
+        names.discard(state.header.audience)
+        if problem:
+            raise ValueError(f"audience {state.header.audience!r}: {problem}")
+        try:
+            for _, bucket in state.buckets():
+                yield from (key.decode() for key, value in bucket.values.items() if is_member(value))
+        except DamagedStateError as error:
+            raise ValueError(f"audience {state.header.audience!r}: {error}") from None
+    if names:
+        raise ValueError(f"there is no audience {', '.join(sorted(names))}")
