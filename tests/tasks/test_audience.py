@@ -197,11 +197,13 @@ def test_further_lists_are_added(emulator: Emulator) -> None:
 
 def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Path) -> None:
     """Rejected rows keep their numbers when rows before them are left out."""
-    crm.execute("CREATE TABLE mail_events (email TEXT, event_code TEXT, unique_msg_id TEXT, triggered_time TEXT, "
-                "event_id TEXT)")
+    crm.execute(
+        "CREATE TABLE mail_events (email TEXT, event_code TEXT, unique_msg_id TEXT, triggered_time TEXT, event_id TEXT)"
+    )
     bounces = [
         (f"{name}@example.com", "Bounced", n if name == "cem" else None, f"2024-01-0{n}", f"{name}{n}")
-        for n in (1, 2, 3) for name in ("bob", "cem")
+        for n in (1, 2, 3)
+        for name in ("bob", "cem")
     ]
     # Whatever the spelling, and without a UniqueMsgID as well.
     bounces[0] = ("Bob@Example.com", *bounces[0][1:])
