@@ -71,14 +71,22 @@ class Loader:
                 "WHERE coalesce(gone, seen) <= excluded.seen",
                 *account, name, sent_at, sent, opens, at,
             )  # fmt: skip
-        names = {name for name, *_ in answer}
-        for name, sent_at in self.rows(
-            "SELECT name, sent_at FROM stats WHERE conn = ? AND team = ? AND gone IS NULL AND seen <= ?", *account, at
-        ):
-            if sent_at[:10] in open_days and name not in names:
-                self.rows("UPDATE stats SET gone = ? WHERE conn = ? AND team = ? AND name = ?", at, *account, name)
+        for name in self.lacking(account, at, first, last, answer):
+            self.rows("UPDATE stats SET gone = ? WHERE conn = ? AND team = ? AND name = ?", at, *account, name)
         for day in open_days if answer else ():  # an empty answer may be an error
             self.rows("INSERT OR REPLACE INTO days VALUES (?, ?, ?, ?)", *account, day, at)
+
+    def lacking(
+        self, account: tuple[str, str], at: str, first: str, last: str, answer: list[tuple[Any, ...]]
+    ) -> list[str]:
+        """The names of stored rows that an answer shows to be gone."""
+        read = dict(self.rows("SELECT day, seen FROM days WHERE conn = ? AND team = ?", *account))
+        open_days = {f"{day}" for day in between(first, last) if read.get(f"{day}", "") <= at}
+        names = {name for name, *_ in answer}
+        stored = self.rows(
+            "SELECT name, sent_at FROM stats WHERE conn = ? AND team = ? AND gone IS NULL AND seen <= ?", *account, at
+        )
+        return [name for name, sent_at in stored if sent_at[:10] in open_days and name not in names]
 
     def snapshots(self, account: tuple[str, str], at: str, answer: list[tuple[Any, ...]]) -> None:
         for name, sent_at, sent, opens in answer:
@@ -251,6 +259,9 @@ class World:
         elif kind < 0.35 and not self.overtaking:  # another run overtakes this one
             disturbance = self._overtaken(account)
         if self._run(SNAPSHOTS, disturbance, **window, mail_conn_id=account.conn_id):
+            days = window["start_day"], window["end_day"]
+            if self.loader.lacking(account.key, at, *days, answer):  # then it has read again, and adds what came since
+                answer += [row for row in self._answer(account, window) if row[0] not in {name for name, *_ in answer}]
             self.loader.stats(account.key, at, window["start_day"], window["end_day"], answer)
         elif kind < 0.15:  # today's counts of those that came are true, and tomorrow nobody has them
             self.loader.snapshots(account.key, at, [row for row in answer if row[0] not in self.left_out])
