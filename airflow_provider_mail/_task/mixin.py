@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from math import inf
 from pathlib import PurePath
@@ -296,7 +296,10 @@ class SendGuardMixin(MailTaskMixin):
     """
 
     send_window: SendWindow | None = None
+    max_run_age: float | None = None
     log: Any
+    _due: datetime | None = None
+    """When the run was due, for ``max_run_age``."""
     _opens: datetime | None = None
     """When the window opens, for a request that the service carries out at once."""
     _closes: datetime | None = None
@@ -327,6 +330,15 @@ class SendGuardMixin(MailTaskMixin):
             return
         if self.sandbox_mode or self.hook.config.sandbox:
             return
+        if self.max_run_age is not None and self._due is not None:
+            age = datetime.now(UTC) - self._due
+            if age > timedelta(seconds=self.max_run_age):
+                raise MailValidationError(
+                    f"max_run_age: this run was due at {self._due:%Y-%m-%dT%H:%M:%SZ}, {age} ago, as in catch-up or a "
+                    "backfill: this request was not sent. To let it pass, leave out max_run_age and clear the task, or "
+                    "trigger the DAG by hand",
+                    operation=operation,
+                )
         if self._closes is not None:
             clock = self.hook.get_conn().service_clock
             problem = ""
@@ -356,6 +368,7 @@ class SendGuardMixin(MailTaskMixin):
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.lists import GetLists
 
+        self._due = context["dag_run"].run_after
         if self.send_window is None:
             return send_date
         clock = self.hook.get_conn().service_clock

@@ -513,7 +513,9 @@ ARGUMENTS: dict[str, Rule] = {
     "sender_type": number(1, 2, whole=True),
     "stable_checks": number(2, whole=True, none_is_valid=True),
     "versions_per_request": number(1, 100, whole=True),
-    **dict.fromkeys(("max_age", "min_interval", "poll_error_timeout", "response_timeout", "timeout"), duration()),
+    **dict.fromkeys((
+        "max_age", "max_run_age", "min_interval", "poll_error_timeout", "response_timeout", "timeout",
+    ), duration()),
     "poke_interval": duration(above=True),
     # Few values.
     "audience": choice("add", "exact"),

@@ -71,6 +71,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
 
     send_date = None
     send_window = None
+    max_run_age = None
     only_save = False
     repel_list_names = None
     ignore_differences = ()

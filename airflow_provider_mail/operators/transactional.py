@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
@@ -402,6 +402,8 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     :param send_window: the hours and days at which it may go out, see
         :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
         and no try sends after that opening has closed. Default: at any time.
+    :param max_run_age: the task fails instead of sending when its run was due longer ago, as in catch-up or a backfill;
+        seconds or a timedelta. Default: a run of any age sends.
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
@@ -443,6 +445,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         reply_to: Templated[str] | None = None,
         send_date: Templated[datetime] | None = None,
         send_window: SendWindow | None = None,
+        max_run_age: float | timedelta | None = None,
         category: Templated[str] | None = None,
         campaign: Templated[str] | None = None,
         track_open: bool = False,
