@@ -42,7 +42,7 @@ PAGES = {
     "campaigns, CSV": "campaigns?csv=campaigns",
     "campaign": "campaign?account=mail_default&name=letter+{middle}",
     "six campaigns": "compare?"
-    + "&".join(f"c=mail_default+letter+{{{name}}}" for name in ("middle", "one", "two", "three", "four", "five")),
+    + "&".join(f"c=mail_default%2F%2Fletter+{{{name}}}" for name in ("middle", "one", "two", "three", "four", "five")),
     "lists, first time": "lists",
     "lists": "lists",
     "overlaps, first time": "overlaps",

@@ -19,11 +19,12 @@ from airflow.utils.session import create_session
 from airflow.utils.state import TaskInstanceState
 from fastapi import Depends, HTTPException, Request
 from sqlalchemy import func, select, tuple_
+from sqlalchemy.orm import aliased
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
 from airflow_provider_mail.plugin import base_path
-from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook
+from airflow_provider_mail.plugin.render import OTHER_TEAMS, Cell, Column, Grid, Task
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook, conf
 
 if TYPE_CHECKING:
     from airflow_provider_mail.plugin.campaign import Campaign
@@ -50,12 +51,25 @@ else:
 def permitted_user(request: Request, user: Any = Depends(authenticated_user)) -> Any:  # noqa: B008
     """Return the user of a request, who needs the permission to view plugins; the state of the request keeps it.
 
-    :raises HTTPException: 403 without the permission.
+    :raises HTTPException: 403 without the permission, or where the page would show the mail of another team of Airflow.
     """
     if not get_auth_manager().is_authorized_view(access_view=AccessView.PLUGINS, user=user):
         raise HTTPException(403, "Forbidden")
+    if conf.getboolean("core", "multi_team", fallback=False) and not _is_in_all_teams(user):
+        raise HTTPException(403, OTHER_TEAMS)
     request.state.mail_user = user
     return user
+
+
+def _is_in_all_teams(user: Any) -> bool:
+    from airflow.models.team import Team
+
+    with create_session() as session:
+        names = set(session.scalars(select(Team.name)))
+    try:
+        return bool(get_auth_manager().filter_authorized_teams(teams_names=names, user=user) == names)
+    except NotImplementedError:  # an auth manager that does not know teams
+        return False
 
 
 def may_read_dag(user: Any, dag_id: str) -> bool:
@@ -117,9 +131,9 @@ def _existing(tasks: Collection[Task]) -> Collection[Task]:
 WAITS_LIMIT = 500
 
 _AWAITED = {
-    "MailCampaignTrigger": "campaign is sent",
-    "MailSenderTrigger": "sender is verified",
-    "MailStatsSettledTrigger": "statistics no longer change",
+    "MailCampaignTrigger": "the campaign has been sent",
+    "MailSenderTrigger": "the sender is verified",
+    "MailStatsSettledTrigger": "the counts no longer change",
     "MailInboxTrigger": "events arrive",
 }
 
@@ -196,6 +210,46 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
         since=trigger.created_date,
         deadline=deadline,
     )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A task of a run with mail that waits until a person approves or rejects it.
+
+    :param address: its page in Airflow with the buttons.
+    """
+
+    task: str
+    address: str
+    since: datetime.datetime | None
+
+
+def decisions(user: Any) -> Sequence[Decision]:
+    """Return the tasks that wait for a person, of the DAGs that a user may read, the longest first."""
+    from airflow.models.trigger import Trigger
+
+    mail = aliased(TaskInstance)
+    sends = select(mail.id).where(
+        (mail.dag_id == TaskInstance.dag_id)
+        & (mail.run_id == TaskInstance.run_id)
+        & (mail.operator.startswith("Mail") | mail.operator.contains("ToMail"))
+    )
+    query = (
+        select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
+        .add_columns(Trigger.created_date)
+        .join(Trigger, TaskInstance.trigger_id == Trigger.id)
+        .where(TaskInstance.state == TaskInstanceState.DEFERRED, Trigger.classpath.endswith(".HITLTrigger"))
+        .where(sends.exists())
+        .order_by(Trigger.created_date, TaskInstance.dag_id, TaskInstance.task_id)
+    )
+    with create_session() as session:
+        rows = [(*row,) for row in session.execute(query)]
+    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {row[0] for row in rows}}
+    return [
+        Decision("/".join(row[:3]), f"{task_address(*row[:4])}/required_actions", row[4])
+        for row in rows
+        if readable[row[0]]
+    ][:WAITS_LIMIT]
 
 
 def waits_table(waits: Sequence[Wait]) -> Grid:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import logging
 import mimetypes
@@ -28,6 +27,7 @@ from airflow_provider_mail.plugin import (
     lists,
     overview,
     render,
+    sections,
     views,
 )
 from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
@@ -38,44 +38,21 @@ _log = logging.getLogger(__name__)
 
 
 class PageApp(FastAPI):
-    """Adds the headers, works behind a proxy that strips the base path, and stops when a client disconnects."""
+    """Adds the headers, and works behind a proxy that strips the base path."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         # Below a mount, Starlette finds no route for a path that does not begin with the whole root path.
         if not scope.get("path", "").startswith(scope.get("root_path", "")):
             scope = {**scope, "root_path": PAGE_PREFIX}
-        if scope["type"] != "http":
-            return await super().__call__(scope, receive, send)
-        is_started = False
 
         async def send_with_headers(message: Any) -> None:
-            nonlocal is_started
-            is_started = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in render.HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        async def no_body() -> Any:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def leave() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-        answering = asyncio.create_task(super().__call__(scope, no_body, send_with_headers))
-        leaving = asyncio.create_task(leave())
-        try:
-            await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (leaving, answering):
-                task.cancel()
-            await asyncio.wait([answering, leaving])
-        if not answering.cancelled():
-            answering.result()
-        elif not is_started:  # nobody reads it, but Airflow's middleware needs a response
-            await Response(status_code=503)(scope, receive, send)
+        await super().__call__(scope, receive, send_with_headers)
 
 
 # The dependency is the application's, so that no route can be without it.
@@ -117,6 +94,7 @@ def route(path: str, template: str) -> Callable[[Show], Show]:
                 values = show(request=request, **arguments)
             name = request.query_params.get("csv")
             if name is None:
+                values = {**values, "menu": sections.menu(Reader.of_page(), Reader.of_rejects())}
                 links = access.links_to(render.tasks_in(values["tables"].values()), request.state.mail_user)
                 return render.page(template, request, **values, task_links=links)
             table = next((table for table in values["tables"].values() if table.name == name), None)
@@ -143,15 +121,17 @@ def tables(*grids: Grid | None) -> dict[str, Grid]:
 def show_overview(request: Request) -> Mapping[str, Any]:
     reader, zone = Reader.of_page(), render.zone_of(request)
     waits = access.waits(request.state.mail_user)
-    current, current_count = overview.current(reader)
+    counted = overview.counted_lists(reader)
+    current, current_count = overview.current(reader, counted)
     measures = overview.month(reader, zone)
-    growth = overview.growth(reader) if reader.has("contacts") else None
+    growth = overview.growth(counted) if counted else None
     return {
         "reader": reader,
         "has_tables": any(
             map(reader.has, ("campaign_stats", "campaigns", "contacts", "transactional_stats", "imports", "audience"))
         ),
         "waits": waits,
+        "decisions": access.decisions(request.state.mail_user),
         "current_count": current_count,
         "findings": overview.findings(reader, waits.shown),
         "measures": measures,
@@ -189,9 +169,9 @@ def show_campaigns(
 
 
 @route("/campaign", "campaign.html")
-def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, Any]:
+def show_campaign(request: Request, account: Text, name: Text, team: Text = "", guid: Text = "") -> Mapping[str, Any]:
     reader = Reader.of_page()
-    details = campaign.get(reader, account=account, name=name)
+    details = campaign.get(reader, (account, team, name), guid)
     if details is None:
         raise HTTPException(404, "There is no such campaign in the tables.")
     task = access.task_named(name)
@@ -210,12 +190,12 @@ def show_campaign(request: Request, account: Text, name: Text) -> Mapping[str, A
 def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) -> Mapping[str, Any]:  # noqa: B006
     """Show campaigns side by side.
 
-    :param c: the campaigns: account and name, separated by a space.
+    :param c: the campaigns: account, team and name, quoted and separated by a slash.
     """
-    chosen = [(account, name) for account, _, name in (text.partition(" ") for text in dict.fromkeys(c))]
+    chosen = campaign.chosen(c)
     reader = Reader.of_page()
     compared = campaign.compare(reader, chosen[: campaign.COMPARED])
-    lines = [(item.name, item.curve.opens) for item in compared if item.curve]
+    lines = [(item.title, item.curve.opens) for item in compared if item.curve]
     return {
         "reader": reader,
         "campaigns": compared,
@@ -285,6 +265,12 @@ def show_events(request: Request) -> Mapping[str, Any]:
 def show_waits(request: Request) -> Mapping[str, Any]:
     waits = access.waits(request.state.mail_user)
     return {"waits": waits, "tables": tables(access.waits_table(waits.shown))}
+
+
+@route("/more", "more.html")
+def show_more(request: Request) -> Mapping[str, Any]:
+    """Show what the page has no data for, and how to have it."""
+    return {"missing": sections.missing(Reader.of_page(), Reader.of_rejects()), "tables": {}}
 
 
 @app.get("/static/{name}")

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from urllib.parse import quote, unquote
 
 from airflow_provider_mail.plugin.charts import Point
 from airflow_provider_mail.plugin.reader import Reader, Row, day
@@ -22,8 +23,8 @@ CURVE_DAYS = 30
 COMPARED = 6
 """Maximum number of campaigns side by side."""
 
-Identity: TypeAlias = tuple[str, str]
-"""The connection of the account, and the name."""
+Identity: TypeAlias = tuple[str, str, str]
+"""The connection of the account, the team or an empty text, and the name: names are unique within a team."""
 
 _STATES = {-1: "draft", 1: "sending", 2: "sent", 4: "failed"}
 _COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
@@ -48,6 +49,7 @@ class Campaign:
     """One campaign.
 
     :param account: the connection of its account.
+    :param team: its team; empty when neither the connection nor the service names one.
     :param guid: its identifier at the service; empty when it is not in the tables.
     :param sent_at: when it was or will be sent.
     :param counts: the counts by name; ``None`` where the tables have none.
@@ -57,6 +59,7 @@ class Campaign:
 
     name: str
     account: str
+    team: str
     guid: str
     sent_at: datetime.datetime | None
     state: str
@@ -65,6 +68,15 @@ class Campaign:
     counts: Mapping[str, int | None]
     observed_at: datetime.datetime | None
     curve: Curve | None
+
+    @property
+    def identity(self) -> Identity:
+        return self.account, self.team, self.name
+
+    @property
+    def title(self) -> str:
+        """What it is called: its subject, and without one its name."""
+        return self.subject or self.name
 
 
 def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
@@ -76,24 +88,50 @@ def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
     return _STATES.get(int(mail_status), f"status {mail_status}")
 
 
-def only_task(tasks: Sequence[Row], team: Any) -> Row | None:
-    """Return the task that the statistics belong to: names are unique within a team."""
-    same = [task for task in tasks if not team or task["team_name"] == team]
+def choice_of(account: str, team: str, name: str) -> str:
+    """Return an identity as one text, for a box to choose it."""
+    return "/".join(quote(part, safe="") for part in (account, team, name))
+
+
+def chosen(choices: Sequence[str]) -> Sequence[Identity]:
+    """Return the identities of some choices, without those that are none."""
+    parts = [[unquote(part) for part in choice.split("/")] for choice in dict.fromkeys(choices)]
+    return [(part[0], part[1], part[2]) for part in parts if len(part) == 3 and "\0" not in "".join(part)]
+
+
+def own_task(tasks: Sequence[Row], team: str, guid: str = "") -> Row | None:
+    """Return the send task of a campaign, of those with its account and name; ``None`` if that is not known.
+
+    :param team: of its statistics; empty, it may be of any team.
+    :param guid: of a campaign without statistics.
+    """
+    if guid:
+        return next((task for task in tasks if str(task["guid"]) == guid), None)
+    same = [task for task in tasks if str(task["team_name"]) == team] or ([] if team else tasks)
+    same = [task for task in same if task["mail_status"] == 2] or same  # who has statistics was sent
     return same[0] if len(same) == 1 else None
 
 
-def get(reader: Reader, *, account: str, name: str) -> Campaign | None:
-    """Return one campaign with its curve; ``None`` when the tables have none."""
-    campaign = _find(reader, account, name)
+def get(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None:
+    """Return one campaign with its curve; ``None`` when the tables have none.
+
+    :param guid: of one without statistics, which has a name like another one.
+    """
+    campaign = _find(reader, identity, guid)
     return replace(campaign, curve=_curve(reader, campaign)) if campaign else None
 
 
-def _find(reader: Reader, account: str, name: str) -> Campaign | None:
+def _find(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None:
+    account, team, name = identity
     stats: Row | None = None
-    if reader.has("campaign_stats"):
-        columns = ", ".join(("team_name", "mail_send_date", "observed_at", *_COUNTS))
-        statement = f"SELECT {columns} FROM {reader['campaign_stats'].spelled} WHERE mail_conn_id = ? AND mail_name = ?"
-        stats = next(iter(reader.rows(f"{statement} AND gone_at IS NULL", [account, name])), None)
+    if reader.has("campaign_stats") and not guid:
+        columns = ", ".join(("mail_send_date", "observed_at", *_COUNTS))
+        stored = reader.rows(
+            f"SELECT {columns} FROM {reader['campaign_stats'].spelled} "
+            "WHERE mail_conn_id = ? AND team_name = ? AND mail_name = ? AND gone_at IS NULL",
+            identity,
+        )
+        stats = stored[0] if stored else None
     task: Row | None = None
     if reader.has("campaigns"):
         columns = ", ".join(
@@ -104,7 +142,7 @@ def _find(reader: Reader, account: str, name: str) -> Campaign | None:
             "WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
             [account, name],
         )
-        task = only_task(tasks, stats["team_name"] if stats else None)
+        task = own_task(tasks, team, guid)
     counted = stats or task
     if counted is None:
         return None
@@ -112,10 +150,11 @@ def _find(reader: Reader, account: str, name: str) -> Campaign | None:
     return Campaign(
         name=name,
         account=account,
+        team=team,
         guid=str(task["guid"]) if task else "",
         sent_at=sent_at,
         state=campaign_state(task["mail_status"] if task else None, sent_at),
-        subject=str(task["subject"] or "") if task else "",
+        subject=str(task["subject"] or "").strip() if task else "",
         lists=list_names(task["rcpt_list_names"]) if task else (),
         counts={
             "delivered_count": task["delivered_count"] if task else None,
@@ -133,18 +172,19 @@ def list_names(value: Any) -> Sequence[str]:
 def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
     if not campaign.sent_at or not reader.has("campaign_stats") or not reader.has("snapshots"):
         return None
-    table, own = reader["campaign_stats"], (campaign.account, campaign.name)
+    table = reader["campaign_stats"]
     earlier = reader.rows(
-        f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND mail_send_date < ? "
-        "AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
-        [campaign.account, table.parameter("mail_send_date", campaign.sent_at)],
+        f"SELECT mail_name, mail_send_date FROM {table.spelled} WHERE mail_conn_id = ? AND team_name = ? "
+        "AND mail_send_date < ? AND sent_count > 0 AND gone_at IS NULL ORDER BY mail_send_date DESC",
+        [campaign.account, campaign.team, table.parameter("mail_send_date", campaign.sent_at)],
         limit=EARLIER,
     )
     sent = {
-        (campaign.account, str(row["mail_name"])): moment(row["mail_send_date"]) or campaign.sent_at for row in earlier
+        (campaign.account, campaign.team, str(row["mail_name"])): moment(row["mail_send_date"]) or campaign.sent_at
+        for row in earlier
     }
-    rates = _open_rates(reader, {**sent, own: campaign.sent_at})
-    own_rates = rates.pop(own, {})
+    rates = _open_rates(reader, {**sent, campaign.identity: campaign.sent_at})
+    own_rates = rates.pop(campaign.identity, {})
     if not own_rates:
         return None
     median = _median(list(rates.values()), max(own_rates))
@@ -153,32 +193,32 @@ def _curve(reader: Reader, campaign: Campaign) -> Curve | None:
 
 def compare(reader: Reader, chosen: Sequence[Identity]) -> Sequence[Campaign]:
     """Return campaigns with the curves of their opens; those that the tables do not have are left out."""
-    campaigns = [campaign for account, name in chosen if (campaign := _find(reader, account, name))]
-    sent = {(campaign.account, campaign.name): campaign.sent_at for campaign in campaigns if campaign.sent_at}
+    campaigns = [campaign for identity in chosen if (campaign := _find(reader, identity))]
+    sent = {campaign.identity: campaign.sent_at for campaign in campaigns if campaign.sent_at}
     rates = _open_rates(reader, sent) if sent and reader.has("snapshots") else {}
     curves = {identity: Curve(sorted(of_one.items()), [], 0) for identity, of_one in rates.items()}
-    return [replace(campaign, curve=curves.get((campaign.account, campaign.name))) for campaign in campaigns]
+    return [replace(campaign, curve=curves.get(campaign.identity)) for campaign in campaigns]
 
 
 def _open_rates(reader: Reader, sent: Mapping[Identity, datetime.datetime]) -> dict[Identity, dict[float, float]]:
     table = reader["snapshots"]
     # Each condition is a range of the table's key, so that a year of snapshots costs no more than these days.
-    condition = "(mail_conn_id = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
+    condition = "(mail_conn_id = ? AND team_name = ? AND mail_name = ? AND observed_day BETWEEN ? AND ?)"
     values: list[Any] = []
-    for (account, name), sent_at in sent.items():
+    for identity, sent_at in sent.items():
         first = sent_at.date()
         last = datetime.date.fromordinal(min(first.toordinal() + CURVE_DAYS, datetime.date.max.toordinal()))
-        values += [account, name, table.parameter("observed_day", first), table.parameter("observed_day", last)]
+        values += [*identity, table.parameter("observed_day", first), table.parameter("observed_day", last)]
     rates: dict[Identity, dict[float, float]] = {}
     for row in reader.rows(
-        f"SELECT mail_conn_id, mail_name, observed_day, sent_count, open_count FROM {table.spelled} "
-        f"WHERE {' OR '.join(condition for _ in sent)} ORDER BY mail_conn_id, mail_name, observed_day",
+        f"SELECT mail_conn_id, team_name, mail_name, observed_day, sent_count, open_count FROM {table.spelled} "
+        f"WHERE {' OR '.join(condition for _ in sent)} ORDER BY mail_conn_id, team_name, mail_name, observed_day",
         values,
     ):
         if row["sent_count"]:
-            identity = str(row["mail_conn_id"]), str(row["mail_name"])
-            age = (day(row["observed_day"]) - sent[identity].date()).days
-            rates.setdefault(identity, {})[float(age)] = 100.0 * row["open_count"] / row["sent_count"]
+            of_row: Identity = str(row["mail_conn_id"]), str(row["team_name"]), str(row["mail_name"])
+            age = (day(row["observed_day"]) - sent[of_row].date()).days
+            rates.setdefault(of_row, {})[float(age)] = 100.0 * row["open_count"] / row["sent_count"]
     return rates
 
 
@@ -225,17 +265,17 @@ def counts_table(campaign: Campaign) -> Grid:
 
 def comparison(campaigns: Sequence[Campaign]) -> Grid:
     rates = [(label, name) for label, name in PARTS if name != "sent_count"]
-    columns = [Column("Campaign"), Column("Subject", is_below=True), Column("Sent", "time"), Column("Mails", "number")]
+    columns = [Column("Campaign"), Column("Name", is_below=True), Column("Sent", "time"), Column("Mails", "number")]
     columns += [Column(label, "percent") for label, _ in rates] + [Column("Click to open", "percent")]
     return Grid("comparison", "Campaigns side by side", columns, [_compared(campaign, rates) for campaign in campaigns])
 
 
 def _compared(campaign: Campaign, rates: Sequence[tuple[str, str]]) -> Sequence[Any]:
     counts, sent = campaign.counts, campaign.counts["sent_count"]
-    link = address("campaign", account=campaign.account, name=campaign.name)
+    link = address("campaign", account=campaign.account, team=campaign.team, name=campaign.name)
     return (
-        Cell(campaign.name, href=link),
-        campaign.subject,
+        Cell(campaign.title, href=link, note=campaign.team),
+        campaign.name if campaign.subject else "",
         campaign.sent_at,
         sent,
         *(rate(counts[name], sent) for _, name in rates),

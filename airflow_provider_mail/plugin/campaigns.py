@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin.campaign import campaign_state, list_names, only_task
+from airflow_provider_mail.plugin.campaign import campaign_state, choice_of, list_names, own_task
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
-from airflow_provider_mail.plugin.render import CSV_ROWS, Cell, Column, Grid, address, rate
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.read import decoded, moment
 
 PAGE_SIZE = 50
@@ -40,7 +40,7 @@ SORTS: Mapping[str, tuple[str, str]] = {
 
 COLUMNS = (
     ("mail_name", "Campaign", "text"),
-    ("subject", "Subject", "text"),
+    ("name", "Name", "text"),
     ("lists", "Lists", "text"),
     ("sent_at", "Sent", "time"),
     ("state", "State", "text"),
@@ -129,35 +129,45 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     has_accounts = len(accounts) > 1 and not wanted.account
     matching = _matching(reader, wanted, zone)
     expression, direction = SORTS[wanted.sort]
-    order = f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, mail_name, mail_conn_id"
-    names = ", ".join(("mail_conn_id", "team", "mail_name", "sent_at", "mail_status", *COUNTS))
-
-    matches = f"WITH matches AS (SELECT {names} {matching.sql})"
+    order = (
+        f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, "
+        "mail_name, mail_conn_id, team_name, guid"
+    )
+    names = ", ".join(("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS))
     sums = "".join(f", SUM({name}) AS total_{name}" for name in COUNTS)
-    # With the page, in one statement. No `OVER ()`, in which DuckDB 1.4 and 1.5 fail now and then.
-    totals = f" CROSS JOIN (SELECT COUNT(*) AS total{sums} FROM matches) AS totals"
+    # No `OVER ()`, in which DuckDB 1.4 and 1.5 fail now and then.
+    totals = f" CROSS JOIN (SELECT COUNT(*) AS total{sums} FROM {matching.joined}{matching.condition}) AS totals"
 
-    def read(count: int, offset: int = 0, totals: str = "") -> Sequence[Row]:
-        statement = f"{matches} SELECT * FROM matches{totals} ORDER BY {order}"
-        return reader.rows(statement, matching.parameters, limit=count, offset=offset)
+    def statement(columns: str, totals: str = "") -> str:
+        return f"{matching.before}SELECT {columns} FROM {matching.joined}{totals}{matching.condition} ORDER BY {order}"
 
-    rows = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE, totals)
-    counted = rows[:1] or (read(1, 0, totals) if wanted.page > 1 else [])
+    def read(count: int, offset: int = 0) -> Sequence[Row]:
+        total_names = "".join(f", total_{name}" for name in COUNTS)
+        parameters = [*matching.in_joins, *matching.parameters, *matching.in_conditions]
+        columns = f"{names}, total{total_names}"
+        return reader.rows(statement(columns, totals), parameters, limit=count, offset=offset)
+
+    def read_all() -> Iterator[Sequence[Any]]:
+        for batch in reader.batches(statement(names), matching.parameters):
+            yield from _with_tasks(reader, batch, has_accounts)
+
+    rows = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE)
+    counted = rows[:1] or (read(1) if wanted.page > 1 else [])
     total = int(counted[0]["total"]) if counted else 0
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        _with_tasks(reader, rows, has_accounts),
+        list(_with_tasks(reader, rows, has_accounts)),
         _total(counted[0], total) if total > 1 else (),
-        lambda: _with_tasks(reader, read(CSV_ROWS), has_accounts),
+        read_all,
     )
     return Matches(table, total, accounts, lists(reader), wanted)
 
 
 def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
     if name not in SORTS:
-        return Column(label, kind, is_below=name in ("subject", "lists"))
+        return Column(label, kind, is_below=name in ("name", "lists"))
     direction: Any = "ascending" if SORTS[name][1] == "ASC" else "descending"
     return Column(label, kind, sort=wanted.address(sort=name, page=1), sorted=direction if name == wanted.sort else "")
 
@@ -186,9 +196,17 @@ class _Matching:
     in_conditions: list[Any] = field(default_factory=list)
 
     @property
-    def sql(self) -> str:
-        condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        return f"FROM ({source(self.reader)}) AS a{''.join(self.joins)}{condition}"
+    def before(self) -> str:
+        """What comes before SELECT."""
+        return common_tables(self.reader)
+
+    @property
+    def joined(self) -> str:
+        return f"({source(self.reader)}) AS a{''.join(self.joins)}"
+
+    @property
+    def condition(self) -> str:
+        return f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
 
     @property
     def parameters(self) -> Sequence[Any]:
@@ -199,16 +217,19 @@ class _Matching:
         self.in_conditions.extend(parameters)
 
     def join_tasks(self, name: str, condition: str, *parameters: Any, side: str = "") -> None:
-        """Join the names of the campaigns whose send task fulfills a condition.
+        """Join the identities of the campaigns whose send task fulfills a condition.
 
         :param name: the name of the join, different for each.
         """
+        tasks = f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}"
+        named = f"mail_name AS {name}_name"
+        # The second one is for statistics of a connection that names no team.
         self.joins.append(
-            f" {side}JOIN (SELECT DISTINCT mail_conn_id AS {name}_account, mail_name AS {name}_name "
-            f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}) AS {name} "
-            f"ON {name}_account = mail_conn_id AND {name}_name = mail_name"
+            f" {side}JOIN (SELECT mail_conn_id AS {name}_account, team_name AS {name}_team, {named} {tasks} "
+            f"UNION SELECT mail_conn_id, '', mail_name {tasks}) AS {name} "
+            f"ON {name}_account = mail_conn_id AND {name}_team = team_name AND {name}_name = mail_name"
         )
-        self.in_joins.extend(parameters)
+        self.in_joins.extend([*parameters, *parameters])
 
 
 def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> _Matching:
@@ -246,12 +267,11 @@ def _by_task(matching: _Matching, wanted: Filter) -> None:
         matching.join_tasks("sent_lists", f"({condition})", *(f"%{_escaped(name)}%" for name in names))
     if wanted.state in STATES:
         status, when = STATES[wanted.state]
-        matching.join_tasks("states", "mail_status = ?", status)
+        matching.where("mail_status = ?", status)
         if when:
             matching.where(when, _time(matching.reader, datetime.datetime.now(datetime.UTC)))
     elif wanted.state == "sent":
-        matching.join_tasks("states", "mail_status IN (-1, 1, 4)", side="LEFT ")
-        matching.where("states_name IS NULL")
+        matching.where("COALESCE(mail_status, 2) NOT IN (-1, 1, 4)")
 
 
 def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:
@@ -268,47 +288,83 @@ def _escaped(text: str) -> str:
     return "".join(f"!{letter}" if letter in "!%_" else letter for letter in text)
 
 
+def common_tables(reader: Reader) -> str:
+    """Return the WITH that `source` needs; empty unless there are statistics and tasks.
+
+    A name is unique within a team, and statistics belong to a task that was sent. So the state of a campaign with
+    statistics is that of a task which was not sent only if no other task of its name and team was. The statistics of a
+    connection that names no team, whose team is empty, belong to a task of any team.
+    """
+    if not (reader.has("campaign_stats") and reader.has("campaigns")):
+        return ""
+    tasks = f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_status"
+
+    def without_sent(team: str) -> str:
+        return (
+            f"WHERE NOT EXISTS (SELECT 1 FROM sent WHERE sent.mail_conn_id = unsent.mail_conn_id{team} "
+            "AND sent.mail_name = unsent.mail_name)"
+        )
+
+    alone = (
+        f"SELECT mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, mail_status "
+        f"FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND NOT EXISTS "
+        f"(SELECT 1 FROM {reader['campaign_stats'].spelled} AS s{{}} WHERE s.mail_conn_id = c.mail_conn_id "
+        "AND s.mail_name = c.mail_name AND s.team_name IN (c.team_name, '') AND s.gone_at IS NULL) AND c.mail_status"
+    )
+    return (
+        "WITH unsent AS (SELECT mail_conn_id, team_name, mail_name, MAX(mail_status) AS mail_status "
+        f"{tasks} <> 2 GROUP BY mail_conn_id, team_name, mail_name), "
+        f"sent AS (SELECT mail_conn_id, team_name, mail_name {tasks} = 2 "
+        "AND mail_name IN (SELECT mail_name FROM unsent)), "
+        "states AS (SELECT mail_conn_id, team_name, mail_name, mail_status FROM unsent "
+        f"{without_sent(' AND sent.team_name = unsent.team_name')} "
+        "UNION ALL SELECT mail_conn_id, '', mail_name, MAX(mail_status) FROM unsent "
+        f"{without_sent('')} GROUP BY mail_conn_id, mail_name HAVING MIN(team_name) <> ''), "
+        f"alone AS ({alone.format('')} = 2 UNION ALL {alone.format(f' JOIN states AS x ON {_SAME}')} <> 2) "
+    )
+
+
+_SAME = "x.mail_conn_id = s.mail_conn_id AND x.team_name = s.team_name AND x.mail_name = s.mail_name"
+_SUMMED = "sent_count, open_count, click_count, hard_bounce + soft_bounce AS bounce_count, unsubscribe_count"
+
+
 def source(reader: Reader) -> str:
-    """Return the statement for all campaigns: those with statistics, and tasks without; empty without tables."""
-    parts, stats = [], ""
-    if reader.has("campaign_stats"):
-        stats = reader["campaign_stats"].spelled
+    """Return the statement for all campaigns: those with statistics, and tasks without; empty without tables.
+
+    Behind `common_tables`. What has statistics has no ``guid``, and a ``mail_status`` only unless it was sent.
+    """
+    has_stats, has_tasks = reader.has("campaign_stats"), reader.has("campaigns")
+    parts = []
+    if has_stats:
+        status, joined = ("x.mail_status", f" LEFT JOIN states AS x ON {_SAME}") if has_tasks else ("NULL", "")
         parts.append(
-            "SELECT mail_conn_id, team_name AS team, mail_name, mail_send_date AS sent_at, sent_count, open_count, "
-            "click_count, hard_bounce + soft_bounce AS bounce_count, unsubscribe_count, NULL AS mail_status "
-            f"FROM {stats} WHERE gone_at IS NULL"
+            "SELECT s.mail_conn_id, s.team_name, s.mail_name, NULL AS guid, mail_send_date AS sent_at, "
+            f"{_SUMMED}, {status} AS mail_status FROM {reader['campaign_stats'].spelled} AS s{joined} "
+            "WHERE gone_at IS NULL"
         )
-    if reader.has("campaigns"):
-        without = (
-            f" AND NOT EXISTS (SELECT 1 FROM {stats} AS s WHERE s.mail_conn_id = c.mail_conn_id "
-            "AND s.mail_name = c.mail_name AND s.gone_at IS NULL)"
-        )
+    if has_tasks:
         parts.append(
-            "SELECT mail_conn_id, team_name AS team, mail_name, send_by_date_time AS sent_at, sent_count, open_count, "
-            "click_count, hard_bounce + soft_bounce AS bounce_count, unsubscribe_count, mail_status "
-            f"FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL{without if stats else ''}"
+            "SELECT * FROM alone"
+            if has_stats
+            else f"SELECT mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, "
+            f"mail_status FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL"
         )
     return " UNION ALL ".join(parts)
 
 
-def _with_tasks(reader: Reader, rows: Sequence[Row], has_accounts: bool) -> Sequence[Sequence[Any]]:
-    tasks = _tasks(reader, [str(row["mail_name"]) for row in rows])
-    return [_row(row, tasks, has_accounts) for row in rows]
+def _with_tasks(reader: Reader, rows: Sequence[Row], has_accounts: bool) -> Iterator[Sequence[Any]]:
+    tasks = _tasks(reader, sorted({str(row["mail_name"]) for row in rows}))
+    for row in rows:
+        yield _row(row, tasks, has_accounts)
 
 
 def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts: bool) -> Sequence[Any]:
-    account, name, sent_at = str(row["mail_conn_id"]), str(row["mail_name"]), moment(row["sent_at"])
-    task = only_task(tasks.get((account, name), ()), row["team"])
-    status = row["mail_status"] if row["mail_status"] is not None or not task else task["mail_status"]
-    state = campaign_state(status, sent_at)
+    account, team, name = (str(row[column]) for column in ("mail_conn_id", "team_name", "mail_name"))
+    sent_at, guid = moment(row["sent_at"]), str(row["guid"] or "")
+    task = own_task(tasks.get((account, name), ()), team, guid)
+    state = campaign_state(row["mail_status"], sent_at)
     return (
-        Cell(
-            name,
-            href=address("campaign", account=account, name=name),
-            note=account if has_accounts else "",
-            choice=f"{account} {name}",
-        ),
-        str(task["subject"] or "") if task else "",
+        *name_cells(row, task, note=" ".join(filter(None, [account, team])) if has_accounts or team else ""),
         ", ".join(list_names(task["rcpt_list_names"])) if task else "",
         sent_at,
         Cell(state, state=state.split()[0]),
@@ -317,19 +373,25 @@ def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts:
     )
 
 
+def name_cells(row: Row, task: Row | None, note: str = "") -> Sequence[Cell]:
+    """Return what a campaign is called, its subject, and its name, with the link to it; without a subject, the name."""
+    account, team, name = (str(row[column]) for column in ("mail_conn_id", "team_name", "mail_name"))
+    subject = str(task["subject"] or "").strip() if task else ""
+    href = address("campaign", account=account, team=team, name=name, guid=row["guid"])
+    choice = choice_of(account, team, name)
+    return Cell(subject or name, href=href, note=note, choice=choice), Cell(name if subject else "")
+
+
 def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Sequence[Row]]:
     tasks: dict[tuple[str, str], list[Row]] = {}
-    if not reader.has("campaigns"):
+    if not names or not reader.has("campaigns"):
         return tasks
-    for start in range(0, len(names), 500):  # a statement has room for some hundred parameters
-        some = names[start : start + 500]
-        marks = ", ".join("?" for _ in some)
-        for row in reader.rows(
-            "SELECT mail_conn_id, mail_name, team_name, mail_status, subject, rcpt_list_names "
-            f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_name IN ({marks})",
-            some,
-        ):
-            tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
+    for row in reader.rows(
+        "SELECT mail_conn_id, mail_name, guid, team_name, mail_status, subject, rcpt_list_names "
+        f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_name IN ({', '.join('?' for _ in names)})",
+        names,
+    ):
+        tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
     return tasks
 
 
@@ -339,11 +401,15 @@ def _known_accounts(reader: Reader) -> Sequence[str]:
     def read() -> Sequence[str]:
         return [
             str(row["mail_conn_id"])
-            for row in reader.rows(f"SELECT DISTINCT mail_conn_id FROM ({source(reader)}) AS a")
+            for row in reader.rows(
+                " UNION ".join(
+                    f"SELECT mail_conn_id FROM {reader[table].spelled} WHERE gone_at IS NULL" for table in known
+                )
+            )
         ]
 
-    tables = [reader.identity(what) for what in ("campaign_stats", "campaigns") if reader.has(what)]
-    return _accounts.get(tuple(tables), read)
+    known = [what for what in ("campaign_stats", "campaigns") if reader.has(what)]
+    return _accounts.get(tuple(map(reader.identity, known)), read)
 
 
 def lists(reader: Reader) -> Sequence[str]:

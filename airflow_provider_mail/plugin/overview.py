@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin import campaigns, lists, views
+from airflow_provider_mail.plugin import campaigns, imports, lists, views
 from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.reader import Reader, Row
-from airflow_provider_mail.plugin.render import CSV_ROWS, Cell, Column, Grid, address, rate
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.read import moment
 from airflow_provider_mail.warehouse.time_limit import read_within
 
@@ -87,34 +87,68 @@ def _signed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:+,.{digits}f}"  # no negative zero
 
 
-def current(reader: Reader) -> tuple[Grid, int]:
-    below = [Column(label, is_below=True) for label in ("Subject", "Lists")]
-    columns = [Column("Campaign"), *below, Column("State"), Column("Time of sending", "time")]
+def counted_lists(reader: Reader) -> lists.Counted[lists.ContactList] | None:
+    """Return all lists with their sizes; ``None`` without them, or when counting takes too long for this page."""
+    if not reader.has("contacts"):
+        return None
+    try:
+        return read_within(lambda: lists.get(reader), GROWTH_SECONDS)
+    except TimeoutError:
+        return None
+
+
+def current(reader: Reader, counted: lists.Counted[lists.ContactList] | None) -> tuple[Grid, int]:
+    """Return what goes out next, with the number of people whom it reaches at most, and how many campaigns these are.
+
+    :param counted: the lists; without them the number of people is that of the last import of the audience, if any.
+    """
+    below = [Column(label, is_below=True) for label in ("Name", "Lists")]
+    columns = [
+        Column("Campaign"), *below, Column("State"), Column("Time of sending", "time"),
+        Column("People, at most", "number"),
+    ]  # fmt: skip
     if not reader.has("campaigns"):
-        return Grid("current", "Sending or scheduled", columns, []), 0
+        return Grid("current", "What goes out next", columns, []), 0
     matching = f"FROM {reader['campaigns'].spelled} WHERE mail_status = 1 AND gone_at IS NULL"
-    (counted,) = reader.rows(f"SELECT COUNT(*) AS total {matching}")
+    (total,) = reader.rows(f"SELECT COUNT(*) AS total {matching}")
     statement = (
-        f"SELECT mail_conn_id, mail_name, subject, rcpt_list_names, send_by_date_time {matching} "
-        "ORDER BY send_by_date_time, mail_name, mail_conn_id"
+        f"SELECT mail_conn_id, team_name, mail_name, guid, subject, rcpt_list_names, send_by_date_time {matching} "
+        "ORDER BY send_by_date_time, mail_name, mail_conn_id, guid"
     )
+    sizes = _sizes(reader, counted)
+    rows = [_current(row, sizes) for row in reader.rows(statement, limit=SHOWN_CAMPAIGNS)]
 
-    def rows(count: int) -> Sequence[Sequence[Any]]:
-        return [_current(row) for row in reader.rows(statement, limit=count)]
+    def all_rows() -> Iterator[Sequence[Any]]:
+        for batch in reader.batches(statement):
+            yield from (_current(row, sizes) for row in batch)
 
-    table = Grid("current", "Sending or scheduled", columns, rows(SHOWN_CAMPAIGNS), all_rows=lambda: rows(CSV_ROWS))
-    return table, int(counted["total"])
+    return Grid("current", "What goes out next", columns, rows, all_rows=all_rows), int(total["total"])
 
 
-def _current(row: Row) -> Sequence[Any]:
-    account, name, at = str(row["mail_conn_id"]), str(row["mail_name"]), moment(row["send_by_date_time"])
+def _sizes(reader: Reader, counted: lists.Counted[lists.ContactList] | None) -> Mapping[tuple[str, str], int]:
+    """The number of people by account and list; the larger one where two teams have a list of that name."""
+    sizes: dict[tuple[str, str], int] = {}
+    if reader.has("audience"):
+        for name, size, _, list_name, _, account in reversed(imports.audiences(reader).rows):
+            if name and list_name:
+                sizes[str(account), str(list_name)] = int(size or 0)
+    for entry in counted.entries if counted else ():
+        key = entry.account, entry.name
+        sizes[key] = max(sizes.get(key, 0), entry.contacts)
+    return sizes
+
+
+def _current(row: Row, sizes: Mapping[tuple[str, str], int]) -> Sequence[Any]:
+    account, at, names = str(row["mail_conn_id"]), moment(row["send_by_date_time"]), list_names(row["rcpt_list_names"])
     state = campaign_state(1, at)
+    people = [sizes.get((account, name)) for name in names]
+    known = [count for count in people if count is not None]
     return (
-        Cell(name, href=address("campaign", account=account, name=name)),
-        str(row["subject"] or ""),
-        ", ".join(list_names(row["rcpt_list_names"])),
+        *campaigns.name_cells(row, row),
+        ", ".join(names),
         Cell(state, state=state),
         at,
+        sum(known) if known and len(known) == len(people) else None,
     )
 
 
@@ -147,7 +181,7 @@ def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
         return []
     since = min(wait.deadline for wait in late if wait.deadline)
     verb = "waits" if len(late) == 1 else "wait"
-    return [Finding("failed", "late", f"{_of(len(late), 'task')} {verb} past the time", "waits", since)]
+    return [Finding("failed", "late", f"{_of(len(late), 'task')} {verb} longer than allowed", "waits", since)]
 
 
 def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
@@ -163,10 +197,12 @@ def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     )
     problems = []
     if row["failed"]:
-        problems.append(Finding("failed", "failed", f"{_of(row['failed'], 'import')} failed in seven days", "imports"))
+        problems.append(
+            Finding("failed", "failed", f"{_of(row['failed'], 'import')} failed in the last seven days", "imports")
+        )
     if row["rejected"]:
         imports = _of(row["with_rejects"], "import")
-        text = f"{_of(row['rejected'], 'row')} rejected in seven days, by {imports}"
+        text = f"{_of(row['rejected'], 'row')} were rejected in the last seven days, in {imports}"
         problems.append(Finding("old", "rejected", text, "imports"))
     return problems
 
@@ -175,7 +211,7 @@ def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     count, earliest = reader.since("audience", "finished_at", now - RECENT, " AND state = 'stopped'")
     if not count:
         return []
-    text = f"A brake stopped {_of(count, 'run')} of audiences in seven days"
+    text = f"{_of(count, 'import')} of an audience stopped before changing too much"
     return [Finding("failed", "stopped", text, "audiences#runs", moment(earliest))]
 
 
@@ -190,7 +226,7 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         ]
     count, earliest = reader.since("dead_letters", "received_at", now - RECENT)
     if count:
-        text = f"{_of(count, 'event')} of seven days could not be read"
+        text = f"{_of(count, 'event')} of the last seven days could not be read"
         problems.append(Finding("old", "unread", text, "events#letters", moment(earliest)))
     if reader.has("event_differences"):
         table = reader["event_differences"]
@@ -199,26 +235,26 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
             [table.parameter("tolerated", False), table.parameter("stats_date", (now - RECENT).date())],
         )
         if row["total"]:
-            text = f"{_of(row['total'], 'count')} of events beyond the tolerance in seven days"
+            text = f"{_of(row['total'], 'count')} of the last seven days differ between events and statistics"
             problems.append(Finding("old", "differs", text, "events#differences"))
     return problems
 
 
 def _loads(reader: Reader) -> Sequence[Finding]:
     problems = []
+    now = datetime.datetime.now(datetime.UTC)
     for loaded in views.loads(reader):
-        table = f"{loaded.table} of {loaded.account}"
+        what = views.what(reader, loaded.table)
         stale_lists = [part for part in loaded.lists if part.is_stale]
         if loaded.latest.is_stale:
-            behind = f", {_of(loaded.behind, 'day')} behind" if loaded.behind else ""
-            text = f"{table} is stale{behind}"
-            problems.append(Finding("old", "stale", text, "loads", loaded.latest.stale_since))
+            age = f"are {_of((now - loaded.latest.at).days, 'day')} old" if loaded.latest.at else "have no date"
+            problems.append(Finding("old", "old", f"{what} {age} ({loaded.account})", "loads"))
         elif stale_lists:
-            text = f"{table}: {_of(len(stale_lists), 'list')} of {len(loaded.lists)} stale"
-            since = min((part.stale_since for part in stale_lists if part.stale_since), default=None)
-            problems.append(Finding("old", "stale", text, "loads#list-loads", since))
+            text = f"{what} of {len(stale_lists)} of {_of(len(loaded.lists), 'list')} are old ({loaded.account})"
+            oldest = min((part.at for part in stale_lists if part.at), default=None)
+            problems.append(Finding("old", "old", text, "loads#list-loads", oldest))
         if loaded.missing:
-            text = f"{table}: {_of(len(loaded.missing), 'day')} missing"
+            text = f"{what} lack {_of(len(loaded.missing), 'day')} ({loaded.account})"
             problems.append(Finding("old", "missing", text, "loads#missing-days"))
     return problems
 
@@ -241,10 +277,18 @@ def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
             cases.append(f"WHEN sent_at >= ? AND sent_at < ? THEN {number + offset}")
             parameters += [campaigns.start_of_day(reader, day - shift, zone) for day in (first, last)]
     sums = ", ".join(f"SUM({name}) AS {name}" for name in campaigns.COUNTS)
+    # Only what was sent on these days: most campaigns are older.
+    ranges = "sent_at >= ? AND sent_at < ? OR sent_at >= ? AND sent_at < ?"
+    limits = [
+        campaigns.start_of_day(reader, day - shift, zone)
+        for shift in (datetime.timedelta(0), YEAR)
+        for day in (bounds[0], bounds[-1])
+    ]
     rows = reader.rows(
-        f"SELECT week, {sums} FROM (SELECT CASE {' '.join(cases)} END AS week, {', '.join(campaigns.COUNTS)} "
-        f"FROM ({source}) AS a WHERE sent_count > 0 AND sent_at >= ?) AS b WHERE week IS NOT NULL GROUP BY week",
-        [*parameters, campaigns.start_of_day(reader, starts[0] - YEAR, zone)],
+        f"{campaigns.common_tables(reader)}SELECT week, {sums} "
+        f"FROM (SELECT CASE {' '.join(cases)} END AS week, {', '.join(campaigns.COUNTS)} "
+        f"FROM ({source}) AS a WHERE sent_count > 0 AND ({ranges})) AS b WHERE week IS NOT NULL GROUP BY week",
+        [*parameters, *limits],
     )
     by_week = {int(row["week"]): {name: int(row[name] or 0) for name in campaigns.COUNTS} for row in rows}
     return [_measure(*measure, starts, by_week) for measure in MEASURES] if by_week else []
@@ -288,11 +332,7 @@ def month_table(measures: Sequence[Measure]) -> Grid:
     return Grid("weeks", "The last thirty days by week", columns, rows)
 
 
-def growth(reader: Reader) -> Grid | None:
-    """Return the largest lists; ``None`` when counting them takes too long for this page."""
-    try:
-        counted = read_within(lambda: lists.get(reader), GROWTH_SECONDS)
-    except TimeoutError:
-        return None
+def growth(counted: lists.Counted[lists.ContactList]) -> Grid:
+    """Return the largest lists."""
     largest = sorted(counted.entries, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
     return lists.lists_table(replace(counted, entries=largest))

@@ -53,12 +53,16 @@ TABLES: Mapping[str, Table] = {
 }
 
 KNOWN_SECONDS = 60.0
-"""For how long a table that was found counts as existing. A missing one is looked up each time."""
+"""For how long a table that was found counts as existing."""
+
+MISSING_SECONDS = 2.0
+"""For how long a table that was not found counts as missing: for the parts of one page, which ask in turn."""
 
 BESIDE = ("snapshots", "loads")
 """Tables that are in the schema of the campaign statistics, unless their names have a schema."""
 
 _found: dict[tuple[str, str], tuple[float, TableName]] = {}
+_missing: dict[tuple[str, str], float] = {}
 
 
 class StaleTablesError(WarehouseError):
@@ -112,12 +116,15 @@ class Reader:
             return False
         key, declared = self.identity(what), TABLES[what]
         cached = _found.get(key)
+        if time.monotonic() - _missing.get(key, float("-inf")) < MISSING_SECONDS:
+            return False
         if cached is None or time.monotonic() - cached[0] >= KNOWN_SECONDS:
             name = self._names[what]
             with self._errors():
                 located = self["campaign_stats"].beside(name) if what in BESIDE else TableName.parse(name)
                 columns = StoredTable(self._hook, declared, located).existing_columns()
             if not columns >= {*declared.key, *filter(None, [declared.gone])}:
+                _missing[key] = time.monotonic()
                 return False
             cached = _found[key] = time.monotonic(), located
         self._tables[what] = StoredTable(self._hook, declared, cached[1])
@@ -135,10 +142,15 @@ class Reader:
         :param limit: of the rows of a statement that has ORDER BY.
         """
         limited = self.dialect.limited(sql, limit, offset) if limit else sql
-        statement = limited.replace("?", self._hook.placeholder)
+        return [row for batch in self.batches(limited, parameters) for row in batch]
+
+    def batches(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[Row]]:
+        """Run one SELECT as `rows` does; yield its rows by the thousand, so that few are in memory."""
+        statement = sql.replace("?", self._hook.placeholder)
         with self._errors(), stream_rows(self._hook, statement, list(parameters)) as (names, batches):
             lower = [name.lower() for name in names]
-            return [dict(zip(lower, row, strict=True)) for batch in batches for row in batch]
+            for batch in batches:
+                yield [dict(zip(lower, row, strict=True)) for row in batch]
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

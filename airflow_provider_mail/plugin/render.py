@@ -6,11 +6,11 @@ import base64
 import csv
 import datetime
 import hashlib
-import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote, urlencode
 from zoneinfo import ZoneInfo
@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from airflow_provider_mail._config import documentation_url
 from airflow_provider_mail.hold import RELEASE, stored_holds
@@ -30,8 +30,8 @@ Task: TypeAlias = tuple[str, str, str, int]
 
 Kind: TypeAlias = Literal["text", "number", "percent", "time", "day", "drawing"]
 
-CSV_ROWS = 10_000
-"""Maximum number of rows in a CSV."""
+_CSV_MEMORY = 1 << 20
+"""Size in bytes above which a CSV is kept in a temporary file until it is sent."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets would compute."""
@@ -92,7 +92,7 @@ class Grid:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     total: Sequence[Any] = ()
-    all_rows: Callable[[], Sequence[Sequence[Any]]] | None = None
+    all_rows: Callable[[], Iterable[Sequence[Any]]] | None = None
 
     def cells(self, row: Sequence[Any]) -> list[tuple[Column, Cell]]:
         return [
@@ -100,18 +100,16 @@ class Grid:
             for column, value in zip(self.columns, row, strict=True)
         ]
 
-    def csv(self, zone: datetime.tzinfo) -> str:
-        """Return its rows as CSV: times in ISO 8601, rates in percent, unknown values empty.
+    def write_csv(self, file: Any, zone: datetime.tzinfo) -> None:
+        """Write its rows as CSV: times in ISO 8601, rates in percent, unknown values empty.
 
         :param zone: the zone of its times.
         """
-        text = io.StringIO()
-        writer = csv.writer(text)
+        writer = csv.writer(file)
         writer.writerow([_safe(column.label) for column in self.columns if column.kind != "drawing"])
-        for row in (self.all_rows() if self.all_rows else self.rows)[:CSV_ROWS]:
+        for row in self.all_rows() if self.all_rows else self.rows:
             cells = [(column, cell) for column, cell in self.cells(row) if column.kind != "drawing"]
             writer.writerow([_plain(column, cell.value, zone) for column, cell in cells])
-        return text.getvalue()
 
 
 def _plain(column: Column, value: Any, zone: datetime.tzinfo) -> str:
@@ -151,17 +149,11 @@ _HERE = Path(__file__).parent
 STATIC = {path.name: path.read_text() for path in sorted((_HERE / "static").iterdir())}
 """The files of the page: name and text."""
 
-MENU = (
-    ("./", "Overview"),
-    ("campaigns", "Campaigns"),
-    ("lists", "Lists"),
-    ("transactional", "Transactional"),
-    ("loads", "Loads"),
-    ("imports", "Imports"),
-    ("audiences", "Audiences"),
-    ("events", "Events"),
-    ("waits", "Waits"),
+OTHER_TEAMS = (
+    "This Airflow has several teams, and this page shows the mail of all of them. Only users who belong to every team "
+    "can see it."
 )
+"""Message for a user who must not see what the page shows."""
 
 ZONE_COOKIE = "mail_zone"
 """The time zone of Airflow's UI, which the script of the page reads where Airflow keeps it: in the browser."""
@@ -231,13 +223,13 @@ def _shown(context: Any, value: Any, kind: str) -> Any:
     return "" if value is None else value
 
 
-def _hold() -> str:
-    """What every page says while mass mail is held, or who released the last hold; empty if there was none."""
+def _hold() -> tuple[str, bool]:
+    """What every page says while mass mail is held, or who released the last hold, and whether it is held."""
     try:
         holds = stored_holds()
     except SQLAlchemyError:
-        return "It is not known whether mass mail is held: Airflow's database cannot be read."
-    return f"{holds} To go on, {RELEASE}." if holds.holds else holds.last_release
+        return "It is not known whether mass mail is held: Airflow's database cannot be read.", True
+    return (f"{holds} To go on, {RELEASE}.", True) if holds.holds else (holds.last_release, False)
 
 
 def address(path: str, **query: object) -> str:
@@ -270,7 +262,7 @@ _environment.globals |= {
     "charts": charts,
     "hold": _hold,
     "documentation": documentation_url(),
-    "menu": MENU,
+    "variables": lambda: f"{base_path()}/variables",
     "style": Markup(STATIC["page.css"]),
     "script": Markup(STATIC["page.js"]),
     "version": hashlib.sha256("".join(STATIC.values()).encode()).hexdigest()[:12],
@@ -283,14 +275,25 @@ def page(template: str, request: Request, *, status: int = 200, **values: Any) -
 
 
 def download(grid: Grid, request: Request) -> Response:
+    """Write a table as CSV, in the thread that reads it: an error is shown, instead of a file that ends too early."""
+    file = SpooledTemporaryFile(_CSV_MEMORY, "w+", encoding="utf-8", newline="")  # noqa: SIM115 - sent later
+    grid.write_csv(file, zone_of(request))
+    file.seek(0)
+
+    async def chunks() -> AsyncIterator[str]:
+        with file:
+            while chunk := file.read(1 << 16):
+                yield chunk
+
     headers = {"Content-Disposition": f'attachment; filename="mail-{grid.name}.csv"'}
-    return Response(grid.csv(zone_of(request)), media_type="text/csv; charset=utf-8", headers=headers)
+    return StreamingResponse(chunks(), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
     """Render an error, with advice what to do about it."""
-    login, message = "", LOGIN.get(status, message)
-    if status in LOGIN:
+    login_helps = status in LOGIN and message != OTHER_TEAMS
+    login, message = "", LOGIN[status] if login_helps else message
+    if login_helps:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
         here = f"{base_path()}{PAGE_PREFIX}/{path}{'?' if request.url.query else ''}{request.url.query}"
         login = f"{base_path()}/api/v2/auth/login?{urlencode({'next': here})}"

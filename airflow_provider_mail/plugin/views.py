@@ -96,6 +96,17 @@ def loads(reader: Reader) -> Sequence[Loaded]:
     return loads
 
 
+def what(reader: Reader, table: str) -> str:
+    """Return what a loaded table has, for a person who does not know its name."""
+    for key, words in (
+        ("campaign_stats", "Results of campaigns"), ("campaigns", "Campaigns and their schedule"),
+        ("contacts", "Contacts"), ("transactional_stats", "Results of transactional mail"), ("events", "Events"),
+    ):  # fmt: skip
+        if reader.name(key).rpartition(".")[2] == table.rpartition(".")[2]:
+            return words
+    return table
+
+
 def _loaded(table: str, account: str, rows: Sequence[Row]) -> Loaded:
     parts = {str(row["part"]): Part(str(row["part"]), moment(row["observed_at"]), _task(row)) for row in rows}
     latest = max(parts.values(), key=lambda part: part.at or datetime.datetime.min.replace(tzinfo=datetime.UTC))
@@ -122,7 +133,7 @@ def _task(row: Row) -> Task | None:
 
 def loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
-        Column("Table"), Column("Account"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"),
+        Column("Table"), Column("Account"), Column("State"), Column("Last load", "time"), Column("Old since", "time"),
         Column("Days missing", "number"), Column("Days behind", "number"), Column("Run"),
     ]  # fmt: skip
     rows = [
@@ -139,7 +150,7 @@ def loads_table(loads: Sequence[Loaded]) -> Grid:
 
 def list_loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
-        Column("List"), Column("State"), Column("Last load", "time"), Column("Stale since", "time"), Column("Run"),
+        Column("List"), Column("State"), Column("Last load", "time"), Column("Old since", "time"), Column("Run"),
         Column("Table"), Column("Account"),
     ]  # fmt: skip
     rows = [
@@ -156,7 +167,7 @@ def missing_days_table(loads: Sequence[Loaded]) -> Grid:
 
 
 def _freshness(part: Part) -> Cell:
-    return Cell("stale", state="old") if part.is_stale else Cell("fresh", state="whole")
+    return Cell("old", state="old") if part.is_stale else Cell("fresh", state="whole")
 
 
 def _run(part: Part) -> Cell:

@@ -98,6 +98,7 @@ def forget(*, tables: bool = True) -> None:
     """Forget what the process has read, and which tables there are: the only place that knows where it does that."""
     if tables:
         reader._found.clear()
+        reader._missing.clear()
     for remembered in (views._events, campaigns._accounts, campaigns._lists, lists._lists, lists._overlaps):
         remembered.clear()
 

@@ -26,12 +26,12 @@ from airflow_provider_mail.plugin.reader import (
     SECONDS,
     NoAnswer,
     Places,
-    Reader,
     TtlCache,
     public_message,
 )
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 from airflow_provider_mail.warehouse.connection import hook_of
-from tests.plugin.conftest import BASE_PATH, Page, Visitor, token
+from tests.plugin.conftest import BASE_PATH, Page, Visitor
 from tests.support.clock import StillClock
 from tests.support.env import ROOT
 from tests.support.processes import PATIENCE, end_of_database_threads
@@ -141,6 +141,30 @@ def test_no_error_has_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     assert public_message("user 'warehouse', database warehouse", hook).startswith("user ***, database warehouse (")
 
 
+@pytest.mark.skipif(not AIRFLOW_V_3_3_PLUS, reason="its auth managers know teams")
+@pytest.mark.parametrize(("of_user", "status"), [({"red", "blue"}, 200), ({"red"}, 403), (None, 403)])
+def test_of_several_teams_of_airflow_only_a_user_of_all_sees_it(
+    visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch, of_user: set[str] | None, status: int
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.models.team import Team
+    from airflow.utils.session import create_session
+
+    def is_authorized_team(*, method: str, user: Any, details: Any) -> bool:
+        if of_user is None:
+            raise NotImplementedError
+        return details.name in of_user
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_team", is_authorized_team)
+    with create_session() as session:
+        session.query(Team).delete()
+        session.add_all([Team(name="red"), Team(name="blue")])
+    visitor.get("campaigns")
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    text = visitor.get("campaigns", status=status)
+    assert ("week-" in text, "several teams" in text) == (status == 200, status == 403)
+
+
 def test_only_airflow_shows_it_in_a_frame(visitor: Visitor, filled: Warehouse) -> None:
     """Whatever the response is."""
     for path, status in (
@@ -236,43 +260,6 @@ def test_a_warehouse_that_hangs_takes_a_few_threads(still_clock: StillClock) -> 
         assert await places.read(read) == "rows"
 
     asyncio.run(run())
-
-
-def test_who_leaves_a_page_frees_a_place(
-    server: TestClient, empty: Warehouse, monkeypatch: pytest.MonkeyPatch, still_clock: StillClock
-) -> None:
-    """No one reads the response, but Airflow's middleware gets one."""
-    left, reads, go = asyncio.Event(), threading.Event(), threading.Event()
-
-    def of_page(*_: Any) -> Any:
-        reads.set()
-        assert go.wait(PATIENCE)
-
-    async def receive() -> Any:
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def run() -> None:
-        page = asyncio.create_task(app(scope, receive, send))
-        assert await asyncio.to_thread(reads.wait, PATIENCE)
-        assert not page.done()
-        left.set()
-        await page
-
-    from airflow_provider_mail.plugin.app import app
-
-    monkeypatch.setattr(Reader, "of_page", of_page)
-    scope = {
-        "type": "http", "method": "GET", "path": "/", "root_path": "", "query_string": b"", "path_params": {},
-        "headers": [(b"cookie", f"_token={token('viewer')}".encode())], "state": {}, "app": app,
-    }  # fmt: skip
-    sent: list[Any] = []
-    asyncio.run(run())
-    go.set()
-    assert [message.get("status") for message in sent] == [503, None]
 
 
 def test_a_result_is_computed_again_after_ten_minutes() -> None:

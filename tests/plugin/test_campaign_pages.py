@@ -12,8 +12,9 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
-from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats
+from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats, task
 from tests.plugin.data import FIRST as FIRST_SENDING
 from tests.support.dags import RunResult
 from tests.warehouse.conftest import Warehouse
@@ -151,37 +152,37 @@ def test_totals_are_of_all_that_match(visitor: Visitor, empty: Warehouse) -> Non
     assert "?sort=mail_name&csv=campaigns" in Page(visitor.get("campaigns?sort=mail_name&page=2")).links()
     lines = visitor.get("campaigns?csv=campaigns&sort=mail_name&page=2").splitlines()
     assert len(lines) == 61, "the CSV has all pages"
-    assert lines[0].startswith("Campaign,Subject,Lists,Sent,State,Mails,Opened,Clicked,Click to open,Bounced")
+    assert lines[0].startswith("Campaign,Name,Lists,Sent,State,Mails,Opened,Clicked,Click to open,Bounced")
     assert lines[1] == "letter 000,,,2026-03-01T08:00:00+00:00,sent,1000,80.00,16.00,20.00,1.00,0.20"
 
 
 def test_campaigns_side_by_side(visitor: Visitor, filled: Warehouse) -> None:
     chosen = [
-        "mail_default week-6",
-        "mail_default week-2",
-        "mail_default planned",
-        "mail_shop javascript:alert(1)//%0a'",
+        "mail_default//week-6",
+        "mail_default//week-2",
+        "mail_default//planned",
+        "mail_shop//javascript%3Aalert%281%29%2F%2F%250a%27",
     ]
-    address = f"compare?{urlencode([('c', value) for value in [*chosen, chosen[0], 'mail_default gone', 'x', '']])}"
+    address = f"compare?{urlencode([('c', value) for value in [*chosen, chosen[0], 'mail_default//gone', 'x', '']])}"
     page = Page(visitor.get(address))
     assert (
-        "week-6 Subject: About week-6 2026-03-07 08:00 1,000 99.0 % 36.0 % 7.2 % 0.2 % 0.7 % 0.3 % 0.0 % 20.0 %"
+        "About week-6 Name: week-6 2026-03-07 08:00 1,000 99.0 % 36.0 % 7.2 % 0.2 % 0.7 % 0.3 % 0.0 % 20.0 %"
         in page.text
     )
     assert "week-2 2026-03-03 08:00 1,000" in page.text
     drawn = [attributes for tag, attributes in page.elements if tag in ("polyline", "circle")]
     assert [attributes["class"] for attributes in drawn] == ["line-1", "line-2", "line-3", "line-3"]
     opens = visitor.get(f"{address}&csv=opens").splitlines()
-    assert opens[0] == "Days since the sending,week-6,week-2,javascript:alert(1)//%0a'"
+    assert opens[0] == "Days since the sending,About week-6,week-2,javascript:alert(1)//%0a'"
     assert opens[-1] == "5,36.00,32.00,"
     assert "No campaign was chosen" in visitor.get("compare")
-    many = [("c", f"mail_default week-{number}") for number in range(7)]
+    many = [("c", f"mail_default//week-{number}") for number in range(7)]
     text = visitor.get(f"compare?{urlencode(many)}")
     assert names(text) == [f"week-{number}" for number in range(6)]
     assert "The first 6 of the chosen ones" in text
     # The boxes in the table choose what the page compares.
     boxes = [attributes for tag, attributes in Page(visitor.get("campaigns")).elements if tag == "input"]
-    assert {"mail_default week-6", chosen[3]} < {box["value"] for box in boxes if box.get("name") == "c"}
+    assert {"mail_default//week-6", chosen[3]} < {box["value"] for box in boxes if box.get("name") == "c"}
 
 
 def test_a_csv_computes_nothing(visitor: Visitor, empty: Warehouse) -> None:
@@ -313,3 +314,57 @@ def test_deleted_campaigns_are_not_in_the_median(visitor: Visitor, filled: Wareh
     assert set(names(visitor.get("campaigns"))).isdisjoint({"week-3", "week-4", "week-5", "planned"})
     visitor.get("campaign", status=404, account=ACCOUNT, name="week-3")
     visitor.get("campaign", status=404, account=ACCOUNT, name="planned")
+
+
+def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Warehouse) -> None:
+    """Red sent `spring`, and that of Blue failed or is on its way: each is found, and neither has the other's state."""
+    load_stats(empty, [stats("spring", FIRST_SENDING, 300)], FIRST_SENDING, ACCOUNT)
+    tasks = [
+        task("spring", 2, FIRST_SENDING, guid="red", teamName="Red", subject="From Red"),
+        task("spring", 4, FIRST_SENDING, guid="blue", teamName="Blue", subject="From Blue"),
+    ]
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING) for each in tasks]
+    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    # The connection names a team, or none: then the statistics are those of the task that was sent.
+    for team in ("", "Red"):
+        empty.execute(f"UPDATE mail_campaign_stats SET team_name = '{team}'")
+        everything = Page(visitor.get("campaigns"))
+        assert "2 campaigns" in everything.text
+        for state, of, other, mails in (
+            ("failed", "Blue", "Red", "failed \N{EN DASH}"),
+            ("sent", "Red", "Blue", "sent 1,000"),
+        ):
+            page = Page(visitor.get("campaigns", state=state))
+            assert f"From {of}" in page.text, (team, state)
+            assert f"From {other}" not in page.text, (team, state)
+            assert mails in page.text
+            (link,) = [link for link in page.links() if link.startswith("campaign?")]
+            details = Page(visitor.get(link)).text
+            assert f"From {of} State {state}" in details
+            assert f"From {other}" not in details
+    empty.execute("UPDATE mail_campaigns SET mail_status = 1 WHERE guid = 'blue'")
+    sending = Page(visitor.get("campaigns", state="sending")).text
+    assert ("From Blue" in sending, "From Red" in sending) == (True, False)
+
+
+def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Warehouse) -> None:
+    """Of a connection that names no team; they have its state and its subject, and it is not counted twice."""
+    load_stats(empty, [stats("spring", FIRST_SENDING, 300)], FIRST_SENDING, ACCOUNT)
+    only = task("spring", 1, FIRST_SENDING, teamName="Red", subject="From Red")
+    empty.load(CAMPAIGNS, [campaign_row(only, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING)], "mail_campaigns")
+    text = Page(visitor.get("campaigns", state="sending", q="from red", list="Shop")).text
+    assert "1 campaign" in text
+    assert "From Red" in text
+    assert "1,000 30.0 %" in text
+    assert names(visitor.get("campaigns", state="sent")) == []
+
+
+def test_a_csv_has_all_campaigns(visitor: Visitor, empty: Warehouse) -> None:
+    """More than a statement or a page takes at a time, each with its own subject."""
+    tasks = [task(f"letter {number:05}", 2, FIRST_SENDING) for number in range(11_000)]
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING) for each in tasks]
+    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    lines = visitor.get("campaigns?csv=campaigns&sort=mail_name").splitlines()
+    assert len(lines) == 11_001
+    assert lines[1].startswith("About letter 00000,letter 00000,")
+    assert lines[-1].startswith("About letter 10999,letter 10999,")

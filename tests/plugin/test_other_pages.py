@@ -28,7 +28,19 @@ from tests.webhook.pushes import push, receive
 
 pytestmark = pytest.mark.not_unit
 
-PAGES = ("", "campaigns", "lists", "overlaps", "transactional", "loads", "imports", "audiences", "events", "waits")
+PAGES = (
+    "",
+    "campaigns",
+    "lists",
+    "overlaps",
+    "transactional",
+    "loads",
+    "imports",
+    "audiences",
+    "events",
+    "waits",
+    "more",
+)
 CAMPAIGN = "campaign?account=mail_default&name=week-6"
 
 
@@ -87,10 +99,10 @@ def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
     assert_shows(
         visitor,
         "loads",
-        "mail_transactional_stats mail_default stale 2026-03-11 08:00 2026-03-13 08:00 1 ",
+        "mail_transactional_stats mail_default old 2026-03-11 08:00 2026-03-13 08:00 1 ",
         "Missing days mail_transactional_stats mail_default : 2026-03-04",
-        "mail_campaigns mail_default stale 2026-03-31 08:00 2026-04-02 08:00",
-        "Newsletter stale 2026-03-11 08:00 2026-03-13 08:00",
+        "mail_campaigns mail_default old 2026-03-31 08:00 2026-04-02 08:00",
+        "Newsletter old 2026-03-11 08:00 2026-03-13 08:00",
     )
 
 
@@ -112,10 +124,10 @@ def test_loads_lead_to_the_runs_that_wrote_them(
 
 def test_every_table_is_a_csv(visitor: Visitor, filled: Warehouse) -> None:
     """Its first line has the names of the columns that the page shows."""
-    for path in (*PAGES, CAMPAIGN, "compare?c=mail_default+week-6"):
+    for path in (*PAGES, CAMPAIGN, "compare?c=mail_default//week-6"):
         page = Page(visitor.get(path))
         links = [link for link in page.links() if "csv=" in link]
-        assert links or path == "waits", path
+        assert links or path in ("waits", "more"), path
         for link in links:
             heads = next(csv.reader([visitor.get(urljoin(path, link)).splitlines()[0]]))
             assert [head for head in heads if head not in page.text] == [], link
@@ -152,7 +164,7 @@ def test_imports_with_and_without_their_counts(visitor: Visitor, filled: Warehou
     assert first < second, "the latest first"
     filled.execute("DROP TABLE newsletter_rejects")
     forget()
-    assert "There is no table of imports yet: mail_imports" in text_of(visitor, "imports")
+    assert "There are no data about imports yet. They come from the table mail_imports" in text_of(visitor, "imports")
 
 
 def test_audiences_and_what_their_runs_changed(
@@ -184,7 +196,9 @@ def test_audiences_and_what_their_runs_changed(
     filled.execute("DELETE FROM mail_audience_runs")
     assert_shows(visitor, "audiences", "No run of an audience was logged yet.")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_AUDIENCE_TABLE", "newsletter_runs")
-    assert_shows(visitor, "audiences", "There is no table of audiences yet: newsletter_runs")
+    assert_shows(
+        visitor, "audiences", "There are no data about audiences yet. They come from the table newsletter_runs"
+    )
 
 
 def test_events_and_their_differences(visitor: Visitor, filled: Warehouse) -> None:
@@ -196,7 +210,12 @@ def test_events_and_their_differences(visitor: Visitor, filled: Warehouse) -> No
     assert_shows(visitor, "events", "Delivered 6", "<i>Opened</i> 3", "no EventCode 1", *differences)
     assert "Bounced" not in text_of(visitor, "events"), "it was received long ago"
     filled.execute("DROP TABLE mail_event_differences")
-    assert_shows(visitor, "events", "Delivered 6", "There is no table of differences yet: mail_event_differences")
+    assert_shows(
+        visitor,
+        "events",
+        "Delivered 6",
+        "There are no data about differences yet. They come from the table mail_event_differences",
+    )
 
 
 def test_the_inbox(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +253,7 @@ def test_pages_are_the_same_in_every_database(
     pages = (
         *PAGES, "campaigns?q=WEEK-&sort=open_rate", "campaigns?sort=mail_name&account=mail_shop", "campaigns?q=_",
         CAMPAIGN, "campaigns?list=Shop&state=failed", "campaigns?q=about&state=sent&from=2026-03-01&to=2026-03-02",
-        "compare?c=mail_default+week-6&c=mail_default+week-2", "campaign?account=mail_default&name=planned",
+        "compare?c=mail_default//week-6&c=mail_default//week-2", "campaign?account=mail_default&name=planned",
     )  # fmt: skip
 
     def texts() -> dict[str, str]:
@@ -272,12 +291,12 @@ def test_waits_of_dags_that_one_may_read(
             session.execute(update(TaskInstance).where(is_it).values(map_index=1 if dag_id == "read" else -1, **state))
     text = text_of(visitor, "waits")
     assert "Deferred tasks, from Airflow's database" in text
-    assert f"unreadable/waits/{runs['unreadable']} campaign is sent <b>spring</b>" in text
-    assert f"senders/waits/{runs['senders']} sender is verified" in text
+    assert f"unreadable/waits/{runs['unreadable']} the campaign has been sent <b>spring</b>" in text
+    assert f"senders/waits/{runs['senders']} the sender is verified" in text
     assert "read_else" not in text
     may_read_only(monkeypatch, "read")
     page = visitor.get("waits")
-    assert f"read/waits/{runs['read']}/1 campaign is sent <b>spring</b>" in Page(page).text
+    assert f"read/waits/{runs['read']}/1 the campaign has been sent <b>spring</b>" in Page(page).text
     assert "2026-12-01 00:00" in page
     assert re.search(r'href="/team/airflow/dags/read/runs/[^/]+/tasks/waits/mapped/1"', page)
     assert not [word for word in ("unreadable", "senders", "planted") if word in page]
@@ -326,7 +345,7 @@ def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehou
         filled.execute(f"DROP TABLE {table}")
     forget(tables=False)
     for path in PAGES:
-        assert "There is no table" in visitor.get(path) or path in ("", "waits")
+        assert "There are no data about" in visitor.get(path) or path in ("", "waits", "more")
     visitor.get(CAMPAIGN, status=404)
 
 
@@ -336,6 +355,63 @@ def test_every_page_says_that_mail_is_held_and_by_whom(
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
     set_hold(set_by="ada on laptop", reason="wrong price")
     for path in (*PAGES, CAMPAIGN):
-        assert_shows(visitor, path, "All mass mail is held, set by ada on laptop at 2", "wrong price", "release")
+        assert_shows(
+            visitor,
+            path,
+            "All mass mail is held, set by ada on laptop at 2",
+            "wrong price",
+            "release",
+            "The hold in Airflow",
+        )
     release_hold()
     assert "held" not in text_of(visitor, "")
+
+
+def test_parts_without_data_are_on_one_page(visitor: Visitor, empty: Warehouse) -> None:
+    """They are not in the menu, until there are data."""
+
+    def menu(text: str) -> list[str]:
+        return re.findall(r">(\w+)</a>", text.partition("<nav")[2].partition("</nav>")[0])
+
+    assert menu(visitor.get("")) == ["Overview", "Waits", "More"]
+    more = text_of(visitor, "more")
+    assert "Lists How many people are on each list" in more
+    fill(empty)
+    forget()
+    whole = ["Overview", "Campaigns", "Lists", "Transactional", "Loads", "Imports", "Audiences", "Events", "Waits"]
+    assert menu(visitor.get("")) == whole
+    assert "All parts have data." in text_of(visitor, "more")
+
+
+def test_a_decision_has_its_button(
+    visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that has tasks of mail; the page leads to the task in Airflow, where a person decides."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import Trigger
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    runs = {}
+    for dag_id in ("newsletter", "other"):
+        with DAG(dag_id, schedule=None) as dag:
+            EmptyOperator(task_id="approve"), EmptyOperator(task_id="send")
+        runs[dag_id] = run_dag(dag).run_id
+        with create_session() as session:
+            row = Trigger("airflow.providers.standard.triggers.hitl.HITLTrigger", {})
+            session.add(row)
+            session.flush()
+            of_run = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == runs[dag_id])
+            is_it = of_run & (TaskInstance.task_id == "approve")
+            session.execute(update(TaskInstance).where(is_it).values(trigger_id=row.id, state="deferred"))
+            if dag_id == "newsletter":
+                of_mail = of_run & (TaskInstance.task_id == "send")
+                session.execute(update(TaskInstance).where(of_mail).values(operator="MailCreateCampaignOperator"))
+    page = Page(visitor.get(""))
+    assert f"newsletter/approve/{runs['newsletter']} waits for a person" in page.text
+    assert "other/approve" not in page.text
+    assert [link for link in page.links() if link.endswith("/required_actions")] == [
+        f"/team/airflow/dags/newsletter/runs/{quote(runs['newsletter'], safe='')}/tasks/approve/required_actions"
+    ]
+    may_read_only(monkeypatch, "other")
+    assert "waits for a person" not in text_of(visitor, "")

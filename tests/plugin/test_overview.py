@@ -45,17 +45,17 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     text = Page(visitor.get("")).text
     expected = [
         "failed 1 campaign failed since 2026-03-01 08:00",
-        "late 2 tasks wait past the time since 2026-03-12 11:00",
-        "failed 1 import failed in seven days",
-        "rejected 14 rows rejected in seven days, by 2 imports",
-        "stopped A brake stopped 1 run of audiences in seven days since 2026-03-11 07:00",
-        "unread 1 event of seven days could not be read since 2026-03-10 09:00",
-        "differs 1 count of events beyond the tolerance in seven days",
-        "stale mail_campaign_stats of mail_shop is stale, 9 days behind since 2026-03-04 08:00",
-        "missing mail_transactional_stats of mail_default: 1 day missing",
+        "late 2 tasks wait longer than allowed since 2026-03-12 11:00",
+        "failed 1 import failed in the last seven days",
+        "rejected 14 rows were rejected in the last seven days, in 2 imports",
+        "stopped 1 import of an audience stopped before changing too much since 2026-03-11 07:00",
+        "unread 1 event of the last seven days could not be read since 2026-03-10 09:00",
+        "differs 1 count of the last seven days differ between events and statistics",
+        "old Results of campaigns are 10 days old (mail_shop)",
+        "missing Results of transactional mail lack 1 day (mail_default)",
     ]
     assert [line for line in expected if line not in text] == []
-    assert "2 tasks wait for the service" in text
+    assert "2 tasks wait for the email service" in text
     links = Page(visitor.get("")).links()
     failed = "campaigns?state=failed&from=2026-02-10"
     for link in (failed, "waits", "imports", "audiences#runs", "events#letters", "events#differences"):
@@ -77,10 +77,10 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
 
 
 def test_nothing_needs_attention(visitor: Visitor, empty: Warehouse) -> None:
-    assert "the database has none of the tables of this page" in Page(visitor.get("")).text
+    assert "There are no data yet" in Page(visitor.get("")).text
     load_stats(empty, [stats("one", NOW - DAY, 10)], NOW, ACCOUNT)
     forget()
-    assert "nothing No load is stale" in Page(visitor.get("")).text
+    assert "nothing Nothing failed, and the numbers are up to date." in Page(visitor.get("")).text
 
 
 def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> None:
@@ -89,9 +89,9 @@ def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> Non
     rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=NOW) for each in tasks]
     empty.load(CAMPAIGNS, rows, "mail_campaigns")
     empty.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'gone'")
-    text = Page(visitor.get("")).text.partition(" Now ")[2].partition("The last thirty days")[0]
-    assert "under way Subject: About under way Lists: Newsletter, Shop sending 2026-03-12 11:00" in text
-    assert "planned 01 Subject: About planned 01 Lists: Newsletter, Shop scheduled 2026-03-13 12:00" in text
+    text = Page(visitor.get("")).text.partition("What goes out next")[2].partition("Needs attention")[0]
+    assert "About under way Name: under way Lists: Newsletter, Shop sending 2026-03-12 11:00" in text
+    assert "About planned 01 Name: planned 01 Lists: Newsletter, Shop scheduled 2026-03-13 12:00" in text
     assert "The first 10 of 11" in text
     assert "planned 10" not in text
     assert "planned 10" in visitor.get("?csv=current")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 PAGES = (
-    *("", "campaigns", "compare?c=mail_default+week-6&c=mail_default+week-5&c=mail_default+week-4"),
+    *("", "campaigns", "compare?c=mail_default//week-6&c=mail_default//week-5&c=mail_default//week-4"),
     *("campaign?account=mail_default&name=week-6", "lists", "overlaps", "transactional", "loads", "imports"),
     *("audiences", "events", "waits"),
 )
