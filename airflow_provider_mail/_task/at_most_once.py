@@ -154,6 +154,10 @@ class Mailing:
         self._failure: MailError | None = None
         self._stored = record
 
+    def use(self, hook: MailHook) -> None:
+        """Continue with another hook, after a request that was not carried out."""
+        self.hook, self._failure = hook, None
+
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
         """Send the chunks that were not sent yet, and begin them in order.
 

@@ -442,3 +442,13 @@ def test_a_mapped_task_that_never_ran_sends_when_the_run_is_cleared(emulator: Em
     second.clear_number, second.others = 1, dict(first.pushed)
     second.run(single(to="b@example.com"))
     assert set(mailed(emulator).values()) == {1}
+
+
+def test_credentials_that_are_exchanged_while_a_batch_runs(emulator: Emulator, connect: Connect) -> None:
+    def exchange() -> None:
+        emulator.settings.api_key = "another"
+        connect(password="another")
+
+    with at_request(emulator, SENDS, 2, exchange):
+        assert Tries().run(batch(messages=letters(40)))["recipients"] == 40
+    assert set(mailed(emulator).values()) == {1}
