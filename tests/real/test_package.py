@@ -56,7 +56,8 @@ def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile
     names = {path for path in wheel.root.namelist() if not path.endswith("/")}
     assert {path for path in names if ".dist-info/" not in path} == pages | files("airflow_provider_mail")
     assert {"airflow_provider_mail/py.typed", "airflow_provider_mail/docs/sql/freshness.sql"} <= names
-    assert any(path.endswith(".dist-info/licenses/LICENSE") for path in names)
+    for name in ("LICENSE", "NOTICE"):
+        assert any(path.endswith(f".dist-info/licenses/{name}") for path in names)
     templates = [path for path in names if path.endswith(".jinja2")]
     assert templates == ["airflow_provider_mail/notifications/notification.html.jinja2"]
 
@@ -66,7 +67,7 @@ def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     folders = ("airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "emulator", "example_dags", "tests")
-    pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"}
+    pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "NOTICE", "SECURITY.md"}
     assert names == files(*folders) | pages | {".gitignore", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
 
 
@@ -104,6 +105,12 @@ def test_what_a_list_of_providers_shows_and_the_wheel_needs(wheel: zipfile.Path)
     assert frameworks <= set(metadata.get_all("Classifier", []))
     addresses = dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
     assert list(addresses) == ["Documentation", "Changelog", "Issues", "Source"]
+    assert (metadata["Author"], metadata["Maintainer"]) == tuple(
+        f"The {kind} of airflow-provider-mail" for kind in ("authors", "maintainers")
+    )
+    links = re.findall(r"\]\(([^)]*)\)", str(metadata.get_payload()))
+    assert links
+    assert [link for link in links if not link.startswith(addresses["Documentation"])] == []
     assert addresses["Changelog"] == f"{addresses['Documentation']}changelog.html"
     (integration,) = get_provider_info()["integrations"]
     logo = ElementTree.parse(ROOT / integration["logo"].lstrip("/")).getroot()

@@ -51,7 +51,12 @@ def test_every_line_works_and_brings_the_result(tmp_path: Path) -> None:
 
 
 def test_the_page_and_the_readme_agree() -> None:
-    assert INSTALL.splitlines()[-1] == 'pip install "airflow-provider-mail[emulator,sqlite]"'
+    (version,) = re.findall(
+        r'pip install "apache-airflow==([\d.]+)" "airflow-provider-mail\[emulator,sqlite\]"', INSTALL
+    )
+    assert f"apache/airflow/constraints-{version}/constraints-$PYTHON_VERSION.txt" in INSTALL
+    newest = sorted((ROOT / "constraints").glob("airflow-*.txt"))[-1]
+    assert f"apache-airflow=={version}" in newest.read_text().splitlines()
     (ours,) = re.findall(r"newsletter\.py\" <<'EOF'\n(.*?)EOF", PAGE, re.DOTALL)
     (theirs,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "DAG(" in block)
     assert ours.replace("        poke_interval=5,\n", "") == theirs
