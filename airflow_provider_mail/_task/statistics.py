@@ -310,7 +310,8 @@ def fallen_to_zero(hook: DbApiHook, statistics: Statistics, name: str) -> int:
         row[at]: row[table.names.index(sent_at)] if sent_at else None for row in statistics.rows() if not row[sent]
     }
     stored = StoredTable(hook, table, name)
-    if not zeros or not stored.existing_columns():
+    # The load names a column that the table lacks.
+    if not zeros or not {*table.key, "sent_count"} <= stored.existing_columns():
         return 0
     account = dict(zip(table.names, next(iter(statistics.rows())), strict=True))
     count = 0

@@ -302,7 +302,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [  # words of a message of the pa
     ("lookback_days: must be a whole number, at least 0", "campaign_statistics", {"lookback_days": -1}),
     ("start_day: is not a date of the form YYYY-MM-DD", "campaign_statistics", {"start_day": "yesterday"}),
     ("end_day: 2026-01-01 is before", "campaign_statistics", {"start_day": "2026-01-02", "end_day": "2026-01-01"}),
-    ("records came for ..., the service says there are", "short", {}),
+    ("records came for ..., the service reports", "short", {}),
 ]
 # fmt: on
 NEED_STORE = ("remembered", "tried_before", "removed")
