@@ -80,7 +80,7 @@ def loop() -> dict[str, int]:
     return {"accepted": len(rows), "requests": -(-len(rows) // 5000)}
 
 
-EXACT = {"audience": "exact", "changes_only": ChangesOnly()}
+EXACT = {"audience": "exact", "changes_only": True}
 VARIANTS: dict[str, Callable[[], dict[str, int]]] = {
     "read": read,
     "plain": imported,
