@@ -26,7 +26,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from airflow_provider_mail.arguments import ChangesOnly  # noqa: E402
 from benchmarks.contact_import import sink as sinks  # noqa: E402
 from benchmarks.support import postgres  # noqa: E402
 
