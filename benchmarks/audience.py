@@ -26,6 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from airflow_provider_mail.arguments import ChangesOnly  # noqa: E402
 from benchmarks.contact_import import sink as sinks  # noqa: E402
 from benchmarks.support import postgres  # noqa: E402
 
@@ -79,7 +80,7 @@ def loop() -> dict[str, int]:
     return {"accepted": len(rows), "requests": -(-len(rows) // 5000)}
 
 
-EXACT = {"audience": "exact", "changes_only": True}
+EXACT = {"audience": "exact", "changes_only": ChangesOnly()}
 VARIANTS: dict[str, Callable[[], dict[str, int]]] = {
     "read": read,
     "plain": imported,

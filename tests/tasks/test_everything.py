@@ -85,16 +85,20 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("/v5/webhook/get", {})],
     "preflight": [
         (SENDERS, {}),
+        *pages(LISTS, {"search": "newsletter"} | LOOKED_UP),
         (LISTS, {"search": "newsletter"} | LOOKED_UP),
         (CONTACTS, {"listName": "newsletter", "pageSize": 1}),
         (LISTS, {"search": "staff"} | LOOKED_UP),
         *pages(CAMPAIGNS, {"mailName": "done", "mailStatus": [2]} | LOOKED_UP),
         (CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP),
         ("/v5/campaign/mail/sends", SPRING | {"sandboxMode": True})],
-    "create_campaign": [(CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP), ("/v5/campaign/mail/sends", SPRING)],
+    "create_campaign": [(CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP),
+                        *pages(LISTS, {"search": "newsletter"} | LOOKED_UP),
+                        ("/v5/campaign/mail/sends", SPRING)],
     "send_test": [
         (CONTACTS, {"listName": "newsletter", "pageSize": 1}),
         (CAMPAIGNS, {"mailName": "spring (test)"} | LOOKED_UP),
+        *pages(LISTS, {"search": "newsletter"} | LOOKED_UP),
         ("/v5/campaign/mail/sends", {name: value for name, value in SPRING.items() if name not in (
             "sendDate", "repelListNames")} | {"mailName": "spring (test)"})],
     "cancel_campaign": [(CAMPAIGNS, {"mailName": "scheduled"} | LOOKED_UP),
