@@ -1,0 +1,178 @@
+"""Write the messages of the code into docs/errors.md: ``python docs/messages.py``.
+
+The table below ``<!-- messages -->`` lists every message that the code raises or logs as a warning or an error, except
+those that have a row of their own above it. A message is the text of an exception's first argument, or of a logging
+call, with ``...`` for each part that is not known before. A test compares the page with the code, so a new message
+cannot be missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "airflow_provider_mail"
+PAGE = ROOT / "docs" / "errors.md"
+
+AREAS = {
+    "Arguments and templates": ("_task/rules", "_task/checks", "_task/rendering", "_task/mixin", "_task/airflow", "arguments", "_config"),
+    "Audiences": ("_audience", "api/flows/audience", "cli/audience"),
+    "Imports of contacts": ("operators/_contact_import", "operators/contacts", "transfers/sql_to_mail", "transfers/object_storage_to_mail", "transfers/key_ranges", "transfers/_base", "_task/imports", "_task/rejects", "_task/progress", "_task/storage", "warehouse/read", "api/flows/import", "api/flows/upload", "api/flows/validate"),
+    "Campaigns, stages and gates": ("operators/campaigns", "operators/preflight", "operators/seed_test", "operators/compare", "api/flows/create", "api/flows/campaign", "api/flows/cancel", "api/flows/preflight", "api/campaigns", "stages", "utils/staged_send", "sensors/gate"),
+    "The hold and the send window": ("hold", "send_window"),
+    "Transactional mail and notifications": ("operators/transactional", "_task/at_most_once", "_task/messages", "notifications", "utils/emailer", "api/transactional", "memory"),
+    "Waits": ("sensors", "triggers", "_polling", "_task/waiting", "api/flows/waits", "api/flows/polling"),
+    "Tables and files": ("warehouse", "transfers/mail_to", "_task/statistics", "api/flows/statistics", "dlt_source", "_dlt", "operators/dlt"),
+    "Events, the receiver and the inbox": ("webhook", "operators/events", "transfers/events", "utils/events", "cli/receive"),
+    "The page": ("plugin",),
+    "Commands": ("cli", "__main__"),
+    "The connection, the client and other operations": ("",),
+}
+"""Titles, and the beginnings of the paths of their modules; the first that fits is taken."""
+
+NEVER_RETRIED = {"AirflowFailException", "SystemExit"}
+SKIPPED = {"AirflowSkipException"}
+LOGGED = {"warning": "logged as a warning", "error": "logged as an error", "exception": "logged as an error"}
+_PART = re.compile(r"(\.\.\.)([\s.]*\.\.\.)+")
+_PERCENT = re.compile(r"%(?:\(\w+\))?[-+ #0]?[\d.]*[sdrifgx]")
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    area: str
+    text: str
+    outcome: str
+
+
+def messages() -> list[Message]:
+    """Return the messages of the package, by area and text."""
+    trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    temporary = _temporary(trees.values())
+    found: dict[str, Message] = {}
+    for path, tree in trees.items():
+        module = str(path.relative_to(PACKAGE).with_suffix(""))
+        area = next(title for title, starts in AREAS.items() if module.startswith(starts))
+        for name, argument in _calls(tree, temporary):
+            for text in _texts(argument, logged=name in LOGGED):
+                if len(re.findall(r"[A-Za-z]{2,}", text.replace("...", ""))) >= 3:
+                    found.setdefault(text, Message(area, text, _outcome(name, temporary)))
+    return sorted(found.values())
+
+
+def _temporary(trees: Iterator[ast.Module] | object) -> dict[str, bool | None]:
+    """Return the exception classes, with their attribute ``temporary`` if they or a base have one."""
+    classes: dict[str, ast.ClassDef] = {}
+    for tree in trees:  # type: ignore[attr-defined]
+        classes |= {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+    def bases(name: str) -> Iterator[str]:
+        yield name
+        for base in classes[name].bases if name in classes else ():
+            yield from bases(ast.unparse(base).split("[")[0].rpartition(".")[2])
+
+    result: dict[str, bool | None] = dict.fromkeys(
+        ("ValueError", "TypeError", "RuntimeError", "AirflowException", *NEVER_RETRIED, *SKIPPED)
+    )
+    for name in classes:
+        lineage = [*bases(name)]
+        if any(base == "Exception" or base.endswith(("Error", "Exception")) for base in lineage):
+            result[name] = next((value for base in lineage if (value := _own_temporary(classes.get(base))) is not None), None)
+    return result
+
+
+def _own_temporary(node: ast.ClassDef | None) -> bool | None:
+    for statement in node.body if node is not None else ():
+        target = statement.target if isinstance(statement, ast.AnnAssign) else None
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+        if isinstance(target, ast.Name) and target.id == "temporary":
+            value = getattr(statement, "value", None)
+            return value.value if isinstance(value, ast.Constant) else None
+    return None
+
+
+def _calls(tree: ast.Module, errors: dict[str, bool | None]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the exceptions that a module constructs and what it logs, with the argument that has the text."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if isinstance(node.func, ast.Attribute) and node.func.attr in LOGGED:
+            if ast.unparse(node.func.value).endswith("log"):
+                yield node.func.attr, node.args[0]
+            continue
+        name = ast.unparse(node.func).rpartition(".")[2]
+        if name in errors or name.endswith("_error"):
+            # Helpers that name the argument first, such as `argument_error(name, text)`.
+            yield from ((name, argument) for argument in node.args[:2])
+
+
+def _texts(node: ast.expr, *, logged: bool) -> Iterator[str]:
+    for text in _expand(node):
+        if logged:
+            text = _PERCENT.sub("...", text).replace("%%", "%")
+        text = _PART.sub(r"\1", " ".join(text.split()))
+        if text.strip(". "):
+            yield text
+
+
+def _expand(node: ast.expr) -> list[str]:
+    """Return each text that an expression may have, with ``...`` for its variable parts."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)] if isinstance(node.value, str) else ["..."]
+    if isinstance(node, ast.JoinedStr):
+        texts = [""]
+        for value in node.values:
+            parts = [str(value.value)] if isinstance(value, ast.Constant) else ["..."]
+            if isinstance(value, ast.FormattedValue) and isinstance(value.value, ast.IfExp):
+                parts = _expand(value.value)
+            texts = [text + part for text in texts for part in parts]
+        return texts
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [left + right for left in _expand(node.left) for right in _expand(node.right)]
+    if isinstance(node, ast.IfExp):
+        return _expand(node.body) + _expand(node.orelse)
+    return ["..."]
+
+
+def _outcome(name: str, temporary: dict[str, bool | None]) -> str:
+    if name in LOGGED:
+        return LOGGED[name]
+    if name in SKIPPED:
+        return "the task is skipped"
+    if name in NEVER_RETRIED or temporary.get(name) is False or name.endswith("_error"):
+        return "fails at once"
+    return "is retried according to `retries`" if temporary.get(name) or temporary.get(name, 1) is None else "fails at once"
+
+
+def page(text: str) -> str:
+    """Return the page with the present messages, of which those with a row of their own are left out."""
+    before, marker, _ = text.partition("<!-- messages -->\n")
+    rows = [_pattern(row) for _, row in re.findall(r"^\| (`+) ?(.+?) ?\1 \|", before, re.MULTILINE)]
+    lines = []
+    for area in AREAS:
+        own = [message for message in messages() if message.area == area]
+        own = [message for message in own if not any(row.search(message.text) for row in rows)]
+        if own:
+            lines += [f"\n#### {area}\n", "| message | the task |", "|---|---|"]
+            lines += [f"| {_code(message.text)} | {message.outcome} |" for message in own]
+    return f"{before}{marker}" + "\n".join(lines) + "\n"
+
+
+def _pattern(row: str) -> re.Pattern[str]:
+    """Return what finds a documented message among those of the code: its longest part without variables."""
+    parts = [part.strip() for part in re.split(r"\.\.\.|'[^']*'|\d+", row.replace(r"\|", "|"))]
+    return re.compile(re.escape(max(parts, key=len)))
+
+
+def _code(text: str) -> str:
+    fence = "``" if "`" in text else "`"
+    padding = " " if "`" in text else ""
+    return f"{fence}{padding}{text.replace('|', chr(92) + '|')}{padding}{fence}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

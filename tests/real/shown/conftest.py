@@ -1,0 +1,96 @@
+"""A reader's folder: an Airflow of its own, the emulator with its demo data, and two SQLite databases."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mail_emulator import Emulator, EmulatorSettings
+from mail_emulator.__main__ import add_demo_data
+from tests.support.env import clean_environment
+
+LOADS = '''
+import pendulum
+from airflow.sdk import DAG
+
+from airflow_provider_mail.transfers.mail_to_sql import (
+    MailCampaignsToSqlOperator, MailCampaignStatsToSqlOperator, MailContactsToSqlOperator,
+    MailTransactionalStatsToSqlOperator,
+)
+
+with DAG("loads", schedule=None, start_date=pendulum.datetime(2026, 1, 1)) as dag:
+    MailContactsToSqlOperator(task_id="contacts", sql_conn_id="warehouse", list_name="newsletter", history=True)
+    MailCampaignsToSqlOperator(task_id="campaigns", sql_conn_id="warehouse")
+    MailCampaignStatsToSqlOperator(task_id="statistics", sql_conn_id="warehouse", snapshots=True)
+    MailTransactionalStatsToSqlOperator(task_id="transactional", sql_conn_id="warehouse")
+'''
+
+
+@dataclass(frozen=True)
+class Reader:
+    folder: Path
+    environment: dict[str, str]
+    emulator: Emulator
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the reader's folder."""
+        with (self.folder / "log").open("w") as log:
+            return subprocess.run(
+                command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=log, text=True, check=False
+            )
+
+    def run_dags(self, folder: Path) -> dict[str, str]:
+        """Run all files of a folder; return the error of each, which is empty where all went well."""
+        script = Path(__file__).parent / "run_dags.py"
+        done = self.run(sys.executable, str(script), str(folder))
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"file"')]
+        assert done.returncode == 0, (self.folder / "log").read_text()[-3000:]
+        return {line["file"]: line["error"] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    folder = tmp_path_factory.mktemp("reader")
+    with Emulator(EmulatorSettings(sending_seconds=0)) as emulator:
+        add_demo_data(emulator)
+        for sender in ("shop@example.com", "mail.example.com"):
+            emulator.add_sender(sender)
+        for name in ("newsletter", "customers", "vip"):
+            emulator.add_list(name, ["ada@example.com", "grace@example.com"])
+        emulator.add_template("reminder", subject="Your cart", content="<p>Still there: {{item}}</p>")
+        environment = clean_environment()
+        environment |= {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]]),
+            "AIRFLOW_HOME": str(folder / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps(
+                {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
+            ),
+        }
+        for name in ("crm", "warehouse", "shop"):
+            environment[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(
+                {"conn_type": "sqlite", "host": str(folder / f"{name}.db")}
+            )
+        with sqlite3.connect(folder / "crm.db") as crm:
+            crm.execute("CREATE TABLE customers (email TEXT, name TEXT, subscribed INTEGER)")
+            rows = [(f"customer{number}@example.com", f"Customer {number}", 1) for number in range(20)]
+            crm.executemany("INSERT INTO customers VALUES (?, ?, ?)", rows)
+        with sqlite3.connect(folder / "shop.db") as shop:
+            shop.execute("CREATE TABLE carts (id INTEGER, email TEXT, item TEXT)")
+            shop.execute("INSERT INTO carts VALUES (1, 'ada@example.com', 'Engine')")
+        (folder / "dags").mkdir()
+        (folder / "dags" / "loads.py").write_text(LOADS)
+        reader = Reader(folder, environment, emulator)
+        assert reader.run("airflow", "db", "migrate").returncode == 0
+        assert reader.run_dags(folder / "dags") == {"loads": ""}
+        (folder / "dags" / "loads.py").unlink()
+        yield reader

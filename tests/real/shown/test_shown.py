@@ -1,0 +1,30 @@
+"""Everything that a page shows is run as a reader would run it; what cannot be run says so in its fence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.real.shown.blocks import blocks, dag_file
+from tests.real.shown.conftest import Reader
+
+
+@pytest.mark.timeout(900)
+def test_python(reader: Reader) -> None:
+    folder = Path(reader.environment["AIRFLOW__CORE__DAGS_FOLDER"])
+    shown = {block.name: block for block in blocks("python") if not block.not_run and not block.embedded}
+    for name, block in shown.items():
+        (folder / f"{name}.py").write_text(dag_file(block))
+    errors = reader.run_dags(folder)
+    assert errors.keys() == shown.keys()
+    assert {str(shown[name]): error for name, error in errors.items() if error} == {}
+
+
+def test_json_and_yaml_are_read() -> None:
+    for block in blocks("json"):
+        json.loads(block.code)
+    for block in blocks("yaml"):
+        yaml.safe_load(block.code)
