@@ -115,7 +115,7 @@ def test_errors_show_where_but_not_as_whom(
     warehouse = make_warehouse(kind)
     stored = warehouse.hook.get_connection("warehouse")
     wrong = {"conn_type": stored.conn_type, "host": stored.host, "port": stored.port, "schema": stored.schema}
-    wrong |= {"login": "planted-user", "password": "planted-key"}
+    wrong |= {"login": "planted-user", "password": "planted-key", "extra": stored.extra}
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(wrong))
     monkeypatch.setenv("AIRFLOW_CONN_INBOX", json.dumps(wrong))
     texts = [visitor.get("", status=503)]
