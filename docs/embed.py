@@ -2,8 +2,8 @@
 
 The code block below ``<!-- example: mail_campaign.py howto_create_campaign -->`` is the part of that example DAG
 between ``# [START ...]`` and ``# [END ...]`` of that name. The block below ``<!-- sql: freshness.sql -->`` is that
-file of ``docs/sql``, and the block below ``<!-- file: how-to/test-a-dag/test_newsletter.py -->`` is that file of ``docs``. A test
-compares them.
+file of ``docs/sql``, and the block below ``<!-- file: how-to/test-a-dag/test_newsletter.py -->`` is that file of
+``docs``. A test compares them.
 """
 
 from __future__ import annotations

@@ -1,40 +1,99 @@
-"""Write the messages of the code into docs/errors.md: ``python docs/messages.py``.
+"""Write the messages of the code into docs/messages.md: ``python docs/messages.py``.
 
-The table below ``<!-- messages -->`` lists every message that the code raises or logs as a warning or an error, except
-those that have a row of their own above it. A message is the text of an exception's first argument, or of a logging
-call, with ``...`` for each part that is not known before. A test compares the page with the code, so a new message
-cannot be missing.
+The tables below ``<!-- messages -->`` list every message that the code raises, or logs as a warning or an error. A
+message is the text of an exception's first argument, or of a logging call, with ``...`` for each part that is not known
+before. A test compares the page with the code, so a new message cannot be missing.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "airflow_provider_mail"
-PAGE = ROOT / "docs" / "errors.md"
+PAGE = ROOT / "docs" / "messages.md"
 
 AREAS = {
-    "Arguments and templates": ("_task/rules", "_task/checks", "_task/rendering", "_task/mixin", "_task/airflow", "arguments", "_config"),
+    "Arguments and templates": (
+        "_task/rules",
+        "_task/checks",
+        "_task/rendering",
+        "_task/mixin",
+        "_task/airflow",
+        "arguments",
+        "_config",
+    ),
     "Audiences": ("_audience", "api/flows/audience", "cli/audience"),
-    "Imports of contacts": ("operators/_contact_import", "operators/contacts", "transfers/sql_to_mail", "transfers/object_storage_to_mail", "transfers/key_ranges", "transfers/_base", "_task/imports", "_task/rejects", "_task/progress", "_task/storage", "warehouse/read", "api/flows/import", "api/flows/upload", "api/flows/validate"),
-    "Campaigns, stages and gates": ("operators/campaigns", "operators/preflight", "operators/seed_test", "operators/compare", "api/flows/create", "api/flows/campaign", "api/flows/cancel", "api/flows/preflight", "api/campaigns", "stages", "utils/staged_send", "sensors/gate"),
+    "Imports of contacts": (
+        "operators/_contact_import",
+        "operators/contacts",
+        "transfers/sql_to_mail",
+        "transfers/object_storage_to_mail",
+        "transfers/key_ranges",
+        "transfers/_base",
+        "_task/imports",
+        "_task/rejects",
+        "_task/progress",
+        "_task/storage",
+        "warehouse/read",
+        "api/flows/import",
+        "api/flows/upload",
+        "api/flows/validate",
+    ),
+    "Campaigns, stages and gates": (
+        "operators/campaigns",
+        "operators/preflight",
+        "operators/seed_test",
+        "operators/compare",
+        "api/flows/create",
+        "api/flows/campaign",
+        "api/flows/cancel",
+        "api/flows/preflight",
+        "api/campaigns",
+        "stages",
+        "utils/staged_send",
+        "sensors/gate",
+    ),
     "The hold and the send window": ("hold", "send_window"),
-    "Transactional mail and notifications": ("operators/transactional", "_task/at_most_once", "_task/messages", "notifications", "utils/emailer", "api/transactional", "memory"),
+    "Transactional mail and notifications": (
+        "operators/transactional",
+        "_task/at_most_once",
+        "_task/messages",
+        "notifications",
+        "utils/emailer",
+        "api/transactional",
+        "memory",
+    ),
     "Waits": ("sensors", "triggers", "_polling", "_task/waiting", "api/flows/waits", "api/flows/polling"),
-    "Tables and files": ("warehouse", "transfers/mail_to", "_task/statistics", "api/flows/statistics", "dlt_source", "_dlt", "operators/dlt"),
-    "Events, the receiver and the inbox": ("webhook", "operators/events", "transfers/events", "utils/events", "cli/receive"),
+    "Tables and files": (
+        "warehouse",
+        "transfers/mail_to",
+        "_task/statistics",
+        "api/flows/statistics",
+        "dlt_source",
+        "_dlt",
+        "operators/dlt",
+    ),
+    "Events, the receiver and the inbox": (
+        "webhook",
+        "operators/events",
+        "transfers/events",
+        "utils/events",
+        "cli/receive",
+    ),
     "The page": ("plugin",),
     "Commands": ("cli", "__main__"),
     "The connection, the client and other operations": ("",),
 }
 """Titles, and the beginnings of the paths of their modules; the first that fits is taken."""
 
-NEVER_RETRIED = {"AirflowFailException", "SystemExit"}
+AT_ONCE = {"AirflowFailException", "SystemExit", "ValueError", "TypeError"}
+"""``ValueError`` and ``TypeError`` are raised for arguments, which the next try would give again."""
+
 SKIPPED = {"AirflowSkipException"}
 LOGGED = {"warning": "logged as a warning", "error": "logged as an error", "exception": "logged as an error"}
 _PART = re.compile(r"(\.\.\.)([\s.]*\.\.\.)+")
@@ -63,10 +122,10 @@ def messages() -> list[Message]:
     return sorted(found.values())
 
 
-def _temporary(trees: Iterator[ast.Module] | object) -> dict[str, bool | None]:
+def _temporary(trees: Iterable[ast.Module]) -> dict[str, bool | None]:
     """Return the exception classes, with their attribute ``temporary`` if they or a base have one."""
     classes: dict[str, ast.ClassDef] = {}
-    for tree in trees:  # type: ignore[attr-defined]
+    for tree in trees:
         classes |= {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
     def bases(name: str) -> Iterator[str]:
@@ -74,13 +133,13 @@ def _temporary(trees: Iterator[ast.Module] | object) -> dict[str, bool | None]:
         for base in classes[name].bases if name in classes else ():
             yield from bases(ast.unparse(base).split("[")[0].rpartition(".")[2])
 
-    result: dict[str, bool | None] = dict.fromkeys(
-        ("ValueError", "TypeError", "RuntimeError", "AirflowException", *NEVER_RETRIED, *SKIPPED)
-    )
+    result: dict[str, bool | None] = dict.fromkeys(("RuntimeError", "AirflowException", *AT_ONCE, *SKIPPED))
     for name in classes:
         lineage = [*bases(name)]
         if any(base == "Exception" or base.endswith(("Error", "Exception")) for base in lineage):
-            result[name] = next((value for base in lineage if (value := _own_temporary(classes.get(base))) is not None), None)
+            result[name] = next(
+                (value for base in lineage if (value := _own_temporary(classes.get(base))) is not None), None
+            )
     return result
 
 
@@ -143,29 +202,20 @@ def _outcome(name: str, temporary: dict[str, bool | None]) -> str:
         return LOGGED[name]
     if name in SKIPPED:
         return "the task is skipped"
-    if name in NEVER_RETRIED or temporary.get(name) is False or name.endswith("_error"):
-        return "fails at once"
-    return "is retried according to `retries`" if temporary.get(name) or temporary.get(name, 1) is None else "fails at once"
+    retried = temporary.get(name, False)
+    # A class without the attribute is not one of ours for the service: Airflow retries what it does not know.
+    return "is retried" if retried or (retried is None and name not in AT_ONCE) else "fails at once"
 
 
 def page(text: str) -> str:
-    """Return the page with the present messages, of which those with a row of their own are left out."""
+    """Return the page with the present messages."""
     before, marker, _ = text.partition("<!-- messages -->\n")
-    rows = [_pattern(row) for _, row in re.findall(r"^\| (`+) ?(.+?) ?\1 \|", before, re.MULTILINE)]
     lines = []
     for area in AREAS:
-        own = [message for message in messages() if message.area == area]
-        own = [message for message in own if not any(row.search(message.text) for row in rows)]
-        if own:
-            lines += [f"\n#### {area}\n", "| message | the task |", "|---|---|"]
+        if own := [message for message in messages() if message.area == area]:
+            lines += [f"\n## {area}\n", "| message | the task |", "|---|---|"]
             lines += [f"| {_code(message.text)} | {message.outcome} |" for message in own]
     return f"{before}{marker}" + "\n".join(lines) + "\n"
-
-
-def _pattern(row: str) -> re.Pattern[str]:
-    """Return what finds a documented message among those of the code: its longest part without variables."""
-    parts = [part.strip() for part in re.split(r"\.\.\.|'[^']*'|\d+", row.replace(r"\|", "|"))]
-    return re.compile(re.escape(max(parts, key=len)))
 
 
 def _code(text: str) -> str:

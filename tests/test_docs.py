@@ -18,7 +18,7 @@ from airflow.cli.cli_parser import get_parser as airflow_parser
 from airflow_provider_mail.__main__ import parser as provider_parser
 from airflow_provider_mail.cli.definition import get_cli_commands
 from docs import commands as commands_page
-from docs import embed
+from docs import embed, messages
 from mail_emulator.__main__ import _options
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
@@ -94,6 +94,11 @@ def commands() -> list[str]:
 def test_every_command_is_described() -> None:
     page = commands_page.PAGE.read_text()
     assert page == commands_page.filled(page), "run: python docs/commands.py"
+
+
+def test_every_message_is_listed() -> None:
+    text = messages.PAGE.read_text()
+    assert text == messages.page(text), "run: python docs/messages.py"
 
 
 def names(declared: Iterable[Any] | None = None, before: str = "airflow") -> set[str]:

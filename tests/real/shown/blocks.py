@@ -12,7 +12,8 @@ from tests.support.env import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(
-    r"(?:^<!-- (?P<marker>\w+)[^\n]*-->\n)?^(?P<indent> *)```(?P<language>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```",
+    r"(?:^<!-- (?P<marker>\w+)[^\n]*-->\n)?"  # such as <!-- example: mail_campaign.py howto_create_campaign -->
+    r"^(?P<indent> *)```(?P<language>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```",
     re.DOTALL | re.MULTILINE,
 )
 EMBEDDED = ("example", "file", "run")

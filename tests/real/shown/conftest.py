@@ -17,7 +17,7 @@ from mail_emulator import Emulator, EmulatorSettings
 from mail_emulator.__main__ import add_demo_data
 from tests.support.env import clean_environment
 
-LOADS = '''
+LOADS = """
 import pendulum
 from airflow.sdk import DAG
 
@@ -31,7 +31,7 @@ with DAG("loads", schedule=None, start_date=pendulum.datetime(2026, 1, 1)) as da
     MailCampaignsToSqlOperator(task_id="campaigns", sql_conn_id="warehouse")
     MailCampaignStatsToSqlOperator(task_id="statistics", sql_conn_id="warehouse", snapshots=True)
     MailTransactionalStatsToSqlOperator(task_id="transactional", sql_conn_id="warehouse")
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,13 @@ class Reader:
         """Run a command in the reader's folder."""
         with (self.folder / "log").open("w") as log:
             return subprocess.run(
-                command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=log, text=True, check=False
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                check=False,
             )
 
     def run_dags(self, folder: Path) -> dict[str, str]:
