@@ -60,7 +60,12 @@ if TYPE_CHECKING:
         MailValidationError,
     )
     from airflow_provider_mail.api.events import EventCode, MailEvent, parse_push
-    from airflow_provider_mail.api.flows.cancel_campaign import StopResult, cancel_campaign, stop_campaigns
+    from airflow_provider_mail.api.flows.cancel_campaign import (
+        StopResult,
+        cancel_campaign,
+        scheduled_campaigns,
+        stop_campaigns,
+    )
     from airflow_provider_mail.api.flows.create_campaign import create_campaign
     from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
@@ -105,7 +110,7 @@ _NAMES = {
         "MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
-    "flows.cancel_campaign": "StopResult cancel_campaign stop_campaigns",
+    "flows.cancel_campaign": "StopResult cancel_campaign scheduled_campaigns stop_campaigns",
     "flows.create_campaign": "create_campaign",
     "flows.import_contacts": "Progress import_contacts",
     "flows.statistics": "campaign_stats transactional_stats",
@@ -205,6 +210,7 @@ __all__ = [
     "find_template",
     "import_contacts",
     "parse_push",
+    "scheduled_campaigns",
     "stop_campaigns",
     "transactional_stats",
 ]
