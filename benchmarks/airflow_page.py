@@ -137,7 +137,7 @@ def encoded(type_name: str, value: Any, connection: Any) -> Any:
 
 def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
     """Return the rows of each table."""
-    account = {"mail_conn_id": ACCOUNT}
+    account = {"mail_conn_id": ACCOUNT, "team_name": ""}
     day = datetime.timedelta(days=1)
 
     def sent_at(number: int) -> datetime.datetime:
@@ -176,7 +176,7 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
             for number in range(365)
         ),
         "contacts": (
-            {**account, "team_name": "", "list_name": f"list {number % 20}", "id": str(number // 3),
+            {**account, "list_name": f"list {number % 20}", "id": str(number // 3),
              "create_date": FIRST - number % 900 * day,
              "observed_at": FIRST}
             for number in range(options.contacts)
@@ -194,7 +194,7 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
         ),
         "rejects": (
             {"import_id": f"crm/contacts/manual__{number % 200}", "row_number": number, "field": "email",
-             "reason": f"reason {number % 7}",
+             "file_name": "", "reason": f"reason {number % 7}",
              "row_json": [], "rejected_at": FIRST + number % 200 * day}
             for number in range(20_000)
         ),

@@ -135,20 +135,18 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     )
     names = ", ".join(("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS))
     sums = "".join(f", SUM({name}) AS total_{name}" for name in COUNTS)
-    # No `OVER ()`, in which DuckDB 1.4 and 1.5 fail now and then.
-    totals = f" CROSS JOIN (SELECT COUNT(*) AS total{sums} FROM {matching.joined}{matching.condition}) AS totals"
+    matches = f"{matching.before or 'WITH '}matches AS (SELECT {names} FROM {matching.joined}{matching.condition})"
+    # With the page, in one statement. No `OVER ()`, in which DuckDB 1.4 and 1.5 fail now and then.
+    totals = f" CROSS JOIN (SELECT COUNT(*) AS total{sums} FROM matches) AS totals"
 
-    def statement(columns: str, totals: str = "") -> str:
-        return f"{matching.before}SELECT {columns} FROM {matching.joined}{totals}{matching.condition} ORDER BY {order}"
+    def statement(totals: str = "") -> str:
+        return f"{matches} SELECT * FROM matches{totals} ORDER BY {order}"
 
     def read(count: int, offset: int = 0) -> Sequence[Row]:
-        total_names = "".join(f", total_{name}" for name in COUNTS)
-        parameters = [*matching.in_joins, *matching.parameters, *matching.in_conditions]
-        columns = f"{names}, total{total_names}"
-        return reader.rows(statement(columns, totals), parameters, limit=count, offset=offset)
+        return reader.rows(statement(totals), matching.parameters, limit=count, offset=offset)
 
     def read_all() -> Iterator[Sequence[Any]]:
-        for batch in reader.batches(statement(names), matching.parameters):
+        for batch in reader.batches(statement(), matching.parameters):
             yield from _with_tasks(reader, batch, has_accounts)
 
     rows = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE)
@@ -197,8 +195,9 @@ class _Matching:
 
     @property
     def before(self) -> str:
-        """What comes before SELECT."""
-        return common_tables(self.reader)
+        """What comes before its own WITH."""
+        tables = common_tables(self.reader)
+        return f"{tables}, " if tables else ""
 
     @property
     def joined(self) -> str:
@@ -305,12 +304,23 @@ def common_tables(reader: Reader) -> str:
             "AND sent.mail_name = unsent.mail_name)"
         )
 
-    alone = (
-        f"SELECT mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, mail_status "
-        f"FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND NOT EXISTS "
-        f"(SELECT 1 FROM {reader['campaign_stats'].spelled} AS s{{}} WHERE s.mail_conn_id = c.mail_conn_id "
-        "AND s.mail_name = c.mail_name AND s.team_name IN (c.team_name, '') AND s.gone_at IS NULL) AND c.mail_status"
-    )
+    no_team = "''"
+
+    def without_stats(team: str, joined: str) -> str:
+        # For the two teams one after the other: SQLite is slower with IN.
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {reader['campaign_stats'].spelled} AS s{joined} "
+            f"WHERE s.mail_conn_id = c.mail_conn_id AND s.team_name = {team} AND s.mail_name = c.mail_name "
+            "AND s.gone_at IS NULL)"
+        )
+
+    def alone(status: str, joined: str = "") -> str:
+        return (
+            f"SELECT mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, mail_status "
+            f"FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status {status} "
+            f"AND {without_stats('c.team_name', joined)} AND {without_stats(no_team, joined)}"
+        )
+
     return (
         "WITH unsent AS (SELECT mail_conn_id, team_name, mail_name, MAX(mail_status) AS mail_status "
         f"{tasks} <> 2 GROUP BY mail_conn_id, team_name, mail_name), "
@@ -320,7 +330,7 @@ def common_tables(reader: Reader) -> str:
         f"{without_sent(' AND sent.team_name = unsent.team_name')} "
         "UNION ALL SELECT mail_conn_id, '', mail_name, MAX(mail_status) FROM unsent "
         f"{without_sent('')} GROUP BY mail_conn_id, mail_name HAVING MIN(team_name) <> ''), "
-        f"alone AS ({alone.format('')} = 2 UNION ALL {alone.format(f' JOIN states AS x ON {_SAME}')} <> 2) "
+        f"alone AS ({alone('= 2')} UNION ALL {alone('<> 2', f' JOIN states AS x ON {_SAME}')})"
     )
 
 

@@ -108,7 +108,7 @@ def current(reader: Reader, counted: lists.Counted[lists.ContactList] | None) ->
         Column("People, at most", "number"),
     ]  # fmt: skip
     if not reader.has("campaigns"):
-        return Grid("current", "What goes out next", columns, []), 0
+        return Grid("current", "Campaigns that go out next", columns, []), 0
     matching = f"FROM {reader['campaigns'].spelled} WHERE mail_status = 1 AND gone_at IS NULL"
     (total,) = reader.rows(f"SELECT COUNT(*) AS total {matching}")
     statement = (
@@ -122,7 +122,7 @@ def current(reader: Reader, counted: lists.Counted[lists.ContactList] | None) ->
         for batch in reader.batches(statement):
             yield from (_current(row, sizes) for row in batch)
 
-    return Grid("current", "What goes out next", columns, rows, all_rows=all_rows), int(total["total"])
+    return Grid("current", "Campaigns that go out next", columns, rows, all_rows=all_rows), int(total["total"])
 
 
 def _sizes(reader: Reader, counted: lists.Counted[lists.ContactList] | None) -> Mapping[tuple[str, str], int]:
@@ -285,7 +285,7 @@ def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
         for day in (bounds[0], bounds[-1])
     ]
     rows = reader.rows(
-        f"{campaigns.common_tables(reader)}SELECT week, {sums} "
+        f"{campaigns.common_tables(reader)} SELECT week, {sums} "
         f"FROM (SELECT CASE {' '.join(cases)} END AS week, {', '.join(campaigns.COUNTS)} "
         f"FROM ({source}) AS a WHERE sent_count > 0 AND ({ranges})) AS b WHERE week IS NOT NULL GROUP BY week",
         [*parameters, *limits],

@@ -85,7 +85,7 @@ def test_a_campaign_is_found(visit: Open) -> None:
 def test_campaigns_are_compared_and_downloaded(visit: Open) -> None:
     page = visit("/mail/campaigns?q=week")
     for name in ("week-6", "week-2"):
-        page.get_by_role("checkbox", name=f"Compare {name}").check()
+        page.get_by_role("checkbox", name=name).check()
     page.get_by_role("button", name="Compare").click()
     page.get_by_role("heading", name="Campaigns side by side").wait_for()
     assert page.locator(".chart polyline").count() == 2
@@ -169,10 +169,28 @@ def test_pictures(visit: Open) -> None:
     frame.get_by_role("link", name="Campaigns", exact=True).click()
     frame.get_by_role("heading", name="Campaigns").wait_for()
     page.screenshot(path=folder / "page-campaigns.png")
-    page = visit("/mail/campaigns?q=newsletter", color_scheme="dark", viewport={"width": 1000, "height": 760})
-    page.get_by_role("link", name="newsletter").nth(4).click()
-    page.get_by_role("img", name="Opens in percent").wait_for()
-    page.screenshot(path=folder / "page-campaign.png", full_page=True)
+    token = page.context.request.get("/auth/token").json()["access_token"]
+    hold = {"set_by": "ada", "set_at": "2026-11-28T08:00:00+00:00", "reason": "wrong price in the spring offer"}
+    sizes = {"desktop": (1000, 760), "phone": (390, 760)}
+    for is_held in (False, True):
+        if is_held:
+            variable = {"key": "mail_hold", "value": json.dumps(hold)}
+            headers = {"Authorization": f"Bearer {token}"}
+            assert page.context.request.post("/api/v2/variables", data=variable, headers=headers).ok
+        for size, (width, height) in sizes.items():
+            for scheme in ("light", "dark"):
+                page = visit("/mail/", color_scheme=scheme, viewport={"width": width, "height": height})
+                if is_held:
+                    page.get_by_role("alert").wait_for()
+                    page.screenshot(path=folder / f"page-hold-{size}-{scheme}.png")
+                    continue
+                page.screenshot(path=folder / f"page-overview-{size}-{scheme}.png", full_page=size == "phone")
+                page.goto("/mail/waits")
+                page.screenshot(path=folder / f"page-waits-{size}-{scheme}.png")
+                page.goto("/mail/campaigns?q=newsletter")
+                page.get_by_role("link", name="Three ideas").first.click()
+                page.get_by_role("img", name="Opens in percent").wait_for()
+                page.screenshot(path=folder / f"page-campaign-{size}-{scheme}.png", full_page=True)
 
 
 def fill_year(warehouse: Warehouse) -> None:
@@ -182,7 +200,15 @@ def fill_year(warehouse: Warehouse) -> None:
     monday = now - datetime.timedelta(days=now.weekday())
     subjects = ("What is new in spring", "Three ideas for the weekend", "From our workshop", "A gift for readers")
     observed: dict[datetime.date, list[Any]] = {}
-    tasks = [task("newsletter of next week", 1, monday + datetime.timedelta(weeks=1), subject=subjects[0])]
+    tasks = [
+        task(
+            "newsletter of next week",
+            1,
+            monday + datetime.timedelta(weeks=1),
+            subject=subjects[0],
+            rcptListNames=["Newsletter"],
+        )
+    ]
     for week in range(60):
         sent_at = monday - datetime.timedelta(weeks=59 - week)
         name, sent, final = f"newsletter {sent_at:%G-w%V}", 48_000 + 300 * week, chance.uniform(0.19, 0.27)
