@@ -21,6 +21,7 @@ from dlt.common.destination.exceptions import DestinationCapabilitiesException
 from dlt.common.destination.utils import resolve_merge_strategy
 from dlt.common.schema.typing import TColumnSchema, TTableSchema
 from dlt.common.schema.utils import has_table_seen_data
+from dlt.destinations.job_client_impl import SqlJobClientBase
 from dlt.extract import DltResource
 
 from airflow_provider_mail.api.errors import MailIncompleteError, MailValidationError
@@ -92,6 +93,7 @@ def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> Dl
     """Declare a resource whose rows replace those of the same key."""
 
     def pages() -> Iterator[Any]:
+        _must_not_be_dropped()
         for page in distinct(table, read()):
             yield form(table, page)
 
@@ -115,6 +117,7 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
             columns[column_name]["merge_key"] = True
 
     def pages() -> Iterator[Any]:
+        _must_not_be_dropped()
         resource = dlt.current.resource()
         schema = resource.compute_table_schema()
         marks, scoped = _emptied_by(schema, keep_gone=keep_gone)
@@ -272,6 +275,31 @@ def _scope(parts: Sequence[Part]) -> str:
 def _exists(table: TTableSchema) -> bool:
     """Return whether the table was loaded before: dlt cannot create one from no rows."""
     return has_table_seen_data(dlt.current.source_schema().tables.get(str(table["name"])) or table)
+
+
+def _must_not_be_dropped() -> None:
+    """Compare what dlt says was loaded with the destination's tables.
+
+    dlt creates no table that it has created before. It would fail in the destination's words, or, where a run has no
+    rows for the table, succeed without it.
+
+    :raises MailValidationError: a table of the run is gone.
+    """
+    schema = dlt.current.source_schema()
+    names = [name for name in dlt.current.source().selected_resources if name in schema.tables]
+    if not (names := [name for name in names if has_table_seen_data(schema.tables[name])]):
+        return
+    pipeline: Any = dlt.current.pipeline()
+    with pipeline.destination_client(schema.name) as client:
+        if not isinstance(client, SqlJobClientBase):
+            return  # files
+        dropped = [name for name, columns in client.get_storage_tables(names) if not columns]
+    if dropped:
+        raise MailValidationError(
+            f"{', '.join(dropped)}: an earlier run has loaded this table, but the destination does not have it any "
+            'more. To load it again from start_day, run the pipeline once with refresh="drop_resources" and only the '
+            "resources of these tables (with_resources)"
+        )
 
 
 def _mark(table: Table, part: Part, now: datetime) -> Row:

@@ -116,11 +116,11 @@ def mail_source(
         extra ``parquet``; not for BigQuery. dlt adds no columns to these tables by itself. Default: false.
     :param mail_conn_id: the value of the column ``mail_conn_id``: what tells accounts apart in one table. Default:
         ``mail_default``.
-    :param team: the value of the column ``team_name``, in Airflow ``MailHook(...).team_name``. Default: none.
+    :param team_name: the value of the column ``team_name``, in Airflow ``MailHook(...).team_name``. Default: none.
     :param max_in_flight: pages requested at once, at most the client's own limit. Default: 8.
     :raises MailValidationError: an argument is invalid.
-    :raises MailError: while the pipeline runs: a response is incomplete or an error, or the destination deletes no rows
-        and ``keep_gone`` is not set.
+    :raises MailError: while the pipeline runs: a response is incomplete or an error, the destination deletes no rows
+        and ``keep_gone`` is not set, or a table that was loaded is gone from a database.
     """
     if not isinstance(client, MailClient):
         raise MailValidationError(f"client: expected a MailClient, not {type(client).__name__}")

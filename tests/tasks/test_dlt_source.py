@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import dlt
+import duckdb
 import pytest
 from dlt.pipeline.exceptions import PipelineStepFailed
 from hypothesis import HealthCheck, given, settings
@@ -130,6 +131,23 @@ def test_an_incomplete_response_loads_nothing(duck: Duck, account: Account) -> N
     assert "sources" not in duck.pipeline.state
     with pytest.raises(PipelineStepFailed, match="there is no list 'unknown'"):
         account.load("mail_contacts", contact_lists=["unknown"])
+
+
+def test_a_dropped_table_is_named_and_loaded_again_as_the_error_says(duck: Duck, account: Account) -> None:
+    account.service.add_campaigns(5, first_day=START)
+    tables = (COUNTS, SNAPSHOTS, "mail_templates")
+    account.load(*tables, snapshots=True)
+    before = campaigns(duck)
+    for table in tables:
+        with closing(duckdb.connect(duck.file)) as connection:
+            connection.execute(f"DROP TABLE mail_service.{table}")
+        account.asked()
+        with pytest.raises(PipelineStepFailed, match=rf"{table}: .*refresh=\"drop_resources\""):
+            account.load(*tables, snapshots=True)
+        assert account.asked() == []
+        duck.pipeline.run(account.source(*tables, snapshots=True), refresh="drop_resources")
+        account.load(*tables, snapshots=True)
+        assert campaigns(duck) == campaigns(duck, SNAPSHOTS) == before
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
