@@ -75,7 +75,8 @@ class Identity:
             text = "\n".join(map(itemgetter(self.email), rows))
         except TypeError:
             return None
-        if not text.isascii() or text != text.lower():
+        # One "@" for each row: a text without one is no address, and no person's key.
+        if not text.isascii() or text != text.lower() or text.count("@") != len(rows):
             return None
         keys = text.encode().split(b"\n")
         # Only line breaks between the addresses, and no other white space.
@@ -87,7 +88,8 @@ class Identity:
             return None
         key = None
         if self.email is not None and (value := row[self.email]) not in (None, ""):
-            key = address_key(value) if isinstance(value, str) and value == value.strip() else None
+            is_address = isinstance(value, str) and value == value.strip() and "@" in value
+            key = address_key(value) if is_address else None
         elif self.phone is not None and (value := row[self.phone]) not in (None, ""):
             key = f"tel:{value}" if isinstance(value, str | int) else None
         try:

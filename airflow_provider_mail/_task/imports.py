@@ -51,12 +51,6 @@ WRITE_SHARE = 20
 MAX_REASONS = 50
 """Reasons of rejections that are stored with the counts of an import."""
 
-MAX_UNUSUAL = 50_000
-"""Maximum number of addresses in an unusual spelling that an import compares, so that memory use is bounded."""
-
-_PART = 50
-"""Addresses that are compared one by one if one of them is in an unusual spelling."""
-
 _NONE = bytes(DIGEST_BYTES)
 
 

@@ -115,7 +115,7 @@ class UnreadableError(ValueError):
     """An event cannot be read."""
 
     def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.value)
+        super().__init__(str(reason))
         self.reason = reason
 
 

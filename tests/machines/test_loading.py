@@ -47,7 +47,7 @@ class Killed(BaseException):
 class Deadly(RemovalRule):
     """What removes rows is checked last, when all of them are written."""
 
-    def check(self, *_: object) -> None:
+    def check(self, *_: object, **__: object) -> None:
         raise Killed
 
 

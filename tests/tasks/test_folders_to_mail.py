@@ -90,17 +90,17 @@ def test_files_are_one_audience(emulator: Emulator, tmp_path: Path, kind: str) -
 
 def test_the_order_is_that_of_the_names(emulator: Emulator, tmp_path: Path) -> None:
     written(tmp_path, {f"part-{number}.csv": csv_of(f"p{number}") for number in (2, 0, 1)})
-    executed(load(str(tmp_path), chunk_size=1, max_in_flight=1))
+    executed(load(str(tmp_path), audience="add", chunk_size=1, max_in_flight=1))
     sent = [entry["body"]["contactData"][0][0] for entry in emulator.journal.entries(IMPORTS)]
     assert sent == [f"p{number}@example.com" for number in range(3)]
 
 
 def test_every_reject_has_its_file_and_line(emulator: Emulator, tmp_path: Path, crm: SqlDatabase) -> None:
-    emulator.settings.refused_addresses = ["refused@example.com"]
+    emulator.settings.refused_addresses = ["refused@example.com", "rejected@example.com"]
     bad = b"email,name\nada@example.com,A\nnobody,N\nrefused@example.com,R\nx@example.com\n"
     written(
         tmp_path / "in",
-        {"a.csv": bad, "b/c.csv": bad.replace(b"ada", b"bob"), "d.parquet": parquet_file([("!", "")], NAMES)},
+        {"a.csv": bad, "b/c.csv": bad.replace(b"ada", b"bob").replace(b"refused", b"rejected").replace(b"x@", b"y@"), "d.parquet": parquet_file([("!", "")], NAMES)},
     )
     rejects = Rejects(max_fraction=1, path=f"file://{tmp_path}/rejects.jsonl", table="rejects", sql_conn_id="crm")
     result = executed(load(f"{tmp_path}/in", rejects=rejects, chunk_size=2))
@@ -127,7 +127,7 @@ def test_a_change_meanwhile_is_an_error_and_another_try_reads_all(
 ) -> None:
     change, words = CHANGES[name]
     written(tmp_path, {"a.csv": csv_of(*(f"p{number}" for number in range(30))), "b.csv": csv_of("bob")})
-    operator = load(str(tmp_path), chunk_size=5, max_in_flight=1)
+    operator = load(str(tmp_path), audience="add", chunk_size=5, max_in_flight=1)
     with (
         at_request(emulator, IMPORTS, 1, lambda: change(tmp_path)),
         pytest.raises((AirflowException, OSError), match=words),

@@ -204,24 +204,6 @@ def test_the_log_shows_progress(run: Run, emulator: Emulator, crm: SqlDatabase, 
     assert "left" not in lines[1]
 
 
-@pytest.mark.parametrize(("addresses", "rows"), [
-    (["Ann@x.com", "b@x.com", "c@x.com", "ann@x.com"], "1"),
-    (["ann@xn--mnchen-3ya.de", None, "c@x.com", "ann@münchen.de"], "4"),
-    (["rene\u0301@x.com", "b@x.com", "ren\u00e9@x.com", "B@x.com"], "1, 4"),
-    (["7@X.com", *(f"{number}@x.com" for number in range(102)), "Ann@x.com", "b@x.com", "ann@x.com"], "1, 104"),
-    (["Ann@x.com", "ann@x.com.de", "Ann@x.com", "strasse@x.de", "straße@x.de", None, None], ""),
-])  # fmt: skip
-def test_an_address_that_is_spelled_in_two_ways_is_reported(
-    run: Run, emulator: Emulator, addresses: list[str | None], rows: str
-) -> None:
-    contacts = [{"email": address, "phone_number": "+44 1"} for address in addresses]
-    done = run(lambda: imported(contacts, chunk_size=len(addresses) // 2))
-    assert done.state == "success"
-    assert ("Keep one spelling of each address" in done.log) == bool(rows)
-    assert not rows or f"such as those of rows {rows}. Each" in done.log
-    assert "ann@" not in done.log.lower()
-
-
 # --- rows that are rejected ---
 
 
