@@ -100,7 +100,11 @@ def test_every_reject_has_its_file_and_line(emulator: Emulator, tmp_path: Path, 
     bad = b"email,name\nada@example.com,A\nnobody,N\nrefused@example.com,R\nx@example.com\n"
     written(
         tmp_path / "in",
-        {"a.csv": bad, "b/c.csv": bad.replace(b"ada", b"bob").replace(b"refused", b"rejected").replace(b"x@", b"y@"), "d.parquet": parquet_file([("!", "")], NAMES)},
+        {
+            "a.csv": bad,
+            "b/c.csv": bad.replace(b"ada", b"bob").replace(b"refused", b"rejected").replace(b"x@", b"y@"),
+            "d.parquet": parquet_file([("!", "")], NAMES),
+        },
     )
     rejects = Rejects(max_fraction=1, path=f"file://{tmp_path}/rejects.jsonl", table="rejects", sql_conn_id="crm")
     result = executed(load(f"{tmp_path}/in", rejects=rejects, chunk_size=2))
