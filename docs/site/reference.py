@@ -24,7 +24,7 @@ SECTIONS = {
     "Triggers": "triggers.",
     "Hook": "hooks.",
     "Notifications and mail": ("notifications.", "utils."),
-    "Assets, lineage, links and retries": ("assets", "lineage", "links", "retry_policy"),
+    "Arguments in groups, assets, lineage, links and retries": ("arguments", "assets", "lineage", "links", "retry_policy"),
     "Safe sending": ("stages", "send_window", "hold"),
     "Client and requests": "api",
     "Source for dlt": "dlt_source",
