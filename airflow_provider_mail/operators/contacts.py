@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
-from airflow_provider_mail._task.import_rows import Source
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail._task.import_rows import Source
     from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.contacts import DeleteContact
     from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, Rejects, Suppress
@@ -127,6 +127,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
+        from airflow_provider_mail._task.import_rows import Source
         from airflow_provider_mail.warehouse.rows import batched
 
         contacts = self._rows(context)

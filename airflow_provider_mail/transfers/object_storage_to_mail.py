@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-from airflow_provider_mail._task.import_rows import Source
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rules import group
 from airflow_provider_mail.operators._contact_import import (
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail._task.import_rows import Source
     from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, FileFormat, Rejects, Suppress
     from airflow_provider_mail.warehouse.read_files import FileForm
 
@@ -126,6 +126,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
+        from airflow_provider_mail._task.import_rows import Source
         from airflow_provider_mail._task.source_files import SourceFiles
         from airflow_provider_mail._task.storage import storage_path
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
-from airflow_provider_mail._task.import_rows import Source
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.storage import SqlTask, check_tables
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
+    from airflow_provider_mail._task.import_rows import Source
     from airflow_provider_mail.arguments import Brakes, ChangesOnly, Rejects, Suppress
     from airflow_provider_mail.send_window import SendWindow
 
@@ -136,6 +136,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
 
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
+        from airflow_provider_mail._task.import_rows import Source
         from airflow_provider_mail.warehouse.read import stream_rows
 
         if self.rejects.table:

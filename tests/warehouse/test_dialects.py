@@ -49,6 +49,7 @@ def test_another_database_is_refused(make_warehouse: Callable[..., Warehouse], m
         assert (names, [*batches]) == (("one",), [[(1,)]])
 
 
+@pytest.mark.not_unit
 def test_redshift_is_not_taken_for_postgres(
     make_warehouse: Callable[..., Warehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
