@@ -154,7 +154,8 @@ class Error(Exception):
         ("sqlite", "SELECT ?, ?", "Incorrect number of bindings supplied"),
         ("psycopg3", "SELECT 1 WHERE 'a' LIKE 'b%' AND %s = 'x'", "only '%s', '%b', '%t' are allowed as placeholders"),
         ("duckdb", "SELECT ?, ?", "Values were not provided for the following"),
-        ("mysql", "SELECT 1", "Not all parameters were used"),
+        # The words of the two drivers.
+        ("mysql", "SELECT 1", "Not all parameters were used|not all arguments converted"),
     ],
 )
 def test_an_error_of_the_driver_keeps_its_reason(
@@ -163,7 +164,7 @@ def test_an_error_of_the_driver_keeps_its_reason(
     warehouse = make_warehouse(kind)
     with pytest.raises(WarehouseError) as caught, stream_rows(warehouse.hook, sql, [SECRET]):
         pass
-    assert words in str(caught.value)
+    assert any(each in str(caught.value) for each in words.split("|"))
     assert SECRET not in str(caught.value)
 
 
