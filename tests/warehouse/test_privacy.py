@@ -153,7 +153,11 @@ class Error(Exception):
     [
         ("sqlite", "SELECT ?, ?", "Incorrect number of bindings supplied"),
         # psycopg 2, which the hook of Airflow 3.0 uses, raises a bare IndexError.
-        ("psycopg3", "SELECT 1 WHERE 'a' LIKE 'b%' AND %s = 'x'", "only '%s', '%b', '%t' are allowed|: IndexError"),
+        (
+            "psycopg3",
+            "SELECT 1 WHERE 'a' LIKE 'b%' AND %s = 'x'",
+            "only '%s', '%b', '%t' are allowed as placeholders|warehouse': IndexError",
+        ),
         ("duckdb", "SELECT ?, ?", "Values were not provided for the following"),
         # The words of the two drivers.
         ("mysql", "SELECT 1", "Not all parameters were used|not all arguments converted"),
