@@ -7,6 +7,7 @@ import csv
 import datetime
 import hashlib
 import re
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,9 +249,41 @@ def _csv_address(context: Any, grid: Grid) -> str:
     return f"?{urlencode([*query, ('csv', grid.name)])}"
 
 
+_JOINERS = "\u200c\u200d"
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Characters without a shape that Unicode counts as letters, marks or symbols."""
+
+
+def _is_invisible(character: str) -> bool:
+    category = unicodedata.category(character)
+    return character in _BLANK or (category in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\t\n\r")
+
+
+def visible(value: Any) -> Any:
+    """Return a text with the numbers of its invisible characters, which may make a name look like another one.
+
+    Marks of direction are among them: with one, ``gpj.exe`` is shown as ``exe.jpg``. Joiners between letters beyond
+    ASCII stay, since Persian and many emoji need them. Templates show every value by this function, but those of
+    forms, which are sent back and therefore escaped with ``| e``.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup) or (value.isascii() and value.isprintable()):
+        return value
+
+    def is_letter(place: int) -> bool:
+        letter = value[place : place + 1]
+        return bool(letter) and not letter.isascii() and not _is_invisible(letter)
+
+    def shown(place: int, character: str) -> str:
+        joins = character in _JOINERS and place > 0 and is_letter(place - 1) and is_letter(place + 1)
+        return f"\u2039U+{ord(character):04X}\u203a" if _is_invisible(character) and not joins else character
+
+    return "".join(shown(place, character) for place, character in enumerate(value))
+
+
 _environment = Environment(
     loader=FileSystemLoader(_HERE / "templates"),
     autoescape=True,
+    finalize=visible,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

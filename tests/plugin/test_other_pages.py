@@ -15,6 +15,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_mail.hold import release_hold, set_hold
 from airflow_provider_mail.plugin import access
+from airflow_provider_mail.plugin.reader import TABLES, Reader
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -244,6 +245,37 @@ def test_pages_show_no_personal_data_and_write_nothing(visitor: Visitor, filled:
         text = visitor.get(path)
         assert [word for word in ("planted", "Planted", "203.0.113.77") if word in text] == [], path
     assert file.read_bytes() == before
+
+
+MARKS = "\u202e\u2066\u200f\u200b\u00ad\ufeff\u3164\x07\u2028\U000e0041"
+JOINED = "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 \U0001f468\u200d\U0001f4bb"
+
+
+def test_no_invisible_character_is_shown(visitor: Visitor, filled: Warehouse) -> None:
+    """Every text of every table ends with marks that turn or hide what is beside them; joiners of letters stay."""
+    names = {**Reader.of_page()._names, "rejects": "newsletter_rejects"}
+    for table, column in [(name, column) for name, declared in TABLES.items() for column in declared.columns]:
+        if column.type.name == "text":
+            new = f"{column.name} || '{JOINED}{MARKS}'"
+        elif column.type.name == "json":
+            new = f"replace({column.name}, 'Shop', 'Shop{JOINED}{MARKS[:4]}')"
+        else:
+            continue
+        filled.execute(f"UPDATE {names[table]} SET {column.name} = {new} WHERE {column.name} <> ''")
+    forget()
+    campaigns = Page(visitor.get("campaigns")).links()
+    details = next(link for link in campaigns if link.startswith("campaign?"))
+    everywhere = [path for path in PAGES if path not in ("transactional", "waits", "more")]
+    for path in [*everywhere, details, f"campaigns?q={quote(JOINED + MARKS)}"]:
+        page = Page(visitor.get(path))
+        # The values of forms are sent back as they are.
+        attributes = [(name, str(value)) for _, all_of_one in page.elements for name, value in all_of_one.items()]
+        shown = [*page.words, *(value for name, value in attributes if name != "value")]
+        assert not [(mark, text) for mark in MARKS for text in shown if mark in text], path
+        assert any(JOINED in text and "\u2039U+202E\u203a" in text for text in shown), path
+    (box,) = [values for tag, values in page.elements if tag == "input" and values.get("name") == "q"]
+    assert box["value"] == JOINED + MARKS
+    assert any(link.startswith("campaign?") for link in page.links())
 
 
 @pytest.mark.parametrize("kind", ["psycopg3", "duckdb", "mysql"])
