@@ -12,7 +12,7 @@ from airflow_provider_mail.warehouse.connection import connected, run_with_conne
 from airflow_provider_mail.warehouse.dialects import dialect_of, reader_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, Where
-from airflow_provider_mail.warehouse.rows import Source
+from airflow_provider_mail.warehouse.rows import ReadValue, Source
 from airflow_provider_mail.warehouse.table import Table, TableName
 
 if TYPE_CHECKING:
@@ -63,10 +63,14 @@ def stream_rows(
             if cursor.description is None:
                 raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: it has no result; is it a SELECT?")
 
+            readers = reader.column_readers(cursor.description)
+
             def batches() -> Iterator[list[Row]]:
                 batch, fetched = first_batch, 0
                 while batch:
                     fetched += len(batch)
+                    if readers:
+                        batch = [_read(row, readers) for row in batch]
                     # Most drivers return tuples, which need no copy.
                     yield list(batch) if type(batch[0]) is tuple else [tuple(row) for row in batch]
                     batch = run(lambda: cursor.fetchmany(size), fetched)
@@ -76,6 +80,10 @@ def stream_rows(
             with suppress(Exception):
                 # SQLite holds its locks as long as a cursor is open, even on a closed connection.
                 reader.close_reader(connection, cursor)
+
+
+def _read(row: Sequence[Any], readers: Mapping[int, ReadValue]) -> Row:
+    return tuple(readers[place](value) if place in readers else value for place, value in enumerate(row))
 
 
 def _advice(fetched: int) -> str:

@@ -20,8 +20,17 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from airflow_provider_mail.api._core.responses import exact_number
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.rows import UnreadableValue, batched
+from airflow_provider_mail.warehouse.rows import (
+    ReadValue,
+    UnreadableValue,
+    batched,
+    read_fields,
+    read_float16,
+    read_float32,
+    read_items,
+)
 
 Row = tuple[Any, ...]
 Batches = Iterator[list[Row]]
@@ -273,7 +282,7 @@ def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
 
 def _objects(file: IO[bytes], form: FileForm, line: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    decode = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
     lines: Any = plain
     if (encoding := _encoding(plain, form)) != "utf-8-sig":
         lines = io.TextIOWrapper(plain, encoding=encoding, newline="\n")
@@ -342,9 +351,27 @@ def _python_values(column: Any) -> list[Any]:
             microseconds = pyarrow.time64("us") if pyarrow.types.is_time(arrow_type) else pyarrow.duration("us")
         column = column.cast(microseconds, safe=False)
     try:
-        return list(column.to_pylist())
+        values = list(column.to_pylist())
     except (ArithmeticError, ValueError):
-        return [_python_value(scalar) for scalar in column]
+        values = [_python_value(scalar) for scalar in column]
+    read = _reader(arrow_type)
+    return [*map(read, values)] if read else values
+
+
+def _reader(arrow_type: Any) -> ReadValue | None:
+    """The conversion that the values of a type need, which Arrow returns in a wider type."""
+    from pyarrow import types
+
+    if types.is_float16(arrow_type) or types.is_float32(arrow_type):
+        return read_float16 if types.is_float16(arrow_type) else read_float32
+    if types.is_struct(arrow_type):
+        return read_fields({field.name: _reader(field.type) for field in arrow_type})
+    if types.is_map(arrow_type):
+        item = _reader(arrow_type.item_type)
+        return item and (lambda pairs: pairs if pairs is None else [(key, item(value)) for key, value in pairs])
+    if types.is_dictionary(arrow_type) or types.is_run_end_encoded(arrow_type):  # of one value a row
+        return _reader(arrow_type.value_type)
+    return read_items(_reader(arrow_type.value_type)) if hasattr(arrow_type, "value_type") else None
 
 
 def _python_value(scalar: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from airflow_provider_mail.warehouse.table import Column, Table
 
 T = TypeVar("T")
 Convert = Callable[[Sequence[Any]], Iterable[Any]]
+ReadValue = Callable[[Any], Any]
 
 OnUnstorable = Callable[[Sequence[Any], UnstorableError], None]
 """Receives a row that cannot be stored, and the reason."""
@@ -29,6 +31,47 @@ class UnreadableValue:
 
     def __repr__(self) -> str:
         return "not readable"
+
+
+# By the format of `struct`: the digits that a decimal number needs to restore any value; those that every value
+# restores; the smallest value that has all digits.
+_FLOATS = {"f": (9, 6, 2.0**-126), "e": (5, 3, 2.0**-14)}
+
+
+def _shortest(width: str, value: float | None) -> float | None:
+    if not value or value - value != 0:
+        return value
+    most, fewest, normal = _FLOATS[width]
+    # Its fewest digits first, since most values have few. Below the normal ones, even one digit may be enough.
+    for digits in range(fewest if abs(value) >= normal else 1, most):
+        shorter = float(f"{value:.{digits}g}")
+        with suppress(OverflowError):  # rounded up beyond the largest value
+            if struct.unpack(width, struct.pack(width, shorter))[0] == value:
+                return shorter
+    return float(f"{value:.{most}g}")
+
+
+read_float32: ReadValue = partial(_shortest, "f")
+"""Converts a binary number of 32 bits, which Python has as 19.989999771118164, to the shortest decimal number that
+restores it, 19.99: what its source shows.
+"""
+read_float16: ReadValue = partial(_shortest, "e")
+"""The same for 16 bits."""
+
+
+def read_items(read: ReadValue | None) -> ReadValue | None:
+    """Apply a conversion to each item of an array."""
+    return read and (lambda items: items if items is None else [*map(read, items)])
+
+
+def read_fields(reads: Mapping[str, ReadValue | None]) -> ReadValue | None:
+    """Apply a conversion to each field of an object; ``None``: none."""
+    needed = {name: read for name, read in reads.items() if read}
+
+    def convert(fields: Mapping[str, Any] | None) -> Any:
+        return fields and {name: needed[name](item) if name in needed else item for name, item in fields.items()}
+
+    return convert if needed else None
 
 
 MAX_REJECTED = 1000

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gzip
 import io
+import struct
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider_mail.api.flows.validate_rows import RowChecker
 from airflow_provider_mail.warehouse.connection import configured_hook
@@ -22,7 +26,7 @@ from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.files import check_format
 from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.read_files import MAX_ROW, FileForm, file_rows
-from airflow_provider_mail.warehouse.rows import UnreadableValue
+from airflow_provider_mail.warehouse.rows import UnreadableValue, read_float32
 from tests.warehouse.conftest import ALL, CAN_STREAM, Warehouse
 from tests.warehouse.tables import THINGS, numbers, thing
 
@@ -306,3 +310,78 @@ def test_parquet_times_that_python_has_not() -> None:
     (reject,) = RowChecker(["email", "at", "seen"]).check(rows, 1).rejects
     assert (reject.row_number, reject.field) == (1, "seen")
     assert "write it as text" in reject.reason
+
+
+FLOATS = (19.99, 0.1, 16777215.0, 3e38, 1.5e-38, -2.5, None)
+"""As a source shows its binary numbers of 32 bits; as Python has them, the first is 19.989999771118164."""
+
+
+@pytest.mark.parametrize("native", ALL, indirect=True)
+def test_a_binary_number_of_a_database_is_what_the_database_shows(
+    native: Warehouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = ", ".join(f"({'NULL' if value is None else value})" for value in FLOATS)
+    native.execute(
+        f"CREATE TABLE f (a {'REAL' if native.kind != 'mysql' else 'FLOAT'})", f"INSERT INTO f VALUES {values}"
+    )
+    with stream_rows(native.hook, "SELECT a, 'x' AS b FROM f") as (_, batches):
+        found = [row for batch in batches for row in batch]
+    # MySQL's server shows six digits, and a log message says so.
+    expected = [16777200.0 if native.is_mysql and value == FLOATS[2] else value for value in FLOATS]
+    assert found == [(value, "x") for value in expected]
+    assert ("CAST(column AS DECIMAL(20, 4))" in caplog.text) == native.is_mysql
+
+
+def test_binary_numbers_in_values_of_duckdb(make_warehouse: Callable[..., Warehouse]) -> None:
+    sql = (
+        "SELECT [1.1::FLOAT, NULL] AS a, {'x': 1.1::FLOAT, 'y': 0.1::DOUBLE, 'z': [2.2::FLOAT]} AS b, "
+        "map {'k': 1.1::FLOAT} AS c, [1.1::FLOAT]::FLOAT[1] AS d, 1.1::FLOAT::DOUBLE AS e, NULL::FLOAT[] AS f"
+    )
+    with stream_rows(make_warehouse("duckdb").hook, sql) as (_, batches):
+        ((row,),) = batches
+    fields = {"x": 1.1, "y": 0.1, "z": [2.2]}
+    assert row == ([1.1, None], fields, {"k": 1.1}, [1.1], 1.100000023841858, None)
+
+
+def test_binary_numbers_of_parquet() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    single, fields = pyarrow.float32(), [("x", pyarrow.float32()), ("y", pyarrow.float64())]
+    columns = {
+        "single": pyarrow.array([19.99, None], single),
+        "half": pyarrow.array([0.1, None], pyarrow.float16()),
+        "double": pyarrow.array([0.1, 19.989999771118164], pyarrow.float64()),
+        "list": pyarrow.array([[1.1], None], pyarrow.list_(single)),
+        "struct": pyarrow.array([{"x": 1.1, "y": 0.1}, None], pyarrow.struct(fields)),
+        "map": pyarrow.array([[("k", 1.1)], None], pyarrow.map_(pyarrow.string(), single)),
+        "word": pyarrow.array([1.1, 1.1], single).dictionary_encode(),
+    }
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), file)
+    _, rows = read(file.getvalue(), FileForm(file_format="parquet"))
+    assert [*map(tuple, rows)] == [
+        (19.99, 0.1, 0.1, [1.1], {"x": 1.1, "y": 0.1}, [("k", 1.1)], 1.1),
+        (None, None, 19.989999771118164, None, None, None, 1.1),
+    ]
+
+
+@given(bits=st.integers(0, 2**32 - 1))
+def test_the_shortest_number_restores_the_binary_one(bits: int) -> None:
+    """Arrow's own text is the judge."""
+    pyarrow = pytest.importorskip("pyarrow")
+    (value,) = struct.unpack("f", struct.pack("I", bits))
+    text = pyarrow.array([value], pyarrow.float32()).cast(pyarrow.string())[0].as_py()
+    shortest = read_float32(value)
+    if value - value == 0:
+        assert struct.pack("f", shortest) == struct.pack("f", value)
+        assert len(repr(shortest)) <= len(repr(float(text))) + (
+            bits & 0x7FFFFF == 0
+        )  # a power of two may have one more
+    else:
+        assert repr(shortest) == repr(value)
+
+
+def test_a_json_number_keeps_its_digits() -> None:
+    _, rows = read(b'{"a": 19.99, "b": 12345678901234567.891}', FileForm(file_format="jsonl"))
+    assert rows == [(19.99, Decimal("12345678901234567.891"))]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
 from airflow_provider_mail.warehouse.request import Between, LoadRequest, LoadResult, OneOf, Where
-from airflow_provider_mail.warehouse.rows import batched, fits
+from airflow_provider_mail.warehouse.rows import ReadValue, batched, fits
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
@@ -72,6 +72,14 @@ class Reader:
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor for one statement that reads. If the database supports it, the statement cannot write."""
         return connection.cursor()
+
+    @classmethod
+    def column_readers(cls, description: Sequence[Sequence[Any]]) -> Mapping[int, ReadValue]:
+        """Return the conversions that the values of some columns need, by the place of the column.
+
+        :param description: the columns, as DB-API has them.
+        """
+        return {}
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:

@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc, utc_text, utc_texts
+from airflow_provider_mail.warehouse.rows import (
+    Encoder,
+    ReadValue,
+    chunks,
+    each,
+    json_text,
+    read_fields,
+    read_float32,
+    read_items,
+    utc,
+    utc_text,
+    utc_texts,
+)
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 from airflow_provider_mail.warehouse.time_limit import LockWatch, pause
 
@@ -123,6 +135,22 @@ def one_process(database: str, seconds: float) -> Iterator[None]:
             _locks.release(file)
 
 
+def _reader(column_type: Any) -> ReadValue | None:
+    """The conversion that the values of a type need, which the driver returns in a wider type."""
+    kind = getattr(column_type, "id", None)  # a text before version 1.4 of DuckDB, without the width
+    if kind == "float":
+        return read_float32
+    if kind not in ("list", "array", "struct", "map"):
+        return None
+    readers = {name: _reader(child) for name, child in column_type.children if name != "size"}
+    if kind == "struct":
+        return read_fields(readers)
+    if kind == "map":
+        item = readers["value"]
+        return item and (lambda pairs: pairs and {key: item(value) for key, value in pairs.items()})
+    return read_items(readers["child"])
+
+
 class DuckDb(Staged):
     """Stages rows as batches of JSON, since binding values one by one takes a millisecond per row.
 
@@ -168,6 +196,11 @@ class DuckDb(Staged):
         """Begin a read-only transaction; return the connection: cursors are connections that `Reading` cannot end."""
         connection.execute("BEGIN TRANSACTION READ ONLY")
         return connection
+
+    @classmethod
+    def column_readers(cls, description: Sequence[Sequence[Any]]) -> Mapping[int, ReadValue]:
+        readers = enumerate(_reader(column[1]) for column in description)
+        return {place: reader for place, reader in readers if reader}
 
     def _conflicts(self, error: BaseException) -> bool:
         # Also when another transaction has inserted the same key, which this one cannot see.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,16 +18,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider_mail.version_compat import extend_driver_options
 from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import MYSQL_CONFLICTS, mysql_number
-from airflow_provider_mail.warehouse.rows import Encoder, chunks, each, json_text, utc
+from airflow_provider_mail.warehouse.rows import Encoder, ReadValue, chunks, each, json_text, utc
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+_log = logging.getLogger(__name__)
+
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 500, 1 << 18
 _JSON_DEPTHS = (100, 31)
 _LOCK_TIMEOUT = 1205
+_FLOAT = 4  # the number of the type in the protocol
 _CONNECT_OPTIONS = {
     "_get_conn_config_mysql_client": "connect_timeout",
     "_get_conn_config_mysql_connector_python": "connection_timeout",
@@ -121,6 +125,16 @@ class MySql(Staged):
 
             connection.cursorclass = SSCursor
         return connection.cursor()
+
+    @classmethod
+    def column_readers(cls, description: Sequence[Sequence[Any]]) -> Mapping[int, ReadValue]:
+        if narrow := [str(column[0]) for column in description if column[1] == _FLOAT]:
+            _log.warning(
+                "`sql`: the server returns six digits of a FLOAT, as every client shows it: %s. If a value may have "
+                "more, select CAST(column AS DECIMAL(20, 4))",
+                ", ".join(narrow),
+            )
+        return {}
 
     @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
