@@ -1,4 +1,4 @@
-"""The main job: import contacts from a database, send them a campaign, and load its statistics into a table.
+"""The main job: import contacts, send them a campaign, and load its statistics and the list of all campaigns.
 
 Needs the connections ``mail_default``, ``crm`` (a table ``customers``) and ``warehouse``.
 """
@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
-from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
+from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator, MailCampaignsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
 with DAG(
@@ -66,4 +66,7 @@ with DAG(
     )
     # [END howto_campaign_stats_to_sql]
 
-    sync_contacts >> send_newsletter >> wait_until_sent >> load_statistics
+    # With subjects, lists and states, also of campaigns that are scheduled: for the page in Airflow.
+    load_campaigns = MailCampaignsToSqlOperator(task_id="load_campaigns", sql_conn_id="warehouse")
+
+    sync_contacts >> send_newsletter >> wait_until_sent >> load_statistics >> load_campaigns

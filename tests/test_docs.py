@@ -170,4 +170,4 @@ def test_the_dag_of_the_readme_is_a_dag(airflow_home: Path) -> None:
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
     (dag,) = [value for value in names.values() if isinstance(value, DAG)]
-    assert [task.task_id for task in dag.topological_sort()] == ["contacts", "campaign", "statistics"]
+    assert [task.task_id for task in dag.topological_sort()] == ["contacts", "campaign", "statistics", "campaigns"]

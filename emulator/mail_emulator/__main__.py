@@ -85,6 +85,8 @@ def add_demo_data(emulator: ControlApi) -> None:
     )
     today = emulator.clock.now().date()
     emulator.add_campaigns(14, prefix="newsletter", first_day=today - timedelta(days=14))
+    later = emulator.clock.now() + timedelta(days=7)
+    emulator.add_campaign("spring-sale", send_date=later, subject="The spring sale begins", state="scheduled")
 
 
 def _print(text: str) -> None:

@@ -331,7 +331,7 @@ def test_a_file_keeps_the_state(tmp_path: Path) -> None:
         with Emulator(file=tmp_path / "state.db") as emulator:
             assert len(emulator.lists()) == lists
             add_demo_data(emulator)  # the second time it is there already
-            assert (len(emulator.lists()), len(emulator.campaigns())) == (2, 14)
+            assert (len(emulator.lists()), len(emulator.campaigns())) == (2, 15)
 
 
 def test_the_connection_leads_to_the_service(mail_emulator: Emulator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,31 @@ def test_the_campaign(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse:
     second = run(example("mail_campaign")).result.xcom("send_newsletter", "mail_name")
     assert second != name
     assert set(emulator.campaign_recipients(second)) == {row[0] for row in people} - {"user7@example.com"}
+
+
+@pytest.mark.parametrize("age", [0, 70])
+def test_the_main_job_of_the_readme_loads_what_it_sent(
+    run: Run, emulator: Emulator, crm: SqlDatabase, warehouse: SqlDatabase, age: int
+) -> None:
+    """Also in a backfill or with catchup, where the campaign goes out long after the run's logical date.
+
+    :param age: of the logical date, in days.
+    """
+    crm.execute("CREATE TABLE customers (email TEXT, name TEXT, subscribed INTEGER)")
+    crm.execute("INSERT INTO customers", [(f"user{number}@example.com", f"User {number}", 1) for number in range(20)])
+    now = datetime.datetime.now(datetime.UTC)
+    emulator.add_campaign("planned", send_date=now + datetime.timedelta(days=9), subject="Later", state="scheduled")
+    names: dict[str, Any] = {}
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), names)
+
+    done = run(names["dag"], logical_date=now - datetime.timedelta(days=age))
+
+    assert done.result.state == "success"
+    name = done.result.xcom("campaign")["mail_name"]
+    assert warehouse.query("SELECT mail_name, sent_count FROM mail_campaign_stats") == [(name, 20)]
+    subjects = warehouse.query("SELECT mail_name, subject, sent_count FROM mail_campaigns ORDER BY subject")
+    assert subjects == [("planned", "Later", None), (name, "What is new", 20)]
 
 
 def test_the_daily_statistics(run: Run, emulator: Emulator, warehouse: SqlDatabase) -> None:

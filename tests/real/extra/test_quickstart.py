@@ -46,8 +46,11 @@ def test_every_line_works_and_brings_the_result(tmp_path: Path) -> None:
     assert re.search(r"^newsletter/campaign/manual__\S+ +\| complete \(2\) .* 500 ", out, re.MULTILINE)
     with sqlite3.connect(tmp_path / "warehouse.db") as warehouse:
         rows = dict(warehouse.execute("SELECT mail_name, sent_count FROM mail_campaign_stats").fetchall())
-    assert [sent for name, sent in rows.items() if name.startswith("newsletter/campaign/")] == [500]
-    assert len(rows) > 5, "those of the week before"
+        campaigns = warehouse.execute(
+            "SELECT mail_name, mail_status FROM mail_campaigns WHERE subject <> ''"
+        ).fetchall()
+    assert [(name[:20], sent) for name, sent in rows.items()] == [("newsletter/campaign/", 500)]
+    assert len(campaigns) > 15, "the emulator's, and this one"
 
 
 def test_the_page_and_the_readme_agree() -> None:
