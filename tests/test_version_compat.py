@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import warnings
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +109,44 @@ def test_a_method_that_the_hook_lacks_is_left_out() -> None:
     hook = SqliteHook()
     version_compat.extend_driver_options(hook, "_get_conn_config_mysql_client", {"added": 7})
     assert not hasattr(hook, "_get_conn_config_mysql_client")
+
+
+OUTSIDE_THE_SDK = {
+    # Public, but not in airflow.sdk.
+    "airflow.plugins_manager": {"AirflowPlugin"},
+    "airflow.triggers.base": {"BaseEventTrigger", "BaseTrigger", "TriggerEvent"},
+    "airflow.api_fastapi.app": {"get_auth_manager"},
+    "airflow.api_fastapi.auth.managers.base_auth_manager": {"COOKIE_NAME_JWT_TOKEN"},
+    "airflow.api_fastapi.auth.managers.models.resource_details": {"AccessView", "DagDetails"},
+    "airflow.cli.cli_config": {"ARG_OUTPUT", "ActionCommand", "Arg", "CLICommand", "GroupCommand", "lazy_load_command"},
+    "airflow.cli.simple_table": {"AirflowConsole"},
+    # The user of a request; the dependency that FastAPI applications of Airflow use has no public name.
+    "airflow.api_fastapi.core_api.security": {"get_user"},
+    # Airflow's database, in the API server and in commands. The REST API needs the user's token, and has no triggers.
+    "airflow.utils.session": {"create_session"},
+    "airflow.utils.state": {"TaskInstanceState"},
+    "airflow.models": {"Connection"},
+    "airflow.models.taskinstance": {"TaskInstance"},
+    "airflow.models.team": {"Team"},
+    "airflow.models.trigger": {"Trigger"},
+    "airflow.models.variable": {"Variable"},
+    "airflow.jobs.job": {"most_recent_job"},
+}
+"""What the package imports of Airflow beside ``airflow.sdk`` and `version_compat`."""
+
+ABSENT = {"airflow.models.team": version_compat.AIRFLOW_V_3_2_PLUS}
+
+
+def test_what_is_imported_beside_the_sdk_is_listed_and_exists() -> None:
+    package = Path(version_compat.__file__).parent
+    used: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            public = module == "airflow" or module.startswith(("airflow.sdk", "airflow.providers"))
+            if module.startswith("airflow") and not module.startswith("airflow_provider_mail") and not public:
+                used.setdefault(module, set()).update(alias.name for alias in node.names)
+    assert used == OUTSIDE_THE_SDK
+    for module, names in used.items():
+        if ABSENT.get(module, True):
+            assert all(hasattr(import_module(module), name) for name in names), module
