@@ -23,6 +23,7 @@ HOW_TO_GUIDES = (
 
 TRANSFERS = (
     ("SQL", "Mail", "contacts", "sql_to_mail"),
+    ("SQL", "Mail", "how-to/report", "sql_to_mail_report"),
     ("Object Storage", "Mail", "contacts", "object_storage_to_mail"),
     ("Mail", "SQL", "statistics", "mail_to_sql"),
     ("Mail", "SQL", "events", "events_to_sql"),

@@ -405,6 +405,21 @@ class SendGuardMixin(MailTaskMixin):
         )  # fmt: skip
         return first
 
+    def fitted_send_date(self, context: Context) -> Any:
+        """Return ``send_date`` within the send window; one that is invalid unchanged, for the request to reject."""
+        from pydantic import TypeAdapter, ValidationError
+
+        from airflow_provider_mail.api._core.fields import UtcTime
+
+        send_date = self.send_date or None  # type: ignore[attr-defined]
+        if self.send_window is None or send_date is None:
+            return self.fit_window(send_date, context)
+        try:
+            parsed: datetime = TypeAdapter(UtcTime).validate_python(send_date)
+        except ValidationError:
+            return send_date
+        return self.fit_window(parsed, context)
+
 
 def from_file(content: Any) -> Any:
     """Turn the name of a file into a template that includes the file; return anything else unchanged.

@@ -444,7 +444,7 @@ ARGUMENTS: dict[str, Rule] = {
     ), FLAG),
     **dict.fromkeys((
         "audiences_table", "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding",
-        "events_table",
+        "events_table", "group_by",
         "history_table", "inbox_conn_id", "inbox_table", "list_description", "log_table", "mail_conn_id", "market_name",
         "name_column", "object_storage_conn_id", "project_code", "reference",
         "selector", "snapshots_table", "sql", "sql_conn_id", "subscript_name", "table", "team_name", "time_zone",
@@ -457,6 +457,7 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("reply_to", "sender_mail"), text("Address", check=any_text)),
     **dict.fromkeys(("sender_name", "subject", "template_subject"), text("Line", check=any_text, empty_is_valid=True)),
     "language_code": text("LanguageCode"),
+    "file_name": text("FileName", none_is_valid=True),
     "mail_name": text("MailName", empty_is_none=False),
     "phone_number": text("PhoneNumber"),
     "send_date": Rule(_any, "UtcTime", empty_is_none=False, empty_is_valid=True),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import MailingState
-    from airflow_provider_mail.api.transactional import Chunk
+    from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail
     from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailSendBatchOperator", "MailSendOperator"]
@@ -70,6 +70,7 @@ class BaseSendOperator(BaseInterruptibleOperator):
     on_unfilled_tag: OnUnfilledTag
     service_tags: Any
     max_in_flight = 1
+    on_empty: OnEmpty = "continue"
     unique_msg_id: str | None = None
     """The user's id; without one, the ids of the requests are derived from the task instance."""
 
@@ -167,7 +168,12 @@ class BaseSendOperator(BaseInterruptibleOperator):
             context["ti"].xcom_push(key=POSITION_KEY, value=is_new)
 
     def on_nothing(self) -> None:
-        """Handle a mailing without messages."""
+        """Handle a mailing without messages, as ``on_empty`` says."""
+        message = f"{self.argument}: there are no {self.things} to send"
+        if self.on_empty == "error":
+            raise AirflowFailException(f"{message}. To accept that, set on_empty='skip' or 'continue'")
+        if self.on_empty == "skip":
+            raise AirflowSkipException(message)
 
     def tags_of_the_service(self, context: Context) -> frozenset[str]:
         """Return the tags that the service fills, according to the connection and the argument."""
@@ -191,6 +197,31 @@ class BaseSendOperator(BaseInterruptibleOperator):
             )
         if problem:
             self.log.warning("%s: mailed as they are unless the service fills them.", problem)
+
+    def one_message(self, context: Context, to: Sequence[Mapping[str, Any]], **fields: Any) -> SendMail | SendBatch:
+        """Build the request of one message; several recipients share it."""
+        from airflow_provider_mail.api.transactional import SendBatch, SendMail
+
+        if len(to) == 1:
+            return self.build_request(SendMail, context, to=to[0], **fields)
+        # Only the batch form accepts several recipients; within one version they share the message.
+        return self.build_request(SendBatch, context, message_versions=[{"to": to}], **fields)
+
+    def check_tags(self, context: Context, **texts: str | None) -> None:
+        """Fail or warn because a single message has tags, for which it has no values.
+
+        :param texts: by field.
+        """
+        from airflow_provider_mail.api._core.content import tags_of
+
+        tags = [(name, tag) for name, text in texts.items() for tag in tags_of(text)]
+        known = self.tags_of_the_service(context) if tags else ()
+        problems = [
+            f"{name}: {{{{{tag}}}}} has no value: a single message has none for tags"
+            for name, tag in tags
+            if tag not in known
+        ]
+        self.report_unfilled("; ".join(problems), "Use MailSendBatchOperator")
 
     def _check_first_try(self, try_number: int) -> None:
         if try_number > 1:
@@ -275,31 +306,13 @@ class MailSendOperator(BaseSendOperator):
         self.set_arguments(**locals())
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
-        from airflow_provider_mail.api._core.content import tags_of
-        from airflow_provider_mail.api.transactional import (
-            Chunk,
-            Delivery,
-            SendBatch,
-            SendMail,
-            recipients_of,
-            unique_msg_id,
-        )
+        from airflow_provider_mail.api.transactional import Chunk, recipients_of, unique_msg_id
 
         to = recipients_of("to", unwrap(self, self.to, context))
-        fields = {"send_date": self.send_date or None, "unique_msg_id": self.unique_msg_id or unique_msg_id(key, 0)}
-        if len(to) == 1:
-            request: Delivery = self.build_request(SendMail, context, to=to[0], **fields)
-        else:
-            # Only the batch form accepts several recipients; within one version they share the message.
-            request = self.build_request(SendBatch, context, message_versions=[{"to": to}], **fields)
-        tags = [(name, tag) for name in ("subject", "content") for tag in tags_of(getattr(request, name))]
-        known = self.tags_of_the_service(context) if tags else ()
-        problems = [
-            f"{name}: {{{{{tag}}}}} has no value: a single message has none for tags"
-            for name, tag in tags
-            if tag not in known
-        ]
-        self.report_unfilled("; ".join(problems), "Use MailSendBatchOperator")
+        request = self.one_message(
+            context, to, send_date=self.send_date or None, unique_msg_id=self.unique_msg_id or unique_msg_id(key, 0)
+        )
+        self.check_tags(context, subject=request.subject, content=request.content)
         return nullcontext([Chunk.of(0, request, recipients=len(to))])
 
 
@@ -312,7 +325,6 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     mail_params: Any
     versions_per_request: int
     max_in_flight: int
-    on_empty: OnEmpty
     on_duplicate_recipient: OnDuplicateRecipient
     _duplicates = 0
 
@@ -331,7 +343,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
         if blank := self.blank_arguments(context):
             raise MailValidationError(blank)
         common = self.request_fields(SendBatch, context)
-        common |= {"send_date": self._fitted_send_date(context), "params": unwrap(self, self.mail_params, context)}
+        common |= {"send_date": self.fitted_send_date(context), "params": unwrap(self, self.mail_params, context)}
         check = MessageCheck(
             common,
             things=self.things,
@@ -359,30 +371,8 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
                 self.log.warning("%s recipients come more than once and are mailed %s.", recipients.count, times)
             yield spool
 
-    def _fitted_send_date(self, context: Context) -> Any:
-        from pydantic import TypeAdapter, ValidationError
-
-        from airflow_provider_mail.api._core.fields import UtcTime
-
-        send_date = self.send_date or None
-        if self.send_window is None or send_date is None:
-            return self.fit_window(send_date, context)
-        try:
-            parsed: datetime = TypeAdapter(UtcTime).validate_python(send_date)
-        except ValidationError:
-            # The request reports what is wrong with it.
-            return send_date
-        return self.fit_window(parsed, context)
-
     def execute(self, context: Context) -> dict[str, Any]:
         return {**super().execute(context), "duplicate_recipients": self._duplicates}
-
-    def on_nothing(self) -> None:
-        message = f"{self.argument}: there are no {self.things} to send"
-        if self.on_empty == "error":
-            raise AirflowFailException(f"{message}. To accept that, set on_empty='skip' or 'continue'")
-        if self.on_empty == "skip":
-            raise AirflowSkipException(message)
 
 
 class MailSendBatchOperator(BaseSendBatchOperator):

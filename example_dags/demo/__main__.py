@@ -24,7 +24,7 @@ from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
 
-from example_dags.demo.data import SENDER, UNSENDABLE, fill, make_carts, make_customers, make_lake
+from example_dags.demo.data import SENDER, UNSENDABLE, fill, make_carts, make_customers, make_lake, make_orders
 from example_dags.demo.running import POLL_SECONDS, Airflow, Home, say
 from mail_emulator import EmulatorProcess, EmulatorSettings
 
@@ -87,6 +87,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     make_customers(home.path / "crm.db", contacts)
     make_customers(home.path / "warehouse.db", 1000)
     make_carts(home.path / "shop.db")
+    make_orders(home.path / "shop.db")
     make_lake(home.path / "lake")
     say(f"A database of {contacts:,} customers, {UNSENDABLE} of them with an address that cannot be one.")
     emulator = stack.enter_context(EmulatorProcess(EmulatorSettings(sending_seconds=SENDING_SECONDS)))
@@ -129,6 +130,8 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
         say("Airflow 3.0 cannot ask a person, so the campaign in stages (mail_staged) is left out.")
 
     airflow.run("mail_transactional")
+    say("Each manager gets a report of their own open orders, as a table and as a CSV file:")
+    airflow.run("mail_report")
     for day in range(1, DAYS + 1):
         emulator.clock.advance(days=1)
         say(f"Day {day}: people open their mail. The daily job restates the statistics:")

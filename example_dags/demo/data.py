@@ -52,6 +52,23 @@ def make_carts(path: Path) -> None:
         database.executemany("INSERT INTO carts (email, name, item, left_on) VALUES (?, ?, ?, ?)", rows)
 
 
+def make_orders(path: Path) -> None:
+    """Add the open orders of two managers to the shop's database."""
+    items = ("Difference engine", "Cog", "Punched card", "Key, brass", "Loom")
+    rows = [
+        (f"manager{number % 2}@example.com", f"Customer {number}", items[number % 5], 12.5 * (1 + number % 40),
+         f"2026-02-{1 + number % 28:02}", 0)
+        for number in range(2_458)
+    ]  # fmt: skip
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, owner_email TEXT, customer TEXT, item TEXT, amount REAL, "
+            "due_on TEXT, paid INTEGER)"
+        )
+        columns = "owner_email, customer, item, amount, due_on, paid"
+        database.executemany(f"INSERT INTO orders ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
 def make_lake(folder: Path) -> None:
     """Create a folder that stands for a bucket, with an export of customers."""
     folder.mkdir()

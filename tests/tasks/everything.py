@@ -156,6 +156,11 @@ def tasks(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
         ("send_batch_from_sql", "SqlToMailBatchOperator", letter | into | {
             "sql": "SELECT mail_address, full_name FROM people ORDER BY mail_address", "to_column": "mail_address",
             "name_column": "full_name", "columns": {"full_name": "name"}}),
+        ("send_report", "SqlToMailReportOperator", {name: value for name, value in letter.items() if name not in (
+            "attachment", "content")} | into | {
+            "sql": "SELECT mail_address, full_name, 5 AS orders FROM people", "group_by": "mail_address",
+            "columns": {"full_name": "Name", "orders": "Orders"}, "content": "<p>Open:</p>",
+            "file_name": "orders.csv"}),
         ("load_campaign_stats", "MailCampaignStatsToSqlOperator", into | MARCH | {"type": "MailList"}),
         ("load_transactional_stats", "MailTransactionalStatsToSqlOperator", into | MARCH),
         ("load_contacts", "MailContactsToSqlOperator", sales | into),

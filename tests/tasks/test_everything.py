@@ -42,6 +42,7 @@ LETTER = SENT | {"subject": "Your order", "category": "orders", "campaign": "spr
 SPRING = SENT | {"mailName": "spring", "subject": "Spring, {{name}}", "sendListNames": ["newsletter"],
                  "repelListNames": ["staff"], "languageCode": "en", "marketName": "Spring sale",
                  "subscriptName": "news", "projectCode": "P1", "editorType": "CLASSIC"}
+CELL = "padding:6px 10px;border-bottom:1px solid #d9dee3;text-align:{};vertical-align:top"
 MAPPING = [{"columnNum": 0, "propertyName": "email"}, {"columnNum": 1, "propertyName": "name"}]
 SHOP = {"contactDataMapping": MAPPING, "updateMode": 2, "listName": "shop", "listDescription": "From the shop"}
 CUSTOMERS = {"listName": "customers", "teamName": "Sales", "pageSize": 1000}
@@ -119,6 +120,14 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
             {"to": [{"email": "bob@example.com"}, {"email": "bill@example.com"}], "cc": [], "bcc": []}]})],
     "send_batch_from_sql": [(SENDS, LETTER | {"messageVersions": [
         {"to": [{"email": "ida@example.com", "name": "Ida"}], "cc": [], "bcc": [], "params": {"name": "Ida"}}]})],
+    "send_report": [(SENDS, {name: value for name, value in LETTER.items() if name not in ("attachment", "content")} | {
+        "to": {"email": "ida@example.com"},
+        "content": '<p>Open:</p><table style="border-collapse:collapse;font:14px/1.4 system-ui,sans-serif"><thead><tr>'
+        f'<th scope="col" style="{CELL.format("left")};background:#f3f5f7;font-weight:600">Name</th>'
+        f'<th scope="col" style="{CELL.format("right")};background:#f3f5f7;font-weight:600">Orders</th></tr></thead>'
+        f'<tbody><tr><td style="{CELL.format("left")}">Ida</td><td style="{CELL.format("right")}">5</td></tr></tbody>'
+        "</table>",
+        "attachment": {"fileName": "orders.csv", "fileData": "77u/TmFtZSxPcmRlcnMNCklkYSw1DQo="}})],
     "load_campaign_stats": [("/v5/campaign/mail/stats/get", MARCH | {"type": "MailList"})],
     "load_transactional_stats": [("/v5/transactional/mail/stats/get", MARCH)],
     "load_contacts": pages(CONTACTS, CUSTOMERS),
@@ -186,7 +195,7 @@ def test_every_operator_and_sensor_has_a_task(tmp_path: Path) -> None:
 def test_what_the_service_receives(ran: Ran, task_id: str) -> None:
     assert ran.states()[task_id] == "success"
     requests = ran.requests[task_id]
-    if task_id.startswith("send_batch"):
+    if task_id.startswith(("send_batch", "send_report")):
         assert 0 < len(requests[-1][1].pop("uniqueMsgID").encode()) <= 50
     assert requests == REQUESTS[task_id]
 

@@ -73,6 +73,8 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "MailStatsGateSensor": OF_NAME | {"max_hard_bounce": 0.02},
     "ObjectStorageToMailContactsOperator": {"path": "file:///people.csv"},
     "SqlToMailBatchOperator": {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com"},
+    "SqlToMailReportOperator": {"sql_conn_id": "crm", "sql": "SELECT 1", "sender_mail": "news@example.com",
+                                "subject": "a", "to": "ada@example.com"},
     "MailCampaignsToObjectStorageOperator": {"path": "file:///tmp/campaigns"},
     "MailContactsToObjectStorageOperator": OF_LIST | {"path": "file:///tmp/contacts"},
     "MailStatsToObjectStorageOperator": {"path": "file:///tmp/statistics"},
@@ -427,7 +429,7 @@ REQUESTS: dict[str, type[MailRequest[Any]]] = {
 WITHOUT_REQUEST = {
     "MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor", "MailStatsToObjectStorageOperator",
     "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailStatsGateSensor",
-    "MailSendTestOperator", "MailCompareCampaignsOperator",
+    "MailSendTestOperator", "MailCompareCampaignsOperator", "SqlToMailReportOperator",
 }
 """They have no request of which users give the fields."""
 

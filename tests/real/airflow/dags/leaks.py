@@ -98,6 +98,7 @@ with DAG("leaks", schedule=None, max_active_tasks=32, on_failure_callback=notifi
     add("sql_password", "SqlToMailContactsOperator", "good", sql="SELECT 1", **NOBODY)
     add("batch_sent", "SqlToMailBatchOperator", "emulator", name_column="name", **ONE, **CRM, **HELLO)
     add("batch_refused", "SqlToMailBatchOperator", "code_400", name_column="name", **ONE, **CRM, **HELLO)
+    add("report_refused", "SqlToMailReportOperator", "code_400", group_by="email", **ONE, **CRM, **HELLO)
     add("batch_unclear", "SqlToMailBatchOperator", "page_500", cc_column="email", **ONE, **CRM, **HELLO)
     for name, query in {
         "bad_row": {"sql": "SELECT * FROM people ORDER BY length(email)"},
