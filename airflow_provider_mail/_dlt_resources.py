@@ -147,7 +147,7 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
                     yield form(table, [(*row, None) for row in page])
                 known_rows[key] = rows
             if not rows and marks:
-                yield form(table, [_mark(table, part, parts.now())])
+                yield form(table, [_removal_row(table, part, parts.now())])
             elif not rows and _exists(schema):
                 # A load of no rows deletes those of the part.
                 yield dlt.mark.materialize_table_schema()
@@ -302,7 +302,7 @@ def _must_not_be_dropped() -> None:
         )
 
 
-def _mark(table: Table, part: Part, now: datetime) -> Row:
+def _removal_row(table: Table, part: Part, now: datetime) -> Row:
     # Columns that must have a value get the emptiest one of their type.
     empty = {
         column.name: now if column.type.name == "timestamp" else _EMPTY[column.type.name]

@@ -94,7 +94,7 @@ class Holds:
             holds, released = [Hold(set_by="unknown", set_at="unknown", reason=text)], {}
         return cls(holds={hold.mail_conn_id: hold for hold in holds}, released=released)
 
-    def of(self, mail_conn_id: str | None) -> Hold | None:
+    def applying_to(self, mail_conn_id: str | None) -> Hold | None:
         """Return the hold of a connection or of all; for ``None``, any."""
         if mail_conn_id is None:
             return next(iter(self.holds.values()), None)
@@ -163,8 +163,8 @@ def current_hold(mail_conn_id: str | None = None) -> Hold | None:
     """
     text = os.environ.get(f"AIRFLOW_VAR_{VARIABLE.upper()}")
     if text is None and (ask_supervisor() is not None or os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"):
-        return stored_holds().of(mail_conn_id)
-    return Holds.parse(text).of(mail_conn_id)
+        return stored_holds().applying_to(mail_conn_id)
+    return Holds.parse(text).applying_to(mail_conn_id)
 
 
 def stored_holds() -> Holds:

@@ -220,7 +220,7 @@ class ReportedCampaigns:
                 self._store = None  # The trigger serves several assets: reading again does not help.
         return self._stored
 
-    async def keep(self, state: Mapping[str, Any] | None) -> None:
+    async def save(self, state: Mapping[str, Any] | None) -> None:
         """Store the state once Airflow has stored the events; to be called after every poll."""
         if self._store is None or state is None:
             return

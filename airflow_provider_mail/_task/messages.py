@@ -56,7 +56,7 @@ class MessageCheck:
         self._given: dict[str, None] = {}
         self._messages = 0
 
-    def keep(self, number: int, version: dict[str, Any]) -> dict[str, Any]:
+    def checked(self, number: int, version: dict[str, Any]) -> dict[str, Any]:
         """Check a message; return it without the missing values of tags, so that those of all messages apply.
 
         :raises MailValidationError: naming a text of the message that is blank, or a template that does not exist.
@@ -196,7 +196,7 @@ class RowMessages:
         self._tags = tuple(tags.values())
         self._tags_at = [names.index(column) for column in tags]
 
-    def of(self, batches: Iterable[Sequence[Sequence[Any]]]) -> Iterator[dict[str, Any]]:
+    def build(self, batches: Iterable[Sequence[Sequence[Any]]]) -> Iterator[dict[str, Any]]:
         """Build a message for each row.
 
         :raises MailValidationError: for an invalid row, naming its number, from 1, and its column.
@@ -277,7 +277,7 @@ class Recipients:
         self._named: list[str] = []
         self.count = 0
 
-    def keep(self, number: int, version: dict[str, Any]) -> dict[str, Any] | None:
+    def without_duplicates(self, number: int, version: dict[str, Any]) -> dict[str, Any] | None:
         """Return the message without removed recipients; ``None`` when ``to`` becomes empty."""
         in_message: set[bytes] = set()
         kept = dict(version)

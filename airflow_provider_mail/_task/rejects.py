@@ -172,7 +172,7 @@ class UnstorableRecords:
         self._rejects = []
         return None if self.rejects is None else self._add
 
-    def keep(self, context: Context, log: Any) -> dict[str, int]:
+    def store(self, context: Context, log: Any) -> dict[str, int]:
         """Store the rejects of the last load, replacing those of an earlier try; return the count for XCom."""
         rejects = self.rejects
         if rejects is None:

@@ -187,7 +187,7 @@ class Chunk:
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
 
-Keep: TypeAlias = Callable[[int, dict[str, Any]], dict[str, Any] | None]
+Prepare: TypeAlias = Callable[[int, dict[str, Any]], dict[str, Any] | None]
 
 
 def cut(
@@ -196,7 +196,7 @@ def cut(
     *,
     key: str,
     versions: int = MAX_VERSIONS,
-    keep: Keep = lambda number, version: version,
+    prepare: Prepare = lambda number, version: version,
 ) -> Iterator[Chunk]:
     """Yield the requests of a mailing, in order.
 
@@ -205,13 +205,13 @@ def cut(
         these), and optionally ``cc``, ``bcc``, ``subject``, ``content``, ``template_name``, ``params``.
     :param key: identifies the mailing; the same in every try.
     :param versions: versions per request, from 1 to 100.
-    :param keep: maps the number and the fields of a message to the fields to send, or to ``None`` to skip it. Default:
-        send all messages unchanged.
+    :param prepare: maps the number and the fields of a message to the fields to send, or to ``None`` to skip it.
+        Default: send all messages unchanged.
     :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
     if not 1 <= versions <= MAX_VERSIONS:
         raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MAX_VERSIONS}")
-    numbered = ((number, keep(number, _version(number, message))) for number, message in enumerate(messages))
+    numbered = ((number, prepare(number, _version(number, message))) for number, message in enumerate(messages))
     iterator = ((number, version) for number, version in numbered if version is not None)
     index = 0
     while group := list(islice(iterator, versions)):

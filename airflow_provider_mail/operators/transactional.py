@@ -352,16 +352,16 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
             find_template=lambda name: find_template(self.hook.get_conn(), name),
         )
 
-        def keep(number: int, version: dict[str, Any]) -> dict[str, Any] | None:
-            kept = recipients.keep(number, version)
-            return None if kept is None else check.keep(number, kept)
+        def checked(number: int, version: dict[str, Any]) -> dict[str, Any] | None:
+            kept = recipients.without_duplicates(number, version)
+            return None if kept is None else check.checked(number, kept)
 
         with closing(ChunkSpool()) as spool:
             with (
                 closing(Recipients(self.on_duplicate_recipient)) as recipients,
                 self.all_messages(context) as messages,
             ):
-                for chunk in cut(common, messages, key=key, versions=self.versions_per_request, keep=keep):
+                for chunk in cut(common, messages, key=key, versions=self.versions_per_request, prepare=checked):
                     spool.add(chunk)
                 recipients.check()
                 self.report_unfilled(check.unfilled(), f"Values are given for {check.given()}: {self.values_from}")

@@ -102,7 +102,7 @@ class BaseTransferOperator(MailLineage, BaseMailOperator):
         """
         from airflow_provider_mail._metrics import RECORDS_REJECTED, emit, task_tags
 
-        kept = self.unstorable.keep(context, self.log)
+        kept = self.unstorable.store(context, self.log)
         rejected = kept.get("rejected", 0)
         emit({RECORDS_REJECTED: rejected}, task_tags(self))
         if rejected and rejected / max(records, rejected) > self.rejects.max_fraction:

@@ -300,6 +300,6 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
                 tags=self.columns,
             )
             try:
-                yield messages.of(batches)
+                yield messages.build(batches)
             except MailValidationError as error:
                 raise MailValidationError(messages.by_row(str(error)), operation=error.operation) from None

@@ -217,7 +217,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
                     # A single event: of two simultaneous events, Airflow would pass the second one only to a later run.
                     payloads = [campaign.payload for campaign in changed]
                     yield TriggerEvent({"mail_conn_id": self.mail_conn_id, "campaigns": payloads})
-                await reported.keep(detector.state)
+                await reported.save(detector.state)
 
     def _wants(self, campaign: FinalCampaign) -> bool:
         name = campaign.mail_name

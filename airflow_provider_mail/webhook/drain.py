@@ -120,9 +120,9 @@ class EventTables:
         drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0), existing=loaded.existing)
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
-        return self.keep(letters, drained)
+        return self.store_dead_letters(letters, drained)
 
-    def keep(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
+    def store_dead_letters(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
         """Store dead letters, and count the new ones."""
         if letters:
             loaded = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
@@ -204,7 +204,7 @@ def _store(batch: _Batch, tables: EventTables, dead_letters: bool) -> Drained:
     stored = tables.store(iter(rows), letters, letters.append if dead_letters else _fail)
     if stored.duplicates:
         events = StoredTable(tables.hook, EVENTS, tables.events)
-        tables.keep(list(conflicts(events, rows, stored.existing)), stored)
+        tables.store_dead_letters(list(conflicts(events, rows, stored.existing)), stored)
     stored.pushes = len(batch.pushes)
     return stored
 

@@ -74,7 +74,7 @@ class Person:
 
     def is_named_in(self, text: str) -> bool:
         """Return whether a text contains the address, also if the text is JSON, damaged or not."""
-        text = _folded(text)
+        text = _comparable(text)
         # An address alone is compared as a whole: that of O'Brien does not contain Brien's.
         matches = [self._candidate.match(text.strip())] if _ONE.fullmatch(text) else self._candidate.finditer(text)
         return any(
@@ -106,7 +106,7 @@ class Person:
         return None if len(kept) == len(events) else b"[%b]" % b",".join(kept)
 
 
-def _folded(text: str) -> str:
+def _comparable(text: str) -> str:
     """A text in the form of the local part of `address_key`, with the escapes of JSON replaced."""
     text = _ESCAPE.sub(_unescape, text)
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())

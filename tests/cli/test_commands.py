@@ -173,7 +173,7 @@ def inbox(hook: SqliteHook) -> Inbox:
         DeadLetter(Origin("mail_default", NOON, 1), index, Reason.NO_CODE, json.dumps(each))
         for index, each in enumerate(events)
     ]
-    tables.keep(letters, Drained())
+    tables.store_dead_letters(letters, Drained())
     drain(inbox, EventTables(hook, "others", "other_letters"), batch_size=10)
     return inbox
 

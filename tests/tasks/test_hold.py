@@ -216,9 +216,9 @@ def test_a_process_that_is_neither_task_nor_server_sets_and_releases(
     set_hold(set_by="kim", reason="wrong price")
     assert stored_holds().holds.keys() == {"", "mail_other"}
     assert release_hold(mail_conn_id="mail_other") == hold
-    assert stored_holds().of("mail_other").set_by == "kim"
+    assert stored_holds().applying_to("mail_other").set_by == "kim"
     assert release_hold().set_by == "kim"
-    assert stored_holds().of(None) is release_hold() is None
+    assert stored_holds().applying_to(None) is release_hold() is None
 
 
 @pytest.mark.parametrize("text", ["true", "", "[]", '{"set_by": 1}', '{"by": "ada"}'])

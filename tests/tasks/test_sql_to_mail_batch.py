@@ -151,7 +151,7 @@ def test_memory_does_not_grow_with_the_rows() -> None:
         common = {"sender_mail": "news@example.com", "subject": "Hello", "content": "x"}
         tracemalloc.start()
         with closing(ChunkSpool()) as spool:
-            for chunk in cut(common, messages.of(batches), key="key"):
+            for chunk in cut(common, messages.build(batches), key="key"):
                 spool.add(chunk)
             assert sum(chunk.recipients for chunk in spool) == rows
         most = tracemalloc.get_traced_memory()[1]

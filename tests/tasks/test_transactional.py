@@ -243,8 +243,12 @@ MESSAGES = st.lists(
 def test_no_recipient_is_left_in_two_messages(messages: list[dict[str, list[str]]]) -> None:
     versions = [{part: [{"email": email} for email in who] for part, who in message.items()} for message in messages]
     skip, fail = Recipients("skip"), Recipients("fail")
-    kept = [each for number, version in enumerate(versions) if (each := skip.keep(number, version)) is not None]
-    assert [fail.keep(number, version) for number, version in enumerate(versions)] == versions
+    kept = [
+        each
+        for number, version in enumerate(versions)
+        if (each := skip.without_duplicates(number, version)) is not None
+    ]
+    assert [fail.without_duplicates(number, version) for number, version in enumerate(versions)] == versions
 
     to = [address_key(person["email"]) for version in kept for person in version["to"]]
     assert sorted(to) == sorted({address_key(email) for message in messages for email in message["to"]})
@@ -266,10 +270,10 @@ def test_invalid_recipients_are_left_to_the_check_in_flat_memory() -> None:
     recipients = Recipients("skip")
     for wrong in (None, 7, {"name": "x"}, {"email": 7}, "text"):
         version: Any = {"to": [wrong, wrong]}
-        assert recipients.keep(0, version) == version
+        assert recipients.without_duplicates(0, version) == version
     tracemalloc.start()
     for number in range(5_000):
-        recipients.keep(number, {"to": [{"email": address(number)}]})
+        recipients.without_duplicates(number, {"to": [{"email": address(number)}]})
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     recipients.close()

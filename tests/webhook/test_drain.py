@@ -109,7 +109,7 @@ def test_dead_letters_are_read_again_after_a_fix(drained: Drains) -> None:
     other, mine = Origin("other", NOON, 1), Origin("mail_default", NOON, 2)
     given = [(other, event(1)), (other, event(2)), (other, {}), (mine, event(1)), (mine, event(3, Extra="\x00"))]
     letters = [DeadLetter(origin, n, Reason.OTHER, json.dumps(each)) for n, (origin, each) in enumerate(given)]
-    drained.tables.keep(letters, Drained())
+    drained.tables.store_dead_letters(letters, Drained())
     for read, left in ((3, 2), (0, 2)):
         result = drained.replay()
         assert (result.letters, result.drained.stored.total(), result.left) == (read, read, left)
@@ -123,7 +123,7 @@ def test_more_dead_letters_than_fit_a_page_are_read_again(embedded: Drains) -> N
     origins = [Origin(f"conn{number}", NOON, number) for number in range(1100)]
     texts = [json.dumps(event(1)) if number % 2 else '"unreadable"' for number in range(1100)]
     letters = [DeadLetter(origin, 0, Reason.OTHER, text) for origin, text in zip(origins, texts, strict=True)]
-    assert embedded.tables.keep(letters, Drained()).dead_letters == 1100
+    assert embedded.tables.store_dead_letters(letters, Drained()).dead_letters == 1100
     result = embedded.replay()
     assert (result.letters, result.left, len(embedded.events()), len(embedded.letters())) == (550, 550, 550, 550)
 

@@ -263,8 +263,8 @@ class DuckDb(Staged):
         collations = ((name, declared.get(name, default)) for name in self.table.key if self.table[name].type.length)
         return [(name, collation) for name, collation in collations if collation.lower() not in _EXACT]
 
-    def _exact(self, column: str) -> str:
-        return f"{super()._exact(column)}; if it has none, SET default_collation = ''"
+    def _collation_advice(self, column: str) -> str:
+        return f"{super()._collation_advice(column)}; if it has none, SET default_collation = ''"
 
     def _create_stage(self, cursor: Any) -> None:
         cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row BIGINT, {self._staged_columns()})")

@@ -182,13 +182,13 @@ class MySql(Staged):
             for column, column_type, collation in cursor.fetchall()
         }
 
-    def _holds(self, column: Column, actual: str) -> bool:
+    def _can_hold(self, column: Column, actual: str) -> bool:
         actual_type, _, collation = actual.partition(" COLLATE ")
         if column.type.name == "text":
             bounded = _BOUNDED_TEXT.fullmatch(actual_type)
             wide = actual_type == "longtext" or (bounded and int(bounded[1]) >= (column.type.length or float("inf")))
             return bool(wide) and collation.startswith("utf8mb4_")
-        return super()._holds(column, actual_type.split("(")[0]) or super()._holds(column, actual_type)
+        return super()._can_hold(column, actual_type.split("(")[0]) or super()._can_hold(column, actual_type)
 
     def _check(self, cursor: Any) -> None:
         # Lossy conversions are errors, and quotes and backslashes have their default meaning.
@@ -207,7 +207,7 @@ class MySql(Staged):
         # Only a binary collation tells all texts apart; numbers and dates have none.
         return [(name, collation) for name, collation in collations if collation and not collation.endswith("_bin")]
 
-    def _exact(self, column: str) -> str:
+    def _collation_advice(self, column: str) -> str:
         definition = f"{self._column(column)} {self._column_type(self.table[column])} NOT NULL"
         return f"ALTER TABLE {self.target} MODIFY {definition}"
 

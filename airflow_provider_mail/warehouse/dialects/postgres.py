@@ -224,7 +224,7 @@ class Postgres(Staged):
         )
         return list(cursor.fetchall())
 
-    def _exact(self, column: str) -> str:
+    def _collation_advice(self, column: str) -> str:
         return f'ALTER TABLE {self.target} ALTER COLUMN {column} TYPE text COLLATE "C"'
 
     def _check_collations(self, cursor: Any) -> None:
@@ -244,10 +244,10 @@ class Postgres(Staged):
                 f"texts of column {column} for one, so rows would be lost"
             )
 
-    def _holds(self, column: Column, actual: str) -> bool:
+    def _can_hold(self, column: Column, actual: str) -> bool:
         if bounded := _BOUNDED_TEXT.fullmatch(actual):
             return column.type.name == "text" and int(bounded[1]) >= (column.type.length or float("inf"))
-        return super()._holds(column, actual)
+        return super()._can_hold(column, actual)
 
     def _limit_waits(self, cursor: Any) -> None:
         # For this transaction; a shorter limit of the server or the role stays.

@@ -162,8 +162,8 @@ class Sqlite(Staged):
         )
         return [(column, collation) for column, collation in cursor.fetchall() if column in self.table.key]
 
-    def _holds(self, column: Column, actual: str) -> bool:
-        return super()._holds(column, _affinity(actual))
+    def _can_hold(self, column: Column, actual: str) -> bool:
+        return super()._can_hold(column, _affinity(actual))
 
     def _create_stage(self, cursor: Any) -> None:
         # The primary key keeps one row of each key, in sorted order.

@@ -209,15 +209,15 @@ class Staged(StagedSql):
         """Otherwise the database would silently drop rows."""
         for column, collation in self._inexact(cursor):
             raise self.error(
-                f"{self._exact(column)}. The collation {collation} of column {column} takes different texts for one, "
-                "so rows would be lost: key columns must compare every character"
+                f"{self._collation_advice(column)}. The collation {collation} of column {column} takes different texts "
+                "for one, so rows would be lost: key columns must compare every character"
             )
 
     @abstractmethod
     def _inexact(self, cursor: Any) -> Sequence[tuple[str, str]]:
         """The columns of the key that treat different texts as equal, each with its collation."""
 
-    def _exact(self, column: str) -> str:
+    def _collation_advice(self, column: str) -> str:
         return (
             f"create the table anew with column {column} without a collation and copy its rows, or name another `table`"
         )
@@ -267,7 +267,7 @@ class Staged(StagedSql):
     def _check_types(self, existing: dict[str, str]) -> None:
         for column in self.table.stored_columns:
             actual = existing.get(column.name)
-            if actual is not None and not self._holds(column, actual):
+            if actual is not None and not self._can_hold(column, actual):
                 raise self.error(
                     f"column {column.name} is {actual or 'of no type'}, expected {self._column_type(column)}"
                 )

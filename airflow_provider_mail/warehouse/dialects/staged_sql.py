@@ -69,7 +69,7 @@ class StagedSql(Dialect):
         super().__init__(hook, request)
         self.stage_name = stage
 
-    def _holds(self, column: Column, actual: str) -> bool:
+    def _can_hold(self, column: Column, actual: str) -> bool:
         return actual in self.compatible_types[column.type.name]
 
     @property
@@ -183,7 +183,7 @@ class HistoryMerge:
         self._stage, self._history, self._intervals, self._readings = stage, history, intervals, readings
         self._key = [stage._column(name) for name in stage.table.key]
         self._from, self._to, self._read_at = map(stage._column, (VALID_FROM, VALID_TO, READ_AT))
-        self._mark = stage.hook.placeholder
+        self._placeholder = stage.hook.placeholder
         self._written, self._assigned = intervals._load_marks(), intervals._load_assignments()
         self._load_values = intervals._load_values
         self._now = intervals._parameter(intervals.table[VALID_FROM], history.observed_at)
@@ -198,9 +198,9 @@ class HistoryMerge:
         # After a reading that lies in the future, this one would change the past instead of the present.
         readings._reject_later(cursor, readings.target, (condition, values), self._read_at, readings.table[READ_AT])
         source = f"FROM {readings.target} WHERE {condition} AND {self._read_at}"
-        if stage._count(cursor, f"SELECT count(*) {source} = {self._mark}", [*values, self._now]):
+        if stage._count(cursor, f"SELECT count(*) {source} = {self._placeholder}", [*values, self._now]):
             return None
-        cursor.execute(f"SELECT min({self._read_at}) {source} > {self._mark}", [*values, self._now])
+        cursor.execute(f"SELECT min({self._read_at}) {source} > {self._placeholder}", [*values, self._now])
         (following,) = cursor.fetchone()
         count = stage._count(cursor, f"SELECT count(*) FROM {stage._staged} AS s")
         before = self._check_removal(cursor, count)
@@ -210,7 +210,9 @@ class HistoryMerge:
         joined = self._begin(cursor, following)
         names = readings._columns_list(readings.table.stored_names)
         row = [*values, self._now, count, *readings._load_values()]
-        cursor.execute(f"INSERT INTO {readings.target} ({names}) VALUES ({', '.join([self._mark] * len(row))})", row)
+        cursor.execute(
+            f"INSERT INTO {readings.target} ({names}) VALUES ({', '.join([self._placeholder] * len(row))})", row
+        )
         return joined, left
 
     def corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
@@ -233,12 +235,12 @@ class HistoryMerge:
     def _valid_now(self) -> Condition:
         """The intervals that begin before this reading and end after it."""
         condition, values = self._stage._condition("history", self._history.where, "t.")
-        condition += f" AND t.{self._from} < {self._mark} AND {self._ends_later()}"
+        condition += f" AND t.{self._from} < {self._placeholder} AND {self._ends_later()}"
         return condition, [*values, self._now, self._now]
 
     def _ends_later(self) -> str:
         """The condition that an interval ends after a time, its parameter."""
-        return f"(t.{self._to} IS NULL OR t.{self._to} > {self._mark})"
+        return f"(t.{self._to} IS NULL OR t.{self._to} > {self._placeholder})"
 
     def _end(self, cursor: Any, following: Any) -> int:
         """End the intervals of rows that this reading does not have, at this reading."""
@@ -248,12 +250,12 @@ class HistoryMerge:
         if following is not None:  # rows that the following reading has again: the interval is split
             key = ", ".join(f"t.{name}" for name in self._key)
             cursor.execute(
-                f"INSERT INTO {target} ({self._names()}) SELECT {key}, {self._mark}, t.{self._to}{self._written} "
-                f"FROM {target} AS t WHERE {condition} AND {self._ends_later()}",
+                f"INSERT INTO {target} ({self._names()}) SELECT {key}, {self._placeholder}, t.{self._to}"
+                f"{self._written} FROM {target} AS t WHERE {condition} AND {self._ends_later()}",
                 [following, *self._load_values(), *values, following],
             )
         cursor.execute(
-            f"UPDATE {target} AS t SET {self._to} = {self._mark}{self._assigned} WHERE {condition}",
+            f"UPDATE {target} AS t SET {self._to} = {self._placeholder}{self._assigned} WHERE {condition}",
             [self._now, *self._load_values(), *values],
         )
         return self._intervals._affected(cursor)
@@ -264,17 +266,17 @@ class HistoryMerge:
         if following is not None:  # intervals that began at the following reading begin at this one
             condition, values = self._stage._condition("history", self._history.where, "t.")
             cursor.execute(
-                f"UPDATE {target} AS t SET {self._from} = {self._mark}{self._assigned} "
-                f"WHERE {condition} AND t.{self._from} = {self._mark} AND {self._stage._is_staged()}",
+                f"UPDATE {target} AS t SET {self._from} = {self._placeholder}{self._assigned} "
+                f"WHERE {condition} AND t.{self._from} = {self._placeholder} AND {self._stage._is_staged()}",
                 [self._now, *self._load_values(), *values, following],
             )
             count, end = self._intervals._affected(cursor), [following]
         key = ", ".join(f"s.{name}" for name in self._key)
         cursor.execute(
             f"INSERT INTO {target} ({self._names()}) "
-            f"SELECT {key}, {self._mark}, {self._mark if end else 'NULL'}{self._written} "
+            f"SELECT {key}, {self._placeholder}, {self._placeholder if end else 'NULL'}{self._written} "
             f"FROM {self._stage._staged} AS s WHERE NOT EXISTS (SELECT 1 FROM {target} AS t "
-            f"WHERE {self._stage._same_key()} AND t.{self._from} <= {self._mark} AND {self._ends_later()}) "
+            f"WHERE {self._stage._same_key()} AND t.{self._from} <= {self._placeholder} AND {self._ends_later()}) "
             f"{self._stage._ordered()}",
             [self._now, *end, *self._load_values(), self._now, self._now],
         )
