@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, timedelta
-from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -24,15 +25,16 @@ from dlt.common.schema.utils import has_table_seen_data
 from dlt.destinations.job_client_impl import SqlJobClientBase
 from dlt.extract import DltResource
 
+from airflow_provider_mail.api._core.judgement import Evidence, require_complete
 from airflow_provider_mail.api.errors import MailIncompleteError, MailValidationError
-from airflow_provider_mail.warehouse.table import BOOLEAN, Column, Table, literal
+from airflow_provider_mail.warehouse.read import decoded, moment
+from airflow_provider_mail.warehouse.request import RemovalRule
+from airflow_provider_mail.warehouse.table import BOOLEAN, GONE, Column, Table, literal
 
 Row: TypeAlias = tuple[Any, ...]
 Pages: TypeAlias = Generator[list[Row], None, None]
 Part: TypeAlias = dict[str, Any]
 OnTotal: TypeAlias = Callable[[int | None], None]
-Read: TypeAlias = Callable[[OnTotal], Pages]
-"""Yields the rows of a list, and calls its argument with the number of its records before the first of them."""
 Form: TypeAlias = Callable[[Table, Iterable[Row]], Any]
 """How dlt gets the rows of a table: `objects` or, in columns, `arrow_table`."""
 
@@ -62,6 +64,9 @@ class Parts:
     :param columns: the columns whose values tell the parts apart.
     :param find: returns the values of these columns for each part that is read.
     :param read: yields the rows of a part; calls its second argument with the number of its records first.
+    :param rule: limits how much shorter a part may become.
+    :param look_up: for a part that became shorter, gets the values of the key's last column in both readings; raises an
+        error if the service still has rows that they lack. Default: nothing is asked.
     :param whole: parts with these values that were loaded and are not found any more are gone. Default: none.
     """
 
@@ -69,6 +74,8 @@ class Parts:
     find: Callable[[], list[Part]]
     read: Callable[[Part, OnTotal], Pages]
     now: Callable[[], datetime]
+    rule: RemovalRule
+    look_up: Callable[[Part, set[Any]], None] | None = None
     whole: Mapping[str, Any] | None = None
 
 
@@ -87,6 +94,63 @@ def in_batches(pages: Iterable[list[Row]]) -> Pages:
 def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return rows as objects."""
     return [dict(zip(table.names, row, strict=True)) for row in rows]
+
+
+class Stored:
+    """The rows of a table that earlier runs have loaded, where the destination is a database.
+
+    :param name: of the table, and of its resource.
+    :param account: the values of the account's rows, by column.
+    """
+
+    def __init__(self, name: str, table: Table, account: Mapping[str, Any]) -> None:
+        self._name, self._table, self._account = name, table, account
+
+    def rows(self, columns: Sequence[str], where: Mapping[str, Any] | None = None) -> list[Row] | None:
+        """Return rows of the account; ``None`` if the destination is not a database, or the run does not merge.
+
+        :param where: further values, by column.
+        """
+        schema, resource = dlt.current.source_schema(), dlt.current.source().selected_resources.get(self._name)
+        table = schema.tables.get(self._name)
+        if resource is None or table is None or not has_table_seen_data(table):
+            return None
+        if resource.write_disposition == "replace":
+            return None
+        pipeline: Any = dlt.current.pipeline()
+        with pipeline.destination_client(schema.name) as client:
+            if not isinstance(client, SqlJobClientBase):
+                return None  # files
+            sql = client.sql_client
+
+            def column(name: str) -> str:
+                return str(sql.escape_column_name(schema.naming.normalize_identifier(name)))
+
+            values = {**self._account, **(where or {})}
+            conditions = " AND ".join(
+                f"{column(name)} {'IS NULL' if value is None else '= %s'}" for name, value in values.items()
+            )
+            statement = f"SELECT {', '.join(map(column, columns))} FROM {sql.make_qualified_table_name(self._name)}"
+            given = [value for value in values.values() if value is not None]
+            with sql:
+                found = sql.execute_sql(f"{statement} WHERE {conditions}", *given)
+        reads = [_READS.get(self._table[name].type.name) for name in columns]
+        return [
+            tuple(read(value) if read else value for read, value in zip(reads, row, strict=True)) for row in found or ()
+        ]
+
+    def gone(self, keys: Iterable[Any], observed_at: datetime) -> list[Row]:
+        """Return rows, with the mark that the service does not have them any more.
+
+        :param keys: values of the last column of the key.
+        """
+        at, key = self._table.names.index(GONE.name), self._table.key[-1]
+        rows = (row for value in sorted(keys) for row in self.rows(self._table.names, {key: value}) or ())
+        return [(*row[:at], observed_at, *row[at + 1 :]) for row in rows]
+
+
+# What databases return differently, by the name of a portable type.
+_READS: Mapping[str, Callable[[Any], Any]] = {"timestamp": moment, "json": decoded}
 
 
 def merged(name: str, table: Table, form: Form, read: Callable[[], Pages]) -> DltResource:
@@ -141,8 +205,7 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
                 known_rows.pop(key, None)
             else:
                 title = "/".join([name, *map(str, part.values())])
-                # An unknown part is read twice if it is empty.
-                for page in _confirmed(title, partial(parts.read, part), known_rows.get(key, 1)):
+                for page in _confirmed(title, table, part, parts, known_rows.get(key)):
                     rows += len(page)
                     yield form(table, [(*row, None) for row in page])
                 known_rows[key] = rows
@@ -169,29 +232,33 @@ def _parts(parts: Parts, known_rows: Mapping[str, int]) -> tuple[list[Part], lis
     return current, [part for part in gone if part not in current]
 
 
-def _confirmed(name: str, read: Read, expected_rows: int) -> Pages:
+def _confirmed(name: str, table: Table, part: Part, parts: Parts, known: int | None) -> Pages:
     """Yield the rows of a list that is at least as long as before, or as short in two consecutive readings.
 
     :param name: what is read, for messages.
-    :param expected_rows: number of its records when it was last loaded.
-    :raises MailIncompleteError: the number of records is not known, or falls each time.
+    :param known: number of its records when it was last loaded; ``None``: never. An unknown part is read twice if it
+        is empty.
+    :raises MailIncompleteError: the number of records is not known, or falls each time, or the service still has some.
+    :raises UnconfirmedError: the rule does not allow it to become that much shorter.
     """
+    expected_rows = 1 if known is None else known
     for attempt in range(1, MAX_READINGS + 1):
         totals: list[int | None] = []
-        with closing(read(totals.append)) as pages:
+        with closing(parts.read(part, totals.append)) as pages:
             first_page = next(pages, None)
             total = totals[0]
             if total is None or total < 0:
-                raise MailIncompleteError(
-                    f"{name}: the response has no valid totalRecords, so it is not known which rows are gone: nothing "
-                    "is loaded",
-                    got=0,
-                    expected=None,
-                )
+                require_complete(Evidence(got=0, total=total), name, hint="Nothing is loaded")
+                raise AssertionError("unreachable")
             if total >= expected_rows:
-                if first_page is not None:
-                    yield first_page
-                yield from pages
+                parts.rule.check(known or 0, total, f"{name}: ")
+                found: set[Any] = set()
+                for page in chain([first_page] if first_page is not None else [], pages):
+                    if total < (known or 0) and parts.look_up:
+                        found.update(row[table.names.index(table.key[-1])] for row in page)
+                    yield page
+                if total < (known or 0) and parts.look_up:
+                    parts.look_up(part, found)
                 return
         _log.info("%s: only %s records: reading it again to confirm it (%s of %s)", name, total, attempt, MAX_READINGS)
         expected_rows = total
@@ -335,15 +402,27 @@ class DaysToRead:
 
     :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
     :param lookback_days: days that are read again.
+    :param stored: the number of rows of each day that the destination has, for the first state. Fewer than the state
+        says: the day is read again. Default: not known.
     """
 
-    def __init__(self, states: Iterable[dict[str, Any]], start_day: date, last_day: date, lookback_days: int) -> None:
+    def __init__(
+        self,
+        states: Iterable[dict[str, Any]],
+        start_day: date,
+        last_day: date,
+        lookback_days: int,
+        stored: Mapping[date, int] | None = None,
+    ) -> None:
         self._states = list(states)
+        self._stored = stored
+        self._counts: Counter[date] = Counter()
         self._start_day = start_day
         self._last_day = last_day
         self._lookback = lookback_days * DAY
         self._answered: set[date] = set()
         self._days = {day for state in self._states or [{}] for day in self._unread(state)}
+        self._days |= self._lost()
 
     def windows(self) -> list[tuple[date, date]]:
         """Return the days as windows of at most `WINDOW_DAYS`, the earliest first."""
@@ -353,8 +432,27 @@ class DaysToRead:
         """Note days of which the service returned something."""
         self._answered.update(days)
 
+    def loaded(self, days: Iterable[date]) -> None:
+        """Note the day of each row that the run loads."""
+        self._counts.update(days)
+
+    def _lost(self) -> set[date]:
+        """The days of which rows were deleted from the destination, and those beside them: days differ by time zone."""
+        rows = self._states[0].get("rows", {}) if self._states and self._stored is not None else {}
+        lost = [day for day in map(date.fromisoformat, rows) if (self._stored or {}).get(day, 0) < rows[f"{day}"]]
+        if lost:
+            _log.warning("Rows of %s days were deleted from the destination: reading these days again", len(lost))
+        return {
+            near for day in lost for near in span(day - DAY, day + DAY) if self._start_day <= near <= self._last_day
+        }
+
     def save(self) -> None:
         """Change the states, when all windows have been read completely."""
+        for state in self._states[:1]:
+            rows = {
+                day: count for day, count in state.get("rows", {}).items() if date.fromisoformat(day) not in self._days
+            }
+            state["rows"] = {**rows, **{f"{day}": self._counts[day] for day in sorted(self._days) if self._counts[day]}}
         for state in self._states if self._days else ():
             open_days = _open_days(state)
             empty_days = {day: open_days.get(day, self._last_day) for day in self._days - self._answered}
@@ -389,9 +487,17 @@ class DaysToRead:
 
 
 def days_to_read(
-    mail_conn_id: str, tables: Iterable[str], start_day: date, last_day: date, lookback_days: int
+    mail_conn_id: str,
+    tables: Iterable[str],
+    start_day: date,
+    last_day: date,
+    lookback_days: int,
+    stored: Iterable[date] | None,
 ) -> DaysToRead:
-    """Return the days that a run reads, for those of the tables that it loads."""
+    """Return the days that a run reads, for those of the tables that it loads.
+
+    :param stored: the day of each row that the first of the tables has; ``None``: not known.
+    """
     selected = dlt.current.source().selected_resources
     states = []
     for table in tables:
@@ -401,7 +507,7 @@ def days_to_read(
                 # dlt empties the table first.
                 accounts.pop(mail_conn_id, None)
             states.append(accounts.setdefault(mail_conn_id, {}))
-    return DaysToRead(states, start_day, last_day, lookback_days)
+    return DaysToRead(states, start_day, last_day, lookback_days, None if stored is None else Counter(stored))
 
 
 def span(first: date, last: date) -> Iterator[date]:

@@ -18,6 +18,7 @@ from dlt.common.configuration.specs import BaseConfiguration
 from dlt.extract import DltResource
 
 from airflow_provider_mail._dlt_resources import (
+    DAY,
     DaysToRead,
     Form,
     OnTotal,
@@ -25,6 +26,7 @@ from airflow_provider_mail._dlt_resources import (
     Part,
     Parts,
     Row,
+    Stored,
     days_to_read,
     declared,
     distinct,
@@ -35,18 +37,21 @@ from airflow_provider_mail._dlt_resources import (
     span,
 )
 from airflow_provider_mail.api._core.compact import compact_records
+from airflow_provider_mail.api._core.judgement import SAMPLE
 from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api._core.requests import DateWindow, PagedRequest
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.api.flows.second_source import check_campaigns, check_contacts, existing_of
 from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders
 from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.files import arrow_table
+from airflow_provider_mail.warehouse.request import MAX_REMOVED_FRACTION, RemovalRule
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.resources import (
     CAMPAIGNS,
@@ -82,6 +87,8 @@ def mail_source(
     contact_lists: Sequence[str] | Literal["all"] = (),
     snapshots: bool = False,
     keep_gone: bool = False,
+    allow_empty: bool = False,
+    max_removed_fraction: float | None = None,
     arrow: bool = False,
     mail_conn_id: str = "mail_default",
     team_name: str | None = None,
@@ -112,6 +119,11 @@ def mail_source(
     :param keep_gone: keep rows of contacts, lists, templates and senders that the service does not have any more.
         Required where dlt deletes no rows: Iceberg tables, and files that are neither Iceberg nor Delta tables.
         Default: false.
+    :param allow_empty: let a list that is empty in two readings delete or mark all its rows. If false, the run fails
+        and the rows stay. Default: false.
+    :param max_removed_fraction: the largest share of a list's rows, from 0 to 1, that one run may delete or mark; not
+        applied below ten rows. Default: 0.1; and unless a list is dynamic, the run fails if the service still has one
+        of up to twenty of the contacts that it would delete.
     :param arrow: give dlt Arrow tables instead of one object per row, which takes about a third of the time. Needs the
         extra ``parquet``; not for BigQuery. dlt adds no columns to these tables by itself. Default: false.
     :param mail_conn_id: the value of the column ``mail_conn_id``: what tells accounts apart in one table. Default:
@@ -133,18 +145,25 @@ def mail_source(
     if arrow and find_spec("pyarrow") is None:
         raise MailValidationError("arrow: needs pyarrow: pip install 'airflow-provider-mail[parquet]'")
     form: Form = arrow_table if arrow else objects
-    source = _Source(client, mail_conn_id, team_name or "", max_in_flight)
+    fraction = MAX_REMOVED_FRACTION if max_removed_fraction is None else max_removed_fraction
+    rule = RemovalRule(allow_empty=allow_empty, max_fraction=fraction)
+    source = _Source(client, mail_conn_id, team_name or "", max_in_flight, rule)
 
-    def days(*tables: str) -> DaysToRead:
+    def days(day: str, stored: Stored, *tables: str) -> DaysToRead:
         if end_day is not None:
             return DaysToRead((), start_day, end_day, 0)
-        return days_to_read(mail_conn_id, tables, start_day, source.clock().date(), lookback_days)
+        rows = stored.rows([day])
+        loaded = None if rows is None else [_day(value) for (value,) in rows if value is not None]
+        return days_to_read(mail_conn_id, tables, start_day, source.clock().date(), lookback_days, loaded)
 
     account = {"mail_conn_id": mail_conn_id}
+    own_team = {**account, "team_name": team_name or ""}
+    stored_stats = Stored("mail_campaign_stats", CAMPAIGN_STATS, own_team)
+    stored_days = Stored("mail_transactional_stats", TRANSACTIONAL_STATS, own_team)
 
     def whole(name: str, table: Table, read: Callable[[OnTotal], Pages]) -> DltResource:
         parts = Parts(
-            tuple(account), lambda: [account], lambda _, on_total: distinct(table, read(on_total)), source.clock
+            tuple(account), lambda: [account], lambda _, on_total: distinct(table, read(on_total)), source.clock, rule
         )
         return replaced(name, table, form, parts, keep_gone=keep_gone)
 
@@ -152,29 +171,37 @@ def mail_source(
         "mail_campaign_stats",
         CAMPAIGN_STATS,
         form,
-        lambda: source.campaign_stats(days("mail_campaign_stats", "mail_campaign_stats_snapshots")),
+        lambda: source.campaign_stats(
+            days("mail_send_date", stored_stats, "mail_campaign_stats", "mail_campaign_stats_snapshots"), stored_stats
+        ),
     )
     resources = [
-        merged("mail_campaigns", CAMPAIGNS, form, source.campaigns),
+        merged(
+            "mail_campaigns",
+            CAMPAIGNS,
+            form,
+            lambda: source.campaigns(Stored("mail_campaigns", CAMPAIGNS, account)),
+        ),
         stats,
         merged(
             "mail_transactional_stats",
             TRANSACTIONAL_STATS,
             form,
-            lambda: source.transactional_stats(days("mail_transactional_stats")),
+            lambda: source.transactional_stats(days("stats_date", stored_days, "mail_transactional_stats")),
         ),
         whole("mail_lists", LISTS, source.lists),
         whole("mail_templates", TEMPLATES, source.templates),
         whole("mail_senders", SENDERS, source.senders),
     ]
     if contact_lists:
-        place = {**account, "team_name": team_name or ""}
         parts = Parts(
-            (*place, "list_name"),
-            lambda: [{**place, "list_name": name} for name in source.names(contact_lists)],
+            (*own_team, "list_name"),
+            lambda: [{**own_team, "list_name": name} for name in source.names(contact_lists)],
             source.contacts,
             source.clock,
-            whole=place if contact_lists == "all" else None,
+            rule,
+            look_up=source.check_contacts if max_removed_fraction is None else None,
+            whole=own_team if contact_lists == "all" else None,
         )
         resources.append(replaced("mail_contacts", CONTACTS, form, parts, keep_gone=keep_gone))
     if snapshots:
@@ -193,7 +220,10 @@ def mail_source(
 class _Source:
     """Reads one account, and makes rows of what it returns."""
 
-    def __init__(self, client: MailClient, mail_conn_id: str, team_name: str, max_in_flight: int) -> None:
+    def __init__(
+        self, client: MailClient, mail_conn_id: str, team_name: str, max_in_flight: int, rule: RemovalRule
+    ) -> None:
+        self._rule = rule
         self._client = client
         self._mail_conn_id = mail_conn_id
         self._team_name = team_name
@@ -203,9 +233,25 @@ class _Source:
         """Return the service's time, or the local one before the first response."""
         return self._client.service_clock.now()
 
-    def campaigns(self) -> Pages:
-        # Each campaign is returned with its whole content.
-        return self._pages(GetCampaigns(page_size=100), campaign_row)
+    def campaigns(self, stored: Stored) -> Pages:
+        """Yield all campaigns, and mark those that two readings lack: of the teams whose campaigns are returned."""
+        at, team = CAMPAIGNS.names.index("guid"), CAMPAIGNS.names.index("team_name")
+        known = stored.rows(["guid", "mail_name", "team_name"], {"gone_at": None}) or []
+        guids: set[str] = set()
+        teams: set[str] = set()
+        observed_at, lacking = self.clock(), known
+        for reading in (1, 2):
+            # Each campaign is returned with its whole content.
+            for page in self._pages(GetCampaigns(page_size=100), campaign_row) if lacking or reading == 1 else ():
+                yield [row for row in page if row[at] not in guids]
+                guids.update(row[at] for row in page)
+                teams.update(row[team] for row in page)
+            known = [row for row in known if not teams or row[2] in teams]
+            lacking = [row for row in known if row[0] not in guids]
+        if lacking:
+            check_campaigns(self._client, [row[:2] for row in lacking[:SAMPLE]])
+            self._rule.check(len(known), len(known) - len(lacking), "mail_campaigns: ", is_looked_up=True)
+            yield stored.gone((guid for guid, *_ in lacking), observed_at)
 
     def lists(self, on_total: OnTotal) -> Pages:
         return self._pages(GetLists(page_size=100), partial(resource_row, LISTS), on_total)
@@ -245,11 +291,32 @@ class _Source:
                 )
         return list(dict.fromkeys(lists))
 
-    def campaign_stats(self, days: DaysToRead) -> Pages:
+    def check_contacts(self, part: Part, found: set[Any]) -> None:
+        """Ask the service for contacts of a list that were loaded, and that two readings lack."""
+        stored = Stored("mail_contacts", CONTACTS, part).rows(["id", "email"]) or []
+        lacking = [row for row in stored if row[0] not in found]
+        check_contacts(self._client, part["list_name"], lacking[:SAMPLE])
+
+    def campaign_stats(self, days: DaysToRead, stored: Stored) -> Pages:
+        name, day = (CAMPAIGN_STATS.names.index(column) for column in ("mail_name", "mail_send_date"))
+        known = stored.rows(["mail_name", "mail_send_date"], {"gone_at": None}) or []
         for first, last in days.windows():
             request = GetCampaignStats(start_date=first, end_date=last)
-            rows = self._window(partial(campaign_stats, compact=True), request, campaign_stats_row)
+            read = partial(self._window, partial(campaign_stats, compact=True), request, campaign_stats_row)
+            rows = read()
+            # The service's first and last day may not be whole days in UTC.
+            inside = {row[0] for row in known if row[1] is not None and first < _day(row[1]) < last}
+            if lacking := inside - {row[name] for row in rows}:
+                rows += [row for row in read() if row[name] in lacking]
+                lacking -= {row[name] for row in rows}
+            if lacking:
+                gone = lacking - {*existing_of(self._client, request, len(rows), lacking, first + DAY, last - DAY)}
+                self._rule.check(
+                    len(inside), len(inside) - len(gone), f"mail_campaign_stats {first} to {last}: ", is_looked_up=True
+                )
+                rows += stored.gone(gone, self.clock())
             days.answered(span(first, last) if rows else ())
+            days.loaded(row[day].date() for row in rows if row[day] is not None)
             yield rows
         days.save()
 
@@ -259,6 +326,7 @@ class _Source:
             request = GetTransactionalStats(start_date=first, end_date=last)
             rows = self._window(transactional_stats, request, transactional_stats_row)
             days.answered(row[at] for row in rows)
+            days.loaded(row[at] for row in rows)
             yield rows
         days.save()
 
@@ -287,9 +355,17 @@ class _Source:
         return datetime.fromtimestamp(began + self._client.service_clock.offset, UTC)
 
 
+def _day(value: Any) -> date:
+    """Return the day of a value of a table; some databases have days as text or times."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return value.date() if isinstance(value, datetime) else value
+
+
 def _snapshots(page: Any) -> Any:
     """Turn a page of `CAMPAIGN_STATS`, as dlt has it, into one of `CAMPAIGN_SNAPSHOTS`."""
     if isinstance(page, list):
-        return objects(CAMPAIGN_SNAPSHOTS, snapshot_rows(tuple(row.values()) for row in page))
+        return objects(CAMPAIGN_SNAPSHOTS, snapshot_rows(tuple(row.values()) for row in page if not row["gone_at"]))
+    page = page.filter(page["gone_at"].is_null())
     days = page["observed_at"].cast("date32")
     return page.append_column("observed_day", days).select(CAMPAIGN_SNAPSHOTS.names)

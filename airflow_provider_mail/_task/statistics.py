@@ -213,8 +213,9 @@ def read_campaign_stats(
 
     :param end_day: its last day, included.
     """
-    from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
-    from airflow_provider_mail.api.flows.statistics import campaign_stats, check_lacking
+    from airflow_provider_mail.api.campaigns import GetCampaignStats
+    from airflow_provider_mail.api.flows.second_source import existing_of
+    from airflow_provider_mail.api.flows.statistics import campaign_stats
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, campaign_stats_row
 
@@ -237,10 +238,8 @@ def read_campaign_stats(
         yield from rows(more)
 
     def exists(names: Sequence[str]) -> Collection[str]:
-        known = {record.mail_name for record in records}
-        campaigns = existing_campaigns(hook.get_conn(), {name for name in names if name not in known})
-        check_lacking(request, len(records), campaigns.values(), start_day + day, end_day - day)
-        return campaigns
+        lacking = {*names} - {record.mail_name for record in records}
+        return existing_of(hook.get_conn(), request, len(records), lacking, start_day + day, end_day - day)
 
     is_filtered = mail_name or type
     if not is_filtered and end_day - start_day <= day:

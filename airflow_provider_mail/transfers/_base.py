@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.request import Coverage, MarkGone
     from airflow_provider_mail.warehouse.table import Table
 
-MAX_REMOVED_FRACTION = 0.1
-"""The largest fraction of the rows that one load removes by default."""
-
 READINGS = 3
 """The maximum number of times that one try of a task reads a list that changes while it is read."""
 
@@ -52,7 +49,7 @@ class RemovesRows(MailTaskMixin):
 
         :param read_again: see :class:`~airflow_provider_mail.warehouse.request.RemovalRule`.
         """
-        from airflow_provider_mail.warehouse.request import RemovalRule
+        from airflow_provider_mail.warehouse.request import MAX_REMOVED_FRACTION, RemovalRule
 
         fraction = MAX_REMOVED_FRACTION if self.max_removed_fraction is None else self.max_removed_fraction
         return RemovalRule(allow_empty=self.allow_empty, max_fraction=fraction, read_again=read_again)

@@ -401,17 +401,16 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         :raises MailIncompleteError: the service finds one of the campaigns by its name.
         :raises UnconfirmedError: too many would be removed, or become zero.
         """
-        from airflow_provider_mail.api.campaigns import GetCampaignStats, existing_campaigns
-        from airflow_provider_mail.api.flows.statistics import check_lacking
+        from airflow_provider_mail.api.campaigns import GetCampaignStats
+        from airflow_provider_mail.api.flows.second_source import existing_of
         from airflow_provider_mail.warehouse.errors import UnconfirmedError
 
         names = {row[self._key] for row in rows}
         lacking = {row[self._key] for row in before} - names
         if lacking and self.kind == "campaigns":
-            found = existing_campaigns(self.hook.get_conn(), lacking)
-            request = GetCampaignStats(start_date=day, end_date=day)
+            request, margin = GetCampaignStats(start_date=day, end_date=day), timedelta(days=1)
             # The day is one of the service, whose time zone is not known.
-            check_lacking(request, len(rows), found.values(), day - timedelta(days=1), day + timedelta(days=1))
+            existing_of(self.hook.get_conn(), request, len(rows), lacking, day - margin, day + margin)
         if lacking and rows:
             self.removal_rule().check(len(before), len(names), f"{file}: ", is_looked_up=True)
         sent_mails = self.declared_table().names.index("sent_count")

@@ -136,31 +136,11 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return names
 
     def look_up(self, contacts: Sequence[tuple[Any, ...]]) -> None:
-        """Check contacts that two readings of the list lack, unless an argument allows to remove them.
+        """Check contacts that two readings of the list lack, unless an argument allows to remove them."""
+        from airflow_provider_mail.api.flows.second_source import check_contacts
 
-        No operation takes a contact off a static list. So one that the service still has proves that the readings are
-        short, unless somebody has changed the list by hand.
-
-        :param contacts: identifiers and addresses.
-        :raises MailIncompleteError: the service still has some of them.
-        """
-        from airflow_provider_mail.api._core.judgement import Evidence, require_complete
-        from airflow_provider_mail.api.contacts import existing_contacts
-        from airflow_provider_mail.api.lists import DYNAMIC, find_list
-
-        if self.max_removed_fraction is not None or self.team_name:
-            return
-        client = self.hook.get_conn()
-        existing = existing_contacts(client, contacts)
-        # The contacts of a list that is gone, or that a filter determines, may still exist.
-        if not existing or (found := find_list(client, self.list_name)) is None or found.list_type == DYNAMIC:
-            return
-        require_complete(
-            Evidence(got=len(contacts) - len(existing), total=None, found=existing),
-            f"list {self.list_name!r}",
-            what=f"of {len(contacts)} contacts that two readings lack are gone at the service",
-            hint="Nothing was removed. If they were taken off the list by hand, set max_removed_fraction",
-        )
+        if self.max_removed_fraction is None and not self.team_name:
+            check_contacts(self.hook.get_conn(), self.list_name, contacts)
 
     def rule(self, reading: Reading) -> RemovalRule:
         return replace(super().rule(reading), look_up=self.look_up, look_up_by=("id", "email"))
@@ -261,22 +241,10 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         return replace(super().rule(reading), look_up=self.look_up, look_up_by=("guid", "mail_name"))
 
     def look_up(self, campaigns: Sequence[tuple[Any, ...]]) -> None:
-        """Check campaigns that two readings lack.
+        """Check campaigns that two readings lack."""
+        from airflow_provider_mail.api.flows.second_source import check_campaigns
 
-        :param campaigns: identifiers and names.
-        :raises MailIncompleteError: the service finds some of them by their names.
-        """
-        from airflow_provider_mail.api._core.judgement import Evidence, require_complete
-        from airflow_provider_mail.api.campaigns import existing_campaigns
-
-        found = existing_campaigns(self.hook.get_conn(), {name for _, name in campaigns})
-        guids = {campaign.guid for campaign in found.values()}
-        require_complete(
-            Evidence(got=0, total=0, found=[name for guid, name in campaigns if guid in guids]),
-            "campaign/mail/get",
-            what=f"of {len(campaigns)} campaigns that two readings lack may be marked",
-            hint="Nothing was stored: the next try reads again",
-        )
+        check_campaigns(self.hook.get_conn(), campaigns)
 
 
 class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):

@@ -219,8 +219,8 @@ class History:
     observed_at: datetime.datetime
 
 
-LOOKED_UP = 20
-"""How many rows that would be removed are looked up one by one."""
+MAX_REMOVED_FRACTION = 0.1
+"""The largest fraction of the rows that one load removes by default."""
 
 MIN_ROWS_TO_COMPARE = 10
 """Below this number of rows, a fraction is not meaningful; only an empty result is checked."""

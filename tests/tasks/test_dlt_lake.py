@@ -84,7 +84,13 @@ class Lake:
             destination=dlt.destinations.filesystem(f"file://{self.folder}"),
             dataset_name="lake",
         )
-        given = {"start_day": START, "lookback_days": LOOKBACK, "contact_lists": "all", "snapshots": True}
+        given = {
+            "start_day": START,
+            "lookback_days": LOOKBACK,
+            "contact_lists": "all",
+            "snapshots": True,
+            "allow_empty": True,
+        }
         # Objects or columns: of either, one kind that is merged and one that is not.
         given["arrow"] = self.kind in ("delta", "parquet")
         source = mail_source(client, **given | options)

@@ -11,6 +11,9 @@ from enum import Enum
 
 from airflow_provider_mail.api.errors import MailIncompleteError
 
+SAMPLE = 20
+"""How many records are asked for one by one, of many that two readings lack."""
+
 
 class Verdict(Enum):
     COMPLETE = "complete"

@@ -11,7 +11,7 @@ Neither operation has pages, so an incomplete response must be detected:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -20,12 +20,10 @@ from airflow_provider_mail.api._core.judgement import Evidence, require_complete
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
-    Campaign,
     CampaignStats,
     CampaignStatsResponse,
     GetCampaigns,
     GetCampaignStats,
-    MailStatus,
 )
 from airflow_provider_mail.api.errors import MailAnswerError, MailRejectedError
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
@@ -51,34 +49,6 @@ def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool =
         request = compact_records(request)
     records = _whole(client, request, _Names(request))
     return list(records.values())
-
-
-def check_lacking(
-    request: GetCampaignStats, got: int, campaigns: Iterable[Campaign], first_day: date, last_day: date
-) -> None:
-    """Check campaigns that the statistics of a window lack, and that ``campaign/mail/get`` returns.
-
-    Statistics of sent campaigns alone can be expected: others may have been planned, and reset since.
-
-    :param got: the number of records that the statistics have.
-    :param first_day: the first day, in UTC, whose campaigns belong to the window in any time zone.
-    :param last_day: the last such day, included.
-    :raises MailIncompleteError: one of them was sent in these days, so the statistics are short.
-    """
-    found = [
-        campaign.mail_name
-        for campaign in campaigns
-        if campaign.mail_status == MailStatus.COMPLETE
-        and campaign.send_by_date_time is not None
-        and first_day <= campaign.send_by_date_time.date() <= last_day
-    ]
-    what = f"records came in two readings of {request.start_date} to {request.end_date}"
-    require_complete(
-        Evidence(got=got, total=got, found=found),
-        request.path,
-        what=what,
-        hint="Nothing was stored: the next try reads again",
-    )
 
 
 def transactional_stats(client: Client, request: GetTransactionalStats) -> list[TransactionalStats]:

@@ -18,9 +18,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_mail.api._core.judgement import SAMPLE
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, HistoryMerge, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LOOKED_UP, LoadRequest, LoadResult, MarkGone, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
@@ -129,7 +130,7 @@ class Staged(StagedSql):
         sample: list[tuple[Any, ...]] = []
         for window in windows:
             condition, values = self._stale(self._condition("windows", window, "t."), (), latest)
-            cursor.execute(f"{self._select_stale_sql(columns, condition)} LIMIT {LOOKED_UP - len(sample)}", values)
+            cursor.execute(f"{self._select_stale_sql(columns, condition)} LIMIT {SAMPLE - len(sample)}", values)
             sample += map(tuple, cursor.fetchall())
         if sample:
             request.source.call(rule.look_up, sample)

@@ -1,0 +1,75 @@
+"""Ask another operation for records that two readings lack, before tables, files and dlt remove them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import date
+
+from airflow_provider_mail.api._core.judgement import Evidence, require_complete
+from airflow_provider_mail.api._core.requests import Client
+from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, MailStatus, existing_campaigns
+from airflow_provider_mail.api.contacts import existing_contacts
+from airflow_provider_mail.api.lists import DYNAMIC, find_list
+
+_HINT = "Nothing was stored: the next try reads again"
+
+
+def existing_of(
+    client: Client, request: GetCampaignStats, got: int, lacking: Collection[str], first_day: date, last_day: date
+) -> Collection[str]:
+    """Return those of the campaigns that two readings of statistics lack which the service still has, by their names.
+
+    Statistics of sent campaigns alone can be expected: others may have been planned, and reset since.
+
+    :param got: the number of records that the readings have.
+    :param first_day: the first day, in UTC, whose campaigns belong to the window in any time zone.
+    :param last_day: the last such day, included.
+    :raises MailIncompleteError: one of them was sent in these days, so the readings are short.
+    """
+    campaigns = existing_campaigns(client, lacking)
+    found = [
+        campaign.mail_name
+        for campaign in campaigns.values()
+        if campaign.mail_status == MailStatus.COMPLETE
+        and campaign.send_by_date_time is not None
+        and first_day <= campaign.send_by_date_time.date() <= last_day
+    ]
+    what = f"records came in two readings of {request.start_date} to {request.end_date}"
+    require_complete(Evidence(got=got, total=got, found=found), request.path, what=what, hint=_HINT)
+    return campaigns
+
+
+def check_campaigns(client: Client, campaigns: Sequence[tuple[str, str]]) -> None:
+    """Check campaigns that two readings of all campaigns lack.
+
+    :param campaigns: identifiers and names.
+    :raises MailIncompleteError: the service finds some of them by their names.
+    """
+    guids = {campaign.guid for campaign in existing_campaigns(client, {name for _, name in campaigns}).values()}
+    require_complete(
+        Evidence(got=0, total=0, found=[name for guid, name in campaigns if guid in guids]),
+        GetCampaigns.path,
+        what=f"of {len(campaigns)} campaigns that two readings lack may be marked",
+        hint=_HINT,
+    )
+
+
+def check_contacts(client: Client, list_name: str, contacts: Sequence[tuple[str, str | None]]) -> None:
+    """Check contacts that two readings of a list lack.
+
+    No operation takes a contact off a static list. So one that the service still has proves that the readings are
+    short, unless it was taken off by hand.
+
+    :param contacts: identifiers and addresses.
+    :raises MailIncompleteError: the service still has some of them.
+    """
+    existing = existing_contacts(client, contacts)
+    # The contacts of a list that is gone, or that a filter determines, may still exist.
+    if not existing or (found := find_list(client, list_name)) is None or found.list_type == DYNAMIC:
+        return
+    require_complete(
+        Evidence(got=len(contacts) - len(existing), total=None, found=existing),
+        f"list {list_name!r}",
+        what=f"of {len(contacts)} contacts that two readings lack are gone at the service",
+        hint="Nothing was removed. If they were taken off the list by hand, set max_removed_fraction",
+    )
