@@ -27,8 +27,8 @@ from dlt.extract import DltResource
 
 from airflow_provider_mail.api._core.judgement import Evidence, require_complete
 from airflow_provider_mail.api.errors import MailIncompleteError, MailValidationError
-from airflow_provider_mail.warehouse.read import decoded, moment
 from airflow_provider_mail.warehouse.request import RemovalRule
+from airflow_provider_mail.warehouse.rows import decoded, moment
 from airflow_provider_mail.warehouse.table import BOOLEAN, GONE, Column, Table, literal
 
 Row: TypeAlias = tuple[Any, ...]

@@ -297,9 +297,9 @@ def fallen_to_zero(hook: DbApiHook, statistics: Statistics, name: str) -> int:
 
     :param name: the table.
     """
-    from airflow_provider_mail.warehouse.read import StoredTable, moment
+    from airflow_provider_mail.warehouse.read import StoredTable
     from airflow_provider_mail.warehouse.request import OneOf
-    from airflow_provider_mail.warehouse.rows import batched
+    from airflow_provider_mail.warehouse.rows import batched, moment
 
     table = statistics.table
     key, sent = table.key[-1], table.names.index("sent_count")

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from airflow_provider_mail.plugin.charts import Point
 from airflow_provider_mail.plugin.reader import Reader, Row, day
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
-from airflow_provider_mail.warehouse.read import decoded, moment
+from airflow_provider_mail.warehouse.rows import decoded, moment
 
 EARLIER, MIN_EARLIER = 20, 3
 """How many earlier campaigns the median is of, at most and at least."""

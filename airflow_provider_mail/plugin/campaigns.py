@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from airflow_provider_mail.plugin.campaign import campaign_state, choice_of, list_names, own_task
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
-from airflow_provider_mail.warehouse.read import decoded, moment
+from airflow_provider_mail.warehouse.rows import decoded, moment
 
 PAGE_SIZE = 50
 

@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider_mail.plugin.access import task_named
 from airflow_provider_mail.plugin.reader import Reader, Row
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, rate
-from airflow_provider_mail.warehouse.read import decoded, moment
+from airflow_provider_mail.warehouse.rows import decoded, moment
 
 SHOWN = 50
 

@@ -14,7 +14,7 @@ from airflow_provider_mail.plugin.access import Wait
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.reader import Reader, Row
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
-from airflow_provider_mail.warehouse.read import moment
+from airflow_provider_mail.warehouse.rows import moment
 from airflow_provider_mail.warehouse.time_limit import read_within
 
 DAYS = 30

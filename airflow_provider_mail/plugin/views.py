@@ -15,7 +15,7 @@ from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, rate
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import moment
+from airflow_provider_mail.warehouse.rows import moment
 from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +10,7 @@ from airflow_provider_mail.warehouse.connection import connected, run_with_conne
 from airflow_provider_mail.warehouse.dialects import dialect_of, reader_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, is_client_side, safe_message
 from airflow_provider_mail.warehouse.request import LoadRequest, Where
-from airflow_provider_mail.warehouse.rows import ReadValue, Source
+from airflow_provider_mail.warehouse.rows import ReadValue, Source, moment
 from airflow_provider_mail.warehouse.table import Table, TableName
 
 if TYPE_CHECKING:
@@ -198,16 +196,3 @@ class StoredTable:
         :raises WarehouseError: naming the table and the connection, never values.
         """
         return run_with_connection(self._dialect, lambda connection: self._dialect.update(connection, where, values))
-
-
-def moment(value: Any) -> datetime.datetime | None:
-    """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""
-    if value is None:
-        return None
-    time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
-    return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
-
-
-def decoded(value: Any) -> Any:
-    """Return a JSON value of a table; some drivers decode it."""
-    return json.loads(value) if isinstance(value, str | bytes) else value

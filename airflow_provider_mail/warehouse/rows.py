@@ -470,3 +470,16 @@ def chunks(rows: Iterable[tuple[Any, ...]], max_rows: int, max_characters: int) 
         characters += length
     if chunk:
         yield chunk
+
+
+def moment(value: Any) -> datetime.datetime | None:
+    """Return a time of a table with its zone; some databases have no type for times, or none with a zone."""
+    if value is None:
+        return None
+    time = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
+    return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
+
+
+def decoded(value: Any) -> Any:
+    """Return a JSON value of a table; some drivers decode it."""
+    return json.loads(value) if isinstance(value, str | bytes) else value

@@ -20,9 +20,9 @@ from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.load import load
-from airflow_provider_mail.warehouse.read import StoredTable, decoded, stream_rows
+from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import OneOf
-from airflow_provider_mail.warehouse.rows import batched, json_text
+from airflow_provider_mail.warehouse.rows import batched, decoded, json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook.events import (
     DeadLetter,
