@@ -14,7 +14,7 @@ author = "the authors of airflow-provider-mail"
 version = release = VERSION
 language = "en"
 
-extensions = ["diagrams", "myst_parser", "sphinx_copybutton"]
+extensions = ["diagrams", "searched", "myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 default_role = "code"
@@ -39,7 +39,6 @@ html_title = f"{project} {version}"
 html_logo = html_favicon = str(ROOT / "docs" / "integration-logos" / "mail.svg")
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_search_scorer = str(ROOT / "docs" / "site" / "scorer.js")
 html_js_files = [("versions.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
