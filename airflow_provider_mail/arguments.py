@@ -146,8 +146,8 @@ class Brakes(ArgumentGroup):
     :param max_change_fraction: the largest share of the audience, before this run, that may join, change or leave;
         needs ``changes_only``. Default: any.
     :param max_removed_fraction: the largest share of the audience that may leave, from 0 to 1; needs ``changes_only``.
-        Default: with ``changes_only`` a tenth, but at least ten people. The same holds for people whom ``suppress``
-        would no longer leave out.
+        Default: with ``changes_only`` a tenth, but more than ten people, or all of them. The same holds for people
+        whom ``suppress`` would no longer leave out.
     :raises ValueError: naming each argument that is wrong.
     """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
 from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Absent, Change, Comparison
+from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import BUCKETS, Identity, People, Rows, bucket_of, digests
 from airflow_provider_mail._audience.sealing import AudienceKey
@@ -32,6 +33,7 @@ from airflow_provider_mail._audience.state import (
     Entry,
     Ledger,
     is_member,
+    mapping_of,
     settings_of,
 )
 from airflow_provider_mail._audience.store import Header, StateChangedError, StateStore
@@ -43,6 +45,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
     AudienceList,
     delete_old_lists,
+    last_size,
     list_totals,
     lists_in_use,
     modify_dates,
@@ -69,7 +72,9 @@ NO_STATE = "there is no state yet"
 
 DEFAULT_FRACTION = 0.1
 MIN_REMOVED = 10
-"""Without an argument, a run is stopped when more than a tenth would leave, and more than this many people."""
+MIN_ALL = 3
+"""Without an argument, a run is stopped when more than a tenth would leave, and these are more than so many people, or
+all of an audience of at least so many."""
 
 UNUSUAL_RATIO = 3
 """How many times the changes of the last runs are unusual."""
@@ -106,6 +111,8 @@ class ComparedAudience(Audience):
         self._state: AudienceState | None = None
         self._new_list = self._exact and not task.changes_only
         self._new_exclusion = False
+        self._is_changing = False
+        """Whether changes are being sent."""
         self._reason = ""
         """Why everybody is sent; empty if only changes are."""
         self._counts = dict.fromkeys((JOINED, CHANGED, LEFT), 0)
@@ -145,6 +152,9 @@ class ComparedAudience(Audience):
             try:
                 yield
                 outcome = "success"
+            except Exception:
+                self._keep_trust(state)
+                raise
             finally:
                 state.release(self.task.log)
                 self._store_log("stopped" if self.is_stopped else outcome, time.monotonic() - started)
@@ -152,6 +162,14 @@ class ComparedAudience(Audience):
             raise AirflowException(
                 f"another run has changed the state of this audience in {state.store.name}. The next try reads it again"
             ) from None
+
+    def _keep_trust(self, state: AudienceState) -> None:
+        """After an error, store when the lists were changed, so that the next try sends only what is in doubt."""
+        if self._is_changing:
+            # If that fails, too, the next try sends everybody.
+            with suppress(MailError, StateChangedError):
+                self._store_dates(state)
+                state.save()
 
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
         if self.task.is_dry_run and self._state is None:
@@ -189,6 +207,9 @@ class ComparedAudience(Audience):
             values |= self._counts | {"size": self._state.ledger.size}
         if self._exact and self._writes:
             values["totals"] = self._totals
+            if self._state is not None and deletes_contacts(self.task):
+                # Whoever joins later may make up for a contact that was deleted.
+                values["modified"] = self._state.ledger.modified
         return super().finish() | values | {"repeated": self._repeated}
 
     def lists(self) -> dict[str, list[str]]:
@@ -228,7 +249,7 @@ class ComparedAudience(Audience):
         if ledger.settings != self._settings:
             return "the state is that of another list, service, mapping or mode"
         if not ledger.complete:
-            return f"{DUE}: a run that sent everybody did not end"
+            return f"{DUE}: a run did not end"
         if reason := self._how_lists_differ(ledger):
             return reason
         if ledger.excluded > ledger.size:
@@ -264,8 +285,9 @@ class ComparedAudience(Audience):
     def _compare(self) -> Comparison:
         state, log = self._state, self.task.log
         knows_people = state is not None and (not self._reason or self._reason.startswith(DUE))
+        others = self._other_audiences(state) if state is not None and not self._reason else []
         try:
-            comparison = Comparison(self._people, state if knows_people else None)
+            comparison = Comparison(self._people, state if knows_people else None, others)
         except DamagedStateError as error:
             self._reason = f"the state is damaged: {error}"
             self._people.repeated = 0
@@ -274,6 +296,20 @@ class ComparedAudience(Audience):
             is_expected = self._reason.startswith((DUE, NO_STATE))
             (log.info if is_expected else log.warning)("Everybody is sent: %s (%s).", self._reason, state.store.name)
         return comparison
+
+    def _other_audiences(self, state: AudienceState) -> list[AudienceState]:
+        """Return audiences of the store that may have sent the same properties since the last run of this one."""
+        ti = self.context["ti"]
+        mapped = f"{name_prefix()}{ti.dag_id}/{ti.task_id}/"
+        return [
+            other
+            for other, problem in states(state.store, writes=False)
+            if not problem
+            and other.header.audience_id != state.header.audience_id
+            and other.header.updated_at >= state.ledger.last_began
+            and other.ledger.mapping == state.ledger.mapping
+            and not other.header.audience.startswith(mapped)
+        ]
 
     def _must_be_new(self) -> bool:
         """Return whether the lasting list will not do, although the state is right."""
@@ -308,10 +344,9 @@ class ComparedAudience(Audience):
             LEFT: counts[LEFT],
         }
         size, removed = self._comparison.size_before, counts[LEFT]
-        if not size and (known := state.known_size):
+        if not size and (size := self._known_size(state)):
             # The people are not known any more, but how many they were.
-            here = counts[JOINED]
-            size, removed = known, max(0, known - here)
+            removed = max(0, size - counts[JOINED])
         brakes = self.task.brakes
         changed = removed if not self._comparison.size_before else sum(self._counts.values())
         most = brakes.max_removed_fraction
@@ -319,9 +354,9 @@ class ComparedAudience(Audience):
         if brakes.max_change_fraction is not None:
             self._check_fraction("max_change_fraction", brakes.max_change_fraction, changed, size, "would change")
         before = state.ledger.suppressed
-        if before:
+        if before and self.task.suppress:
             fewer = before - self.suppressed_people
-            self._check_fraction("max_removed_fraction", None, fewer, before, "would be left out no longer")
+            self._check_fraction("max_removed_fraction", most, fewer, before, "would be left out no longer", 1)
         recent = state.ledger.recent
         if len(recent) > 2 and changed > MIN_REMOVED and changed > UNUSUAL_RATIO * max(recent):
             self.task.log.warning(
@@ -329,10 +364,19 @@ class ComparedAudience(Audience):
                 f"{changed:,}", len(recent), f"{max(recent):,}",
             )  # fmt: skip
 
-    def _check_fraction(self, name: str, most: float | None, count: int, size: int, what: str) -> None:
-        least = 0 if most is not None else MIN_REMOVED
+    def _known_size(self, state: AudienceState) -> int:
+        """Return how many people were in the audience, though its state is lost: by its row, or by its lists."""
+        if state.known_size or not self._exact:
+            return state.known_size
+        return last_size(self.task.hook.get_conn(), self.new_list)
+
+    def _check_fraction(
+        self, name: str, most: float | None, count: int, size: int, what: str, all_of: int = MIN_ALL
+    ) -> None:
+        """Stop the run if a share is too large; by default, only with many people, or with all of at least some."""
         fraction = DEFAULT_FRACTION if most is None else most
-        if size and count > least and count / size > fraction:
+        is_enough = most is not None or count > MIN_REMOVED or count >= max(size, all_of)
+        if size and is_enough and count / size > fraction:
             self.brake(name, f"{count:,} of {size:,} people {what}, more than {fraction:g} of them")
 
     def _log_dry_run(self) -> None:
@@ -371,7 +415,8 @@ class ComparedAudience(Audience):
             return
         sinces = {} if not self._comparison.size_before else dict(self._old_sinces(state))
         removal = Removal(self, state, self._comparison)
-        ledger.settings, ledger.complete, ledger.full_at = self._settings, True, int(time.time())
+        ledger.settings, ledger.full_at = self._settings, int(time.time())
+        ledger.mapping = mapping_of(self._plan, self.task.hook.config)
         ledger.send_list_name = self.list_name or ""
         if self._exact and not self.progress.accepted:
             self._create(ledger.send_list_name)
@@ -379,6 +424,7 @@ class ComparedAudience(Audience):
         to_delete = list(removal.absent_people()) if removal.deletes else []
         # They stay in the state until they are deleted.
         state.replace(self._entries(state, rejected, sinces, set(to_delete)), ledger)
+        self._is_changing = True
         if to_delete:
             removal.delete_absent(to_delete)
         self._complete(state)
@@ -418,8 +464,9 @@ class ComparedAudience(Audience):
         """Send what changed to the list of the state, exclude who left, and then complete the state."""
         comparison, people = self._comparison, self._people
         rejected: set[int] = set()
-        # Unknown until this run has ended.
-        state.ledger.modified = {}
+        # If this process ends, others may change the lists before the next run, which could not tell.
+        self._is_changing = True
+        state.ledger.complete = not self._exact
         if comparison.counts[JOINED] or comparison.counts[CHANGED] or comparison.counts[RETURNED] or people.unknown:
             doubts = {
                 number: [
@@ -497,21 +544,39 @@ class ComparedAudience(Audience):
         if self._exact and ledger.send_list_name:
             expected = {ledger.send_list_name: ledger.listed}
             expected |= {each.name: each.sure for each in ledger.exclusions if each.name}
-            self._settle(expected)
-            ledger.modified = modify_dates(self.task.hook.get_conn(), expected)
+            differs = self._settle(expected)
+            if differs and not self._new_list:
+                ledger.settings = ""
+                state.save()
+                raise AirflowException(
+                    f"{differs}. Others have changed it, or the service has not added a contact. The next try sends "
+                    "everybody, to a new list"
+                )
+            self._store_dates(state)
+        ledger.complete = True
         ledger.suppressed = self.suppressed_people if self.task.suppress else None
         ledger.runs = [*ledger.runs, (state.began_at, self.context["ti"].run_id)][-MAX_RUNS:]
         if not self._reason:
             ledger.recent = [*ledger.recent, sum(self._counts.values())][-RECENT_RUNS:]
         state.save()
 
-    def _settle(self, expected: dict[str, int]) -> None:
+    def _store_dates(self, state: AudienceState) -> None:
+        ledger = state.ledger
+        names = [ledger.send_list_name, *(each.name for each in ledger.exclusions if each.name)]
+        ledger.modified, ledger.complete = modify_dates(self.task.hook.get_conn(), names), True
+
+    def _settle(self, expected: dict[str, int]) -> str:
+        """Wait until the lists have as many contacts as expected; return how they differ, or empty text."""
         totals = settled_totals(self.task.hook.get_conn(), expected)
         self._totals = {name: total for name, total in totals.items() if total is not None}
-        for name, count in expected.items():
-            if totals[name] != count:
-                message = "List %r should have %s contacts and has %s: with a state, the next run sends everybody."
-                self.task.log.warning(message, name, count, totals[name])
+        different = [
+            f"list {name!r} should have {count:,} contacts and has {totals[name]}"
+            for name, count in expected.items()
+            if totals[name] != count
+        ]
+        if different:
+            self.task.log.warning("%s: with a state, the next run sends everybody.", "; ".join(different))
+        return "; ".join(different)
 
     def _create(self, list_name: str) -> None:
         """Create a list that no row was added to, and that a campaign needs."""

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
 from airflow_provider_mail._audience.rows import BUCKETS, People, digests
-from airflow_provider_mail._audience.state import AudienceState, Bucket, exclusion_of, is_doubtful, is_member
+from airflow_provider_mail._audience.state import (
+    OLD,
+    AudienceState,
+    Bucket,
+    DamagedStateError,
+    exclusion_of,
+    is_digest,
+    is_doubtful,
+    is_member,
+)
 from airflow_provider_mail._task.storage import Spool
 
 JOINED, RETURNED, CHANGED, LEFT = "joined", "returned", "changed", "left"
@@ -47,9 +57,10 @@ class Comparison:
     """What differs between source and state. What it finds is in temporary files, so that memory use stays constant.
 
     :param state: Default: there is none to compare with.
+    :param others: other audiences that may have sent values of the same properties since the last run of this one.
     """
 
-    def __init__(self, people: People, state: AudienceState | None) -> None:
+    def __init__(self, people: People, state: AudienceState | None, others: Sequence[AudienceState] = ()) -> None:
         self._people = people
         self._changes: Spool[tuple[int, list[Change]]] = Spool()
         self._absent: Spool[tuple[int, list[Absent]]] = Spool()
@@ -58,12 +69,15 @@ class Comparison:
         self.size_before = 0
         """Number of people who were in the audience."""
         buckets = iter(()) if state is None else state.buckets()
+        last_began = 0 if state is None else state.ledger.last_began
         stored = next(buckets, None)
         for number in range(BUCKETS):
             bucket = Bucket(())
             if stored is not None and stored[0] == number:
                 bucket = stored[1]
                 stored = next(buckets, None)
+            for other in others:
+                _forget_overwritten(bucket.values, other, number, last_began)
             self._compare(number, bucket.values)
 
     def close(self) -> None:
@@ -111,3 +125,19 @@ class Comparison:
         for key, value in chain.from_iterable(self._away):
             if exclusion_of(value) in wanted:
                 yield key
+
+
+def _forget_overwritten(values: dict[bytes, int], other: AudienceState, number: int, last_began: int) -> None:
+    """Mark members whose values at the service may be another audience's: of a contact, the last ones count."""
+    bucket = Bucket(())
+    # It may be written meanwhile, and is none of this run's.
+    with suppress(DamagedStateError):
+        bucket = other.bucket(number)
+    since: dict[bytes, int] | None = None
+    for key, value in bucket.values.items() - values.items():
+        if is_digest(values.get(key, 0)):
+            if exclusion_of(value) is not None:
+                since = bucket.since() if since is None else since
+                if since.get(key, 0) < last_began:
+                    continue
+            values[key] = OLD

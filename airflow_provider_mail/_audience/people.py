@@ -13,6 +13,7 @@ from airflow_provider_mail._audience.state import (
     AudienceState,
     DamagedStateError,
     exclusion_of,
+    has_ended,
     is_member,
 )
 from airflow_provider_mail._audience.store import StateChangedError, StateStore
@@ -36,7 +37,7 @@ class Membership:
     list_name: str | None = None
 
 
-def _states(store: StateStore, *, writes: bool) -> Iterator[tuple[AudienceState, str]]:
+def states(store: StateStore, *, writes: bool) -> Iterator[tuple[AudienceState, str]]:
     """Yield the states of a store, each with why it cannot be read."""
     headers = store.all()
     key = AudienceKey.of_deployment() if headers else AudienceKey(())
@@ -49,7 +50,7 @@ def memberships(store: StateStore, email: str) -> list[Membership]:
     """Return where a person is in the audiences of a store."""
     person = address_key(email).encode()
     found = []
-    for state, problem in _states(store, writes=False):
+    for state, problem in states(store, writes=False):
         audience, ledger = state.header.audience, state.ledger
         try:
             bucket = None if problem else state.bucket(bucket_of(person))
@@ -82,11 +83,11 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
     """
     person = address_key(email).encode()
     results: dict[str, str] = {}
-    for state, problem in _states(store, writes=True):
+    for state, problem in states(store, writes=True):
         audience = state.header.audience
         if not state.header.generation:
             continue
-        if state.header.claimed_by:
+        if state.header.claimed_by and not has_ended(state.header):
             results[audience] = "not forgotten: a run is importing it now; try again when it has ended"
             continue
         try:
@@ -114,7 +115,7 @@ def members_of_others(state: AudienceState, keys: Collection[bytes]) -> set[byte
         return set()
     found = set[bytes]()
     wanted = set(keys)
-    for other, problem in _states(state.store, writes=False):
+    for other, problem in states(state.store, writes=False):
         if other.header.audience_id == state.header.audience_id or not other.header.generation:
             continue
         if problem:
@@ -135,7 +136,7 @@ def members(store: StateStore, audiences: Collection[str]) -> Iterator[str]:
     :raises ValueError: there is no such audience, or its state cannot be read.
     """
     names = set(audiences)
-    for state, problem in _states(store, writes=False):
+    for state, problem in states(store, writes=False):
         if state.header.audience not in names:
             continue
         names.discard(state.header.audience)

@@ -59,9 +59,14 @@ def is_doubtful(value: int) -> bool:
     return bool(value & 1)
 
 
+def is_digest(value: int) -> bool:
+    """Return whether a person has the row of this digest."""
+    return value >= _FIRST_DIGEST
+
+
 def is_member(value: int) -> bool:
     """Return whether a person is in the audience, or may be."""
-    return value in (NEW, OLD) or value >= _FIRST_DIGEST
+    return value in (NEW, OLD) or is_digest(value)
 
 
 @dataclass(slots=True)
@@ -82,7 +87,8 @@ class Ledger:
     """What the state knows of the audience as a whole; encrypted and authenticated, as the parts are.
 
     :param settings: what makes a state another one's: see `settings_of`.
-    :param complete: whether the last run that sent everybody has ended.
+    :param mapping: what makes the digests of two audiences comparable: see `mapping_of`.
+    :param complete: whether the last run has ended.
     :param listed: the number of people who are on the list that campaigns are sent to.
     :param doubtful: the number of people who may be.
     :param parts: digest of all parts.
@@ -93,6 +99,7 @@ class Ledger:
     """
 
     settings: str = ""
+    mapping: str = ""
     complete: bool = False
     send_list_name: str = ""
     listed: int = 0
@@ -122,6 +129,11 @@ class Ledger:
             self.doubtful += by
         else:
             self.listed += by
+
+    @property
+    def last_began(self) -> int:
+        """When the last run began, in seconds since 1970."""
+        return self.runs[-1][0] if self.runs else 0
 
     @property
     def excluded(self) -> int:
@@ -212,7 +224,7 @@ class AudienceState:
                 return
             self.store.create(self.header)
             header = self.store.read(self.header.audience_id) or self.header
-        if header.claimed_by not in ("", self._claimant) and not _has_ended(header):
+        if header.claimed_by not in ("", self._claimant) and not has_ended(header):
             dag_id, task_id, run_id, _ = json.loads(header.claimed_by)
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
@@ -377,7 +389,15 @@ def settings_of(audience_id: str, plan: ImportPlan, config: ClientConfig, mode: 
 
     :param mode: the arguments that decide who is on which list.
     """
-    facts = [audience_id, config.base_url, config.sandbox, mode, plan.properties, plan.update_mode, plan.null_value]
+    return _digest([audience_id, mode, plan.update_mode, mapping_of(plan, config)])
+
+
+def mapping_of(plan: ImportPlan, config: ClientConfig) -> str:
+    """Return a digest of the service and of what its contacts get of a row."""
+    return _digest([config.base_url, config.sandbox, plan.properties, plan.null_value])
+
+
+def _digest(facts: object) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
@@ -386,7 +406,7 @@ def _place(generation: str, *place: object) -> str:
     return "/".join(map(str, (generation, *place)))
 
 
-def _has_ended(header: Header) -> bool:
+def has_ended(header: Header) -> bool:
     """Return whether the task instance that imports an audience has ended without saying so."""
     from airflow_provider_mail._task.waiting import ENDED, task_instance_state
 

@@ -66,6 +66,7 @@ class BaseCampaignOperator(BaseMailOperator):
     mail_name: str | None
     only_save: bool
     audience: Any = None
+    send_list_names: Any
     ignore_differences: Collection[str]
     adopt_older: bool
     allow_past_send_date: bool
@@ -108,25 +109,31 @@ class BaseCampaignOperator(BaseMailOperator):
             fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES, item)
         return self.build_request(CreateCampaign, context, **fields)
 
-    def check_lists(self, client: Client, request: CreateCampaign, context: Context) -> None:
+    def check_lists(self, client: Client, context: Context) -> None:
         """Check that the lists have the people whom the import returned, and nobody else.
 
-        :raises AirflowFailException: a later run has changed them, or a list is named whose people are in an audience.
+        :raises AirflowFailException: see `list_problem`.
         """
+        if problem := self.list_problem(client, context):
+            raise AirflowFailException(f"{problem}. Nothing was sent")
+
+    def list_problem(self, client: Client, context: Context) -> str:
+        """Return which list was changed after the import, or is named though it is an audience's; or empty text."""
         from airflow_provider_mail._config import name_prefix
-        from airflow_provider_mail.api.flows.audience import check_totals, named_audiences
+        from airflow_provider_mail.api.flows.audience import check_lists, named_audiences
 
         totals: dict[str, int] = {}
+        modified: dict[str, str] = {}
         for result in self._audience_results(context):
             totals.update(result.get("totals") or {})
-        if totals and (problem := check_totals(client, totals)):
-            raise AirflowFailException(
-                f"audience: {problem}. It was changed after the import: its people are not those of this run. Nothing "
-                "was sent; clear the import, then this task"
+            modified.update(result.get("modified") or {})
+        if totals and (problem := check_lists(client, totals, modified)):
+            return (
+                f"audience: {problem}. It was changed after the import: its people are not those of this run. Clear "
+                "the import, then this task"
             )
-        names = [name for name in request.send_list_names or () if name not in totals]
-        if problem := named_audiences(client, names, prefix=name_prefix()):
-            raise AirflowFailException(f"{problem}. Nothing was sent")
+        names = list_names("send_list_names", unwrap(self, self.send_list_names, context))
+        return named_audiences(client, names or (), prefix=name_prefix())
 
     def _audience_results(self, context: Context) -> Sequence[Mapping[str, Any]]:
         audience = unwrap(self, self.audience, context)

@@ -306,7 +306,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
                 allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
                 not_older_than=self.not_older_than(context),
                 caps=None if sandbox else self.hook.caps,
-                check_lists=lambda client: self.check_lists(client, request, context),
+                check_lists=lambda client: self.check_lists(client, context),
             )
             self.check_kill(request.mail_name, context)
             return creation

@@ -143,7 +143,6 @@ class MailPreflightOperator(BaseCampaignOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all checks; fail the task according to ``fail_on``."""
-        from airflow_provider_mail._config import name_prefix
         from airflow_provider_mail._task.exceptions import without_addresses
         from airflow_provider_mail.api.flows.preflight import preflight
 
@@ -157,7 +156,7 @@ class MailPreflightOperator(BaseCampaignOperator):
                 allow_past_send_date=self.allow_past_send_date,
                 not_older_than=self.not_older_than(context),
                 caps=self.hook.caps,
-                prefix=name_prefix(),
+                list_problem=lambda client: self.list_problem(client, context),
             )
         sender = [request.sender_mail]
         findings = [asdict(finding) | {"text": without_addresses(finding.text, sender)} for finding in report.findings]

@@ -36,7 +36,7 @@ Role: TypeAlias = Literal["sent", "excluded"]
 
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(
-    r"(?P<title>.+) (?P<role>excluded )?(?P<time>\d{8}T\d{12}Z) (?P<owner>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})"
+    r"(?P<title>.+?) (?P<role>excluded )?(?P<time>\d{8}T\d{12}Z) (?P<owner>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})"
     r"(?:-(?P<part>\d+))?(?:~(?P<plan>[0-9a-f]{8}))?",
     re.DOTALL,
 )
@@ -226,10 +226,11 @@ def settled_totals(client: Client, expected: Mapping[str, int]) -> dict[str, int
     return totals
 
 
-def check_totals(client: Client, totals: Mapping[str, int]) -> str:
+def check_lists(client: Client, totals: Mapping[str, int], modified: Mapping[str, str]) -> str:
     """Return how lists differ from what they were at the end of an import; empty if they do not.
 
     :param totals: the number of contacts by name of the list.
+    :param modified: when the service said that each list was changed, of lists whose number may stay the same.
     """
     now = list_totals(client, totals)
     changed = [
@@ -237,7 +238,24 @@ def check_totals(client: Client, totals: Mapping[str, int]) -> str:
         for name, count in totals.items()
         if now[name] != count
     ]
+    dates = {} if changed else modify_dates(client, modified)
+    changed += [f"list {name!r} has other people" for name, date in modified.items() if dates.get(name, date) != date]
     return "; ".join(changed)
+
+
+def last_size(client: Client, current: AudienceList) -> int:
+    """Return how many people the last list of an audience has without those who are excluded; 0 without a list."""
+    own = [
+        name
+        for name in _audience_lists(client, current.title)
+        if (name.owner, name.part, name.plan) == (current.owner, current.part, current.plan)
+    ]
+    begun_at = max((name.begun_at for name in own if name.role == "sent"), default=None)
+    if begun_at is None:
+        return 0
+    # Exclusion lists of earlier lists are not its own.
+    totals = list_totals(client, [str(name) for name in own if name.begun_at >= begun_at])
+    return sum(-(total or 0) if " excluded " in name else total or 0 for name, total in totals.items())
 
 
 def named_audiences(client: Client, list_names: Collection[str], prefix: str = "") -> str:
@@ -247,15 +265,17 @@ def named_audiences(client: Client, list_names: Collection[str], prefix: str = "
 
     :param prefix: that of the names of this deployment.
     """
+    cure = "give the campaign audience=<the import task>.output instead"
     for list_name in list_names:
         if AudienceList.parse(list_name) is not None:
-            continue
+            return (
+                f"send_list_names: {list_name!r} is a list of an exact audience, which has excluded people, too: {cure}"
+            )
         titles = {f"{prefix}{list_name}"} | ({list_name} if list_name.startswith(prefix) else set())
         if made := next((name for name in _audience_lists(client, list_name) if name.title in titles), None):
             return (
                 f"send_list_names: {list_name!r} is the name of an exact audience, whose people are on list "
-                f"{str(made)!r}: give the campaign audience=<the import task>.output instead. If there is no such "
-                "audience any more, delete that list"
+                f"{str(made)!r}: {cure}. If there is no such audience any more, delete that list"
             )
     return ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import unescape
@@ -18,7 +18,6 @@ from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
-from airflow_provider_mail.api.flows.audience import named_audiences
 from airflow_provider_mail.api.flows.campaign_checks import (
     COMPARED,
     CampaignCaps,
@@ -160,7 +159,7 @@ def preflight(
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
     caps: CampaignCaps | None = None,
-    prefix: str = "",
+    list_problem: Callable[[Client], str] = lambda client: "",
 ) -> Report:
     """Check a campaign as far as possible without creating it.
 
@@ -170,7 +169,7 @@ def preflight(
     :param not_older_than: a campaign of that name that was sent before this moment would not be adopted, and any other
         only by the task that created it. Default: any campaign would be adopted.
     :param caps: the limits of its day. Default: no limits.
-    :param prefix: that of the names of lists of audiences. Default: none.
+    :param list_problem: returns what is wrong with the lists of an audience. Default: nothing.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
     :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
@@ -180,7 +179,7 @@ def preflight(
     report = Report()
     report.findings.append(sender_finding(client, request.sender_mail))
     known = {*CONTACT_TAGS, *rules.service_tags}
-    if problem := named_audiences(client, request.send_list_names or [], prefix):
+    if problem := list_problem(client):
         report.note("lists", "error", problem)
     _lists(client, request, report, known)
     _growth(client, request, rules, report)

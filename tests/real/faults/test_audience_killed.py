@@ -132,7 +132,7 @@ def audience(
     folder.mkdir()
     monkeypatch.setenv("AIRFLOW_CONN_STATE", json.dumps({"conn_type": "sqlite", "host": str(folder / "state.db")}))
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
-    monkeypatch.setattr("airflow_provider_mail._audience.state._has_ended", lambda header: True)
+    monkeypatch.setattr("airflow_provider_mail._audience.state.has_ended", lambda header: True)
     return Audience(emulator, folder, {"state_conn_id": "state"} | request.param)
 
 

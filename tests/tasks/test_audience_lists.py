@@ -1,0 +1,342 @@
+"""An exact audience believes the lists, not its memory: whatever others do, a campaign is right or red."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.arguments import Suppress
+from airflow_provider_mail.operators.preflight import MailPreflightOperator
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
+from mail_emulator import Emulator
+from tests.machines.audience_parts import forget
+from tests.support.changes import at_request, post
+from tests.support.clock import Clock
+from tests.tasks import test_audience
+from tests.tasks.conftest import Connect, SqlDatabase
+from tests.tasks.loading import error_of
+from tests.tasks.test_audience import IMPORTS, Audience, created, done, mailed, requested
+from tests.tasks.test_audience_changes import ALL, DELETES, NAMES, emails
+
+DAY = 24 * 3600.0
+imported = partial(test_audience.imported, changes_only=True, state_conn_id="warehouse")
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
+
+
+@pytest.fixture
+def audience(emulator: Emulator, warehouse: SqlDatabase) -> Audience:
+    return Audience(emulator, changes_only=True, state_conn_id="warehouse")
+
+
+def other(emulator: Emulator, **arguments: Any) -> Audience:
+    """A second audience in the same store."""
+    given = {"changes_only": True, "state_conn_id": "warehouse", "task_id": "other", "list_name": "others"}
+    second = Audience(emulator, **given | arguments)
+    second.numbers = itertools.count(101)
+    return second
+
+
+def preflight(result: Any, **arguments: Any) -> MailPreflightOperator:
+    given = {"task_id": "check", "mail_name": "spring", "subject": "a", "content": "<p>a</p>"}
+    return MailPreflightOperator(audience=result, **given | {"sender_mail": "news@example.com"} | arguments)
+
+
+# --- which audience a result is ---
+
+
+@pytest.mark.parametrize(("people", "arguments"), [
+    ("ada bob eva", {}),
+    ("bob eva", {}),
+    # As many as before.
+    ("ada eva", DELETES),
+])  # fmt: skip
+def test_a_later_import_fails_the_campaign_of_an_earlier_one(
+    emulator: Emulator,
+    audience: Audience,
+    clock: Clock,
+    people: str,
+    arguments: dict[str, Any],
+) -> None:
+    audience.load("ada bob", **arguments)
+    result = audience.load("ada bob max", **arguments)
+    clock.sleep(60)
+    audience.load(people + " max", **arguments)
+    for operator in (created(result), preflight(result)):
+        said = error_of(partial(done, operator))
+        assert "was changed after the import" in said.replace("It was", "was")
+        assert "lear the import, then this task" in said
+    assert emulator.campaigns() == []
+    done(created(audience.load(people + " max", **arguments)))
+    assert mailed(emulator) == sorted((people + " max").split())
+
+
+@pytest.mark.parametrize("own_name", [False, True])
+@pytest.mark.parametrize("prefix", ["", "test"])
+def test_a_list_of_an_exact_audience_is_not_named(
+    emulator: Emulator,
+    audience: Audience,
+    monkeypatch: pytest.MonkeyPatch,
+    own_name: bool,
+    prefix: str,
+) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", prefix)
+    emulator.add_list("friends", ["ada@example.com", "left@example.com"])
+    emulator.add_list("friends of friends", ["ada@example.com"])
+    result = audience.load("ada bob")
+    names = result["send_list_names"] if own_name else ["friends"]
+    for operator in (created(None, send_list_names=names), preflight(None, send_list_names=names)):
+        said = error_of(partial(done, operator))
+        assert "send_list_names: '" in said
+        assert "give the campaign audience=<the import task>.output instead" in said
+    assert emulator.campaigns() == []
+    done(created(None, send_list_names=["friends of friends"]))
+    assert mailed(emulator) == ["ada"]
+
+
+# --- what others do to the lists ---
+
+
+def _take_off(emulator: Emulator, list_name: str, person: str) -> None:
+    store = emulator.service.store
+    store.run(
+        "DELETE FROM members WHERE list_id = (SELECT id FROM lists WHERE name = ?) "
+        "AND contact_id = (SELECT id FROM contacts WHERE key = ?)", [list_name, f"{person}@example.com"],
+    )  # fmt: skip
+    store.run("UPDATE lists SET modified = ? WHERE name = ?", [emulator.service.clock.now_ms(), list_name])
+    store.members.clear_cache()
+
+
+def _put_on(emulator: Emulator, list_name: str, person: str = "stranger") -> None:
+    assert post(emulator, "contacts/upsert", email=f"{person}@example.com", listName=list_name)["code"] == 200
+
+
+def _erase(emulator: Emulator, person: str) -> None:
+    assert post(emulator, "contacts/delete", email=f"{person}@example.com")["code"] == 200
+
+
+@pytest.mark.parametrize("dates", [True, False])
+@pytest.mark.parametrize("deeds", [
+    "off excluded", "off excluded, put on excluded", "put on sent", "put on sent, erase bob", "erase bob",
+    "erase eva", "off sent, put on sent",
+])  # fmt: skip
+def test_lists_that_others_have_changed(
+    emulator: Emulator,
+    audience: Audience,
+    clock: Clock,
+    deeds: str,
+    dates: bool,
+) -> None:
+    """Eva has left. As many people as before show themselves by the date alone, if the service has one."""
+    if not dates and "," in deeds:
+        pytest.skip("the numbers are those of the state, and no date says otherwise")
+    emulator.change_settings(list_modify_date=dates)
+    audience.load("ada bob cem eva")
+    audience.load("ada bob cem")
+    clock.sleep(DAY)
+    result = audience.load("ada bob cem")
+    lists = {"sent": result["send_list_names"][0], "excluded": result["repel_list_names"][0]}
+    for deed in deeds.split(", "):
+        verb, *_, thing = deed.split()
+        if verb == "off":
+            _take_off(emulator, lists[thing], "eva" if thing == "excluded" else "bob")
+        elif verb == "put":
+            _put_on(emulator, lists[thing])
+        else:
+            _erase(emulator, thing)
+    audience.run("ada bob cem", "ada bob cem")
+
+
+def test_lists_that_others_change_during_a_run(emulator: Emulator, audience: Audience) -> None:
+    """The numbers at its end show it; the next try sends everybody."""
+    result = audience.load("ada bob")
+    change = lambda: _put_on(emulator, result["send_list_names"][0])  # noqa: E731
+    with at_request(emulator, IMPORTS, 1, change), pytest.raises(AirflowException, match="Others have changed it"):
+        audience.load("ada bob eva", "2")
+    audience.load("ada bob eva", "2")
+    assert requested(emulator) == ["ada", "bob", "eva"]
+    audience.run("ada bob eva")
+
+
+def test_an_older_state_after_an_erasure(
+    emulator: Emulator,
+    audience: Audience,
+    warehouse: SqlDatabase,
+    clock: Clock,
+) -> None:
+    """There are as many contacts as it knows, and other ones."""
+    audience.load("ada bob")
+    tables = ("mail_audiences", "mail_audiences_members")
+    stored = {table: warehouse.query(f"SELECT * FROM {table}") for table in tables}
+    clock.sleep(DAY)
+    audience.load("ada bob eva")
+    _erase(emulator, "bob")
+    for table, rows in stored.items():
+        warehouse.execute(f"DELETE FROM {table}")
+        warehouse.execute(f"INSERT INTO {table}", rows)
+    audience.run("ada bob", "ada bob")
+
+
+def test_renewed_credentials_do_not_send_everybody(
+    emulator: Emulator,
+    audience: Audience,
+    connect: Connect,
+) -> None:
+    audience.load("ada bob")
+    emulator.change_settings(api_key="renewed")
+    connect(password="renewed")
+    audience.run("ada bob eva", "eva")
+
+
+# --- several audiences ---
+
+
+def test_values_of_another_audience(emulator: Emulator, audience: Audience, clock: Clock) -> None:
+    """A contact has the values that came last, also if they are not those that this audience has sent."""
+    second = other(emulator)
+
+    def values() -> dict[str, str]:
+        return {contact["email"].partition("@")[0]: contact["name"] for contact in emulator.contacts()}
+
+    for one in (audience, second):
+        one.run("ada=old bob", "ada bob")
+        clock.sleep(DAY)
+    second.run("ada=new bob", "ada")
+    clock.sleep(DAY)
+    audience.run("ada=old bob", "ada")
+    assert values() == {"ada": "old", "bob": "N"}
+    clock.sleep(DAY)
+    second.run("ada=new bob", "ada")
+    second.run("bob", "(ada)")
+    clock.sleep(DAY)
+    audience.run("ada=old bob", "ada")
+    clock.sleep(DAY)
+    for one, people in ((audience, "ada=old bob"), (second, "bob")):
+        one.run(people, "")
+
+
+def test_contacts_of_other_audiences_are_not_deleted(emulator: Emulator, audience: Audience) -> None:
+    second = other(emulator)
+    second.run("ada bob eva", "ada bob eva")
+    audience.run("ada bob max", **DELETES)
+    audience.run("bob", **DELETES)
+    assert emails(emulator) == "ada bob eva"
+    second.run("ada bob eva")
+
+
+def test_a_person_gets_the_first_of_several_mails(emulator: Emulator, audience: Audience) -> None:
+    second = other(emulator)
+    for first, left in (("ada bob", "cem"), ("ada", "bob cem"), ("cem", "ada bob")):
+        audience.run(first)
+        # Not in the groups of the tests, as it is a list.
+        operator = imported(*["ADA", "bob", "cem"], task_id="other", list_name="others")
+        operator.suppress = Suppress(audiences=["dag/load"], sql_conn_id="warehouse")
+        result = done(operator, f"second {left}")
+        done(created(result, left), left)
+        assert mailed(emulator, left) == left.split()
+    operator.suppress = Suppress(audiences=["dag/no"], sql_conn_id="warehouse")
+    assert "suppress: there is no audience dag/no" in error_of(lambda: done(operator))
+    assert second.load("ada bob cem")["size"] == 3
+
+
+# --- brakes ---
+
+
+@pytest.mark.parametrize(("before", "after", "fraction", "stops"), [
+    (ALL, " ".join(NAMES[:9]), None, True),
+    (ALL, " ".join(NAMES[:10]), None, False),
+    (" ".join(NAMES[:9]), "max", None, True),
+    (" ".join(NAMES[:9]), "p00", None, False),
+    (" ".join(NAMES[:9]), " ".join(NAMES[:8]), 0.01, True),
+    (" ".join(NAMES[:9]), "p00", 1, False),
+])  # fmt: skip
+@pytest.mark.parametrize("lost", ["", "members", "all"])
+def test_how_many_may_leave(
+    emulator: Emulator, audience: Audience, warehouse: SqlDatabase, before: str, after: str,
+    fraction: float | None, stops: bool, lost: str,
+) -> None:  # fmt: skip
+    """Also if the state is lost: its row, or the lists, have the size."""
+    given = {} if fraction is None else {"max_removed_fraction": fraction}
+    audience.load(before + " once", max_removed_fraction=1)
+    audience.load(before, max_removed_fraction=1)
+    if lost:
+        warehouse.execute("DELETE FROM mail_audiences_members")
+    if lost == "all":
+        warehouse.execute("DELETE FROM mail_audiences")
+    if lost and after == "max":
+        stops = False  # one of nine is there: whether it is one of those is not known
+    if not stops:
+        audience.run(after, **given)
+        return
+    with pytest.raises(AirflowFailException, match="would leave the audience"):
+        audience.load(after, **given)
+    assert requested(emulator) == []
+
+
+@pytest.mark.parametrize(("left_out", "later", "stops"), [
+    (1, 0, True), (2, 1, False), (20, 9, True), (20, 10, False), (200, 181, False), (200, 179, True),
+])  # fmt: skip
+def test_how_many_may_be_left_out_no_longer(
+    emulator: Emulator,
+    audience: Audience,
+    warehouse: SqlDatabase,
+    left_out: int,
+    later: int,
+    stops: bool,
+) -> None:
+    warehouse.execute("CREATE TABLE no_mail (email TEXT)")
+    warehouse.execute("INSERT INTO no_mail", [(f"q{number}@example.com",) for number in range(left_out)])
+    suppressed: dict[str, Any] = {"suppress_conn_id": "warehouse", "suppress_table": "no_mail"}
+    audience.run("ada bob q0", reached="ada bob", **suppressed)
+    warehouse.execute(f"DELETE FROM no_mail WHERE CAST(substr(email, 2, instr(email, '@') - 2) AS INT) >= {later}")
+    if stops:
+        with pytest.raises(AirflowFailException, match="would be left out no longer"):
+            audience.load("ada bob q0", **suppressed)
+        assert requested(emulator) == []
+    audience.run("ada bob", "", max_removed_fraction=1, **suppressed)
+
+
+# --- a person is forgotten ---
+
+
+@pytest.mark.parametrize("folds", [True, False])
+@pytest.mark.parametrize("arguments", [{}, {"full_every": 1}], ids=["changes", "everybody"])
+def test_no_run_brings_back_a_person_who_was_erased(
+    emulator: Emulator,
+    audience: Audience,
+    folds: bool,
+    arguments: dict[str, Any],
+) -> None:
+    """Nor one who had left, when the exclusion list is made anew for a person who comes back."""
+    emulator.change_settings(contact_identity="folding" if folds else "exact")
+    audience.load("ada bob cem eva")
+    audience.load("ada bob")
+    for person in ("cem", "bob"):
+        _erase(emulator, person)
+        assert forget("warehouse", f"{person.upper()}@example.com") == {"dag/load": "forgotten"}
+        assert forget("warehouse", f"{person}@example.com") == {}
+    for people in ("ada", "ada eva", "ada"):
+        audience.run(people, **arguments)
+        assert emails(emulator) == "ada eva"
+
+
+@pytest.mark.parametrize(("task_state", "result"), [
+    ("running", "not forgotten: a run is importing it now; try again when it has ended"), ("failed", "forgotten"),
+])  # fmt: skip
+def test_a_claim_of_a_run_that_has_ended_keeps_nobody(
+    audience: Audience,
+    warehouse: SqlDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    task_state: str,
+    result: str,
+) -> None:
+    monkeypatch.setattr("airflow_provider_mail._task.waiting.task_instance_state", lambda ti: task_state)
+    audience.load("ada")
+    warehouse.execute("""UPDATE mail_audiences SET claimed_by = '["dag", "load", "killed", -1]'""")
+    assert forget("warehouse", "ada@example.com") == {"dag/load": result}
