@@ -37,6 +37,9 @@ COMPLETE = "_SUCCESS"
 """The name of the empty file that is written last into the folder of a load, as Hadoop and Spark do."""
 
 
+MAX_LOADS = 20
+"""How many of the newest loads in a folder are looked at for the last one of a list."""
+
 MEMORY_BYTES = 1_000_000
 """Bytes of a `Spool` that stay in memory."""
 
@@ -242,7 +245,7 @@ def write_load(
     from airflow_provider_mail.warehouse.rows import Source
 
     # Each try has a name of its own: a worker that is believed dead may still write.
-    folder = parent / f"{datetime.now(UTC):%Y%m%dt%H%M%S}_{uuid.uuid4().hex[:8]}"
+    folder = parent / f"{datetime.now(UTC):%Y%m%dt%H%M%S%f}_{uuid.uuid4().hex[:8]}"
     stamp = current_task_run().values(table, datetime.now(UTC))
     sizes: list[int] = []
     written: list[ObjectStoragePath] = []
@@ -262,3 +265,27 @@ def write_load(
                 remove(file)
         raise
     return WrittenLoad(folder, stored, len(sizes), sum(sizes))
+
+
+def last_load(parent: ObjectStoragePath, table: Table, where: Mapping[str, str]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of the newest complete load in a folder that has rows with these values, file by file.
+
+    :param where: values by column; all rows of a load have them, or none.
+    """
+    from airflow_provider_mail.warehouse.files import FORMATS, decode
+
+    if not parent.is_dir():
+        return
+    folders = sorted((path for path in parent.iterdir() if (path / COMPLETE).exists()), key=lambda path: path.name)
+    for folder in reversed(folders[-MAX_LOADS:]):
+        found = False
+        for file in sorted(folder.iterdir(), key=lambda path: path.name):
+            if (file_format := file.suffix[1:]) not in FORMATS:
+                continue
+            rows = decode(table, file.read_bytes(), file_format)
+            if not found and rows and any(rows[0][table.names.index(name)] != value for name, value in where.items()):
+                break  # of another list or account
+            found = True
+            yield rows
+        if found:
+            return

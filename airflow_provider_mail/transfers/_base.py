@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cached_property
 from itertools import chain
@@ -117,11 +117,13 @@ class Reading:
     :param observation: the time of the reading.
     :param rows: the rows; an empty list is read twice.
     :param again: reads the list a second time, unless it was already read twice; yields the rows that ``rows`` lacks.
+    :param missing: for each identity of a record, whether no reading has it.
     """
 
     observation: Observation
     rows: Rows
     again: Callable[[], Rows]
+    missing: Callable[[Iterable[object]], list[bool]]
 
 
 class Conditions(TypedDict, total=False):
@@ -133,7 +135,7 @@ class Conditions(TypedDict, total=False):
     history: History
 
 
-class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
+class BaseListReader(RemovesRows, BaseInterruptibleOperator, BaseTransferOperator):
     """Read a whole list, page by page in constant memory, completely even if the list changes meanwhile.
 
     A sign that the list changed while it was read (a different total, repeated records) is never ignored.
@@ -170,6 +172,17 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
 
     def check_empty(self) -> None:
         """Verify that a list that was empty in two readings exists."""
+
+    looked_up_by: tuple[str, ...]
+    """The columns that `look_up` gets."""
+
+    @abstractmethod
+    def look_up(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Ask another operation for some of the rows that were stored, and that two readings lack.
+
+        :param rows: the values of ``looked_up_by``.
+        :raises MailIncompleteError: the service still has some of them.
+        """
 
     @contextmanager
     def reading(self, context: Context, database: DbApiHook | None = None) -> Iterator[Reading]:
@@ -215,7 +228,7 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
 
         with closing(pages()) as pages_left, closing(progress):
             first_page = self.first_page(pages_left)
-            yield Reading(observation, rows(), again)
+            yield Reading(observation, rows(), again, pager.missing)
 
     def read_completely(self, context: Context, work: Callable[[Reading], T]) -> T:
         """Call a function with a reading of the list, and again if the list changes meanwhile, up to three times."""
@@ -238,7 +251,14 @@ class BaseListReader(BaseInterruptibleOperator, BaseTransferOperator):
 class BaseContactReader(BaseListReader):
     list_name: str
     team_name: str | None
-    allow_empty: bool
+
+    looked_up_by = ("id", "email")
+
+    def look_up(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        from airflow_provider_mail.api.flows.second_source import check_contacts
+
+        if self.max_removed_fraction is None and not self.team_name:
+            check_contacts(self.hook.get_conn(), self.list_name, rows)
 
     @property
     def resource(self) -> str:
@@ -319,6 +339,13 @@ class BaseCampaignReader(BaseListReader):
     mail_status: Sequence[int] | None
     all_team: bool
     _teams: set[str]
+
+    looked_up_by = ("guid", "mail_name")
+
+    def look_up(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        from airflow_provider_mail.api.flows.second_source import check_campaigns
+
+        check_campaigns(self.hook.get_conn(), rows)
 
     def declared_table(self) -> Table:
         from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS
@@ -410,7 +437,7 @@ class BaseMailToSqlOperator(SqlTask, BaseTransferOperator):
             raise AirflowFailException(str(error)) from None
 
 
-class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
+class BaseListToSqlOperator(BaseListReader, BaseMailToSqlOperator):
     """Load a whole list."""
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -420,10 +447,6 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
         self.log.info("%s records in %s %s", loaded.rows, self.table, counts)
         return {**tables, "records": loaded.rows, "readings": self.readings, **counts, **self.finish(context, loaded)}
 
-    def rule(self, reading: Reading) -> RemovalRule:
-        """Return the rule that limits what a reading may remove."""
-        return self.removal_rule(reading.again)
-
     def _load(self, reading: Reading) -> LoadResult:
         return self.unstorable.load(
             self.declared_table(),
@@ -431,7 +454,7 @@ class BaseListToSqlOperator(BaseListReader, RemovesRows, BaseMailToSqlOperator):
             reading.rows,
             **self.conditions(reading.observation.at),
             now=reading.observation.now(),
-            removal=self.rule(reading),
+            removal=replace(self.removal_rule(reading.again), look_up=self.look_up, look_up_by=self.looked_up_by),
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.arguments import Rejects
+    from airflow_provider_mail.transfers._base import Reading
     from airflow_provider_mail.warehouse.errors import UnstorableError
     from airflow_provider_mail.warehouse.table import Table
 
@@ -79,7 +81,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
             lambda reading: write_load(
                 parent,
                 self.declared_table(),
-                reading.rows,
+                self._judged(parent, reading),
                 file_format=self.file_format,
                 rows_per_file=self.rows_per_file,
                 on_unstorable=self.unstorable.begin(),
@@ -101,6 +103,52 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
             "readings": self.readings,
             **self.keep_rejects(context, written.rows),
         }
+
+    def _judged(self, parent: ObjectStoragePath, reading: Reading) -> Iterator[Row]:
+        """Yield the rows of a reading, which is judged like that of a table, beside the last load in the folder.
+
+        :raises MailIncompleteError: the service still has some of the rows that two readings lack.
+        :raises UnconfirmedError: they lack too many.
+        """
+        from airflow_provider_mail._task.storage import last_load
+        from airflow_provider_mail.api._core.judgement import SAMPLE
+
+        count = 0
+        for row in reading.rows:
+            count += 1
+            yield row
+        # As for a table: a part of the list, or of the campaigns, does not show what is gone.
+        if not (conditions := self.conditions(reading.observation.at)):
+            return
+        table = self.declared_table()
+        windows = conditions["mark_gone"].windows() if "mark_gone" in conditions else [conditions["replace_where"]]
+        where = conditions.get("replace_where", {})
+        key, columns = table.names.index(table.key[-1]), [table.names.index(name) for name in self.looked_up_by]
+
+        def lacking() -> tuple[int, int, list[Row]]:
+            stored, lacked = 0, 0
+            sample: list[Row] = []
+            for load in last_load(parent, table, {"mail_conn_id": self.mail_conn_id, **where}):
+                rows = [row for row in load if any(_has(table, row, window) for window in windows)]
+                stored += len(rows)
+                for row in compress(rows, reading.missing(row[key] for row in rows)):
+                    lacked += 1
+                    sample += [tuple(row[column] for column in columns)] if len(sample) < SAMPLE else []
+            return stored, lacked, sample
+
+        stored, lacked, sample = lacking()
+        if lacked:
+            for row in reading.again():
+                count += 1
+                yield row
+            stored, lacked, sample = lacking()
+        if lacked:
+            self.look_up(sample)
+            self.removal_rule().check(stored, count, f"path: {parent}: ")
+
+
+def _has(table: Table, row: Row, where: Mapping[str, Any]) -> bool:
+    return all(row[table.names.index(name)] == value for name, value in where.items())
 
 
 class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectStorageOperator):
@@ -129,6 +177,10 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         ``s3://aws@bucket/mail``. Default: that of the path. (templated)
     :param file_format: ``parquet`` (needs the extra ``parquet``) or ``jsonl``. Default: ``parquet``.
     :param allow_empty: write a load without files for an empty list. If false, the task fails. Default: false.
+    :param max_removed_fraction: the largest share of the contacts of the last load in ``path``, from 0 to 1, that this
+        load may lack, net of added ones; not applied below ten. A load that lacks any reads the list a second time.
+        Default: 0.1; and unless the list is dynamic, the task fails if the service still has one of up to twenty of
+        these contacts.
     :param rows_per_file: the largest number of contacts in a file, which are in memory at the same time. Default:
         20,000.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 1,000.
@@ -153,6 +205,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
         object_storage_conn_id: Templated[str] | None = None,
         file_format: FileFormat = "parquet",
         allow_empty: bool = False,
+        max_removed_fraction: float | None = None,
         rows_per_file: int = 20_000,
         page_size: int = 1000,
         max_in_flight: int = 8,
@@ -205,6 +258,11 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     :param mail_status: write only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
         (templated)
     :param all_team: write the campaigns of all teams; needs a permission. Default: false.
+    :param allow_empty: let a load without any campaign follow one that has some. If false, the task fails. Not applied
+        with a filter. Default: false.
+    :param max_removed_fraction: the largest share of the campaigns of the last load in ``path``, from 0 to 1, that this
+        load may lack, net of added ones; not applied below ten. A load that lacks any reads the campaigns a second
+        time, and fails if the service finds one of up to twenty of them by its name. Default: 0.1.
     :param rows_per_file: the largest number of campaigns in a file, which are in memory at the same time. Default:
         20,000.
     :param page_size: records in a page, at most 1,000; a service that returns fewer is supported. Default: 100, since
@@ -235,6 +293,8 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         type: Templated[Literal["MailList", "ABTest"]] | None = None,
         mail_status: Templated[Sequence[Templated[int]]] | None = None,
         all_team: bool = False,
+        allow_empty: bool = False,
+        max_removed_fraction: float | None = None,
         rows_per_file: int = 20_000,
         page_size: int = 100,
         max_in_flight: int = 2,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.statistics import Observation, Statistics
     from airflow_provider_mail.arguments import Rejects
-    from airflow_provider_mail.transfers._base import Conditions, Reading
-    from airflow_provider_mail.warehouse.load import LoadResult, RemovalRule
+    from airflow_provider_mail.transfers._base import Conditions
+    from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -135,16 +134,6 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
             other_name("history_table", name, "_readings", None)
         return names
 
-    def look_up(self, contacts: Sequence[tuple[Any, ...]]) -> None:
-        """Check contacts that two readings of the list lack, unless an argument allows to remove them."""
-        from airflow_provider_mail.api.flows.second_source import check_contacts
-
-        if self.max_removed_fraction is None and not self.team_name:
-            check_contacts(self.hook.get_conn(), self.list_name, contacts)
-
-    def rule(self, reading: Reading) -> RemovalRule:
-        return replace(super().rule(reading), look_up=self.look_up, look_up_by=("id", "email"))
-
     def conditions(self, observed_at: datetime) -> Conditions:
         from airflow_provider_mail.warehouse.tables.resources import contacts_history
 
@@ -236,15 +225,6 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(**locals())
-
-    def rule(self, reading: Reading) -> RemovalRule:
-        return replace(super().rule(reading), look_up=self.look_up, look_up_by=("guid", "mail_name"))
-
-    def look_up(self, campaigns: Sequence[tuple[Any, ...]]) -> None:
-        """Check campaigns that two readings lack."""
-        from airflow_provider_mail.api.flows.second_source import check_campaigns
-
-        check_campaigns(self.hook.get_conn(), campaigns)
 
 
 class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):

@@ -204,7 +204,7 @@ def test_the_task_runner_of_the_tests_ends_alike(ran: Ran, tmp_path: Path) -> No
     def outcome(ran: Ran) -> str:
         text = json.dumps(ran.result.outcome(), indent=1).replace(str(ran.folder), "FOLDER")
         text = re.sub(r'"at": "[^"]*"', '"at": "VARIES"', text)
-        return re.sub(r"\b\d{8}t\d{6}_[0-9a-f]{8}\b", "LOAD_ID", text)
+        return re.sub(r"\b\d{8}t\d{12}_[0-9a-f]{8}\b", "LOAD_ID", text)
 
     with Emulator() as emulator:
         arrange(emulator)

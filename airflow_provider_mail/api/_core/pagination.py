@@ -161,6 +161,13 @@ class Pager(Generic[Item]):
         self._total = self._lowest_total = self._highest_total = self._first_total = None
         self.next_request, self._index = self._request, 1
 
+    def missing(self, identities: Iterable[object]) -> list[bool]:
+        """Return for each record whether no reading has it."""
+        identities = [*identities]
+        lacking = self._seen.missing(identities)
+        earlier = self._first_reading.missing(identities) if self._first_reading is not None else lacking
+        return [*map(min, lacking, earlier)]
+
     def ahead(self, max_pages: int) -> list[PagedRequest[PageResponse[Item]]]:
         """Return the requests after the next one, for concurrent pages; feed their responses in order.
 
