@@ -83,9 +83,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         default=str(10 * 2**30),
     ),
     "audience_key": _option(
-        "The secret by which the state of audiences (``changes_only``) is hidden, the same on all "
-        "workers. Empty: Airflow's ``[core] fernet_key``. With another one, the next run of each audience sends "
-        "everybody.",
+        "The secret by which the state of audiences (``changes_only``) and the people in the memory "
+        "are hidden, the same on all workers. Empty: Airflow's ``[core] fernet_key``. With another one, the next run "
+        "of each audience sends everybody, and tasks with a memory fail before they send.",
         sensitive=True,
     ),
     "imports_conn_id": _option(
@@ -97,6 +97,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         default="mail_imports",
         example="mail.imports",
     ),
+    "memory_conn_id": _option(
+        "The connection of the database that remembers who was mailed what: ``once_per`` and ``at_most`` need it, and "
+        "transactional mail of all tasks is recorded there instead of in the task state store. ``airflow mail memory "
+        "create`` creates its table. Empty: there is no memory.",
+        example="warehouse",
+    ),
+    "memory_table": _table("who was mailed what", "mail_memory"),
     "page_conn_id": _option(
         "The connection of the database whose tables the page shows. Empty: there is no page.",
         example="warehouse",

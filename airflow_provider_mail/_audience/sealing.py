@@ -37,8 +37,8 @@ class AudienceKey:
         secrets = [setting("audience_key"), *str(conf.get("core", "fernet_key", fallback="") or "").split(",")]
         if not any(secrets):
             raise AirflowFailException(
-                "changes_only: there is no secret to hide people in the state; set [mail] audience_key on every worker "
-                "(AIRFLOW__MAIL__AUDIENCE_KEY)"
+                "[mail] audience_key: there is no secret to hide people in the state of changes_only or in the memory: "
+                "set it on every worker (AIRFLOW__MAIL__AUDIENCE_KEY)"
             )
         return cls([secret.strip() for secret in secrets if secret])
 

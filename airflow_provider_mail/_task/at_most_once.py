@@ -153,6 +153,15 @@ class Mailing:
         self._unclear: list[tuple[Chunk, MailError]] = []
         self._failure: MailError | None = None
         self._stored = record
+        self.is_empty = True
+        """Whether there was no message, in any try."""
+        self.counts: dict[str, int] = {}
+        """Further counts for the result."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether the record outlives the try."""
+        return self.task_state.durable
 
     def use(self, hook: MailHook) -> None:
         """Continue with another hook, after a request that was not carried out."""
@@ -186,6 +195,7 @@ class Mailing:
             self._handle_unknown(doubtful, "got no clear response", self._unclear[0][1])
         if self._failure is not None:
             raise self._failure
+        self.is_empty = self.is_empty and not self.state.done
         return self.state
 
     def _workers(self) -> Workers[object] | _ThisThread:
@@ -217,7 +227,7 @@ class Mailing:
             if future.done() and not future.cancelled() and future.exception() is None
         ]
         for chunk in accepted:
-            self.state.settle(chunk, accepted=True)
+            self._settled(chunk, accepted=True)
         if accepted:
             self._write()
 
@@ -262,8 +272,7 @@ class Mailing:
                 return
             if not (in_doubt or self.state_lost) or not self._was_sent_before(chunk, error):
                 # It provably had no effect, so the next try may send it, unless an earlier attempt is still in doubt.
-                if not in_doubt:
-                    del self.state.under_way[str(chunk.index)]
+                self._not_sent(chunk, in_doubt=in_doubt)
                 self._failure = self._failure or error
                 return
             log.warning(
@@ -271,7 +280,14 @@ class Mailing:
                 "earlier try. Continuing with the next request.",
                 *(chunk.index, chunk.recipients, chunk.request.unique_msg_id),
             )
-        self.state.settle(chunk, accepted=True)
+        self._settled(chunk, accepted=True)
+
+    def _settled(self, chunk: Chunk, *, accepted: bool) -> None:
+        self.state.settle(chunk, accepted=accepted)
+
+    def _not_sent(self, chunk: Chunk, *, in_doubt: bool) -> None:
+        if not in_doubt:
+            del self.state.under_way[str(chunk.index)]
 
     def _was_sent_before(self, chunk: Chunk, error: MailError) -> bool:
         """Return whether a rejection proves that the service accepted this request before: it knows the id."""
@@ -299,10 +315,10 @@ class Mailing:
                 operation=operation,
             )
         if self.on_ambiguous == "resend":
-            resent = them if self.task_state.durable else "everything"
+            resent = them if self.durable else "everything"
             raise MailAnswerLostError(f"{summary} The next try sends {resent} again", operation=operation)
         for chunk in chunks:
-            self.state.settle(chunk, accepted=False)
+            self._settled(chunk, accepted=False)
 
     def _write(self) -> None:
         record = self.state.model_dump()

@@ -352,6 +352,13 @@ def _send_window(name: str, value: Any) -> str | None:
     return None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(end='17:00')"
 
 
+def _at_most(name: str, value: Any) -> str | None:
+    right = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], timedelta)
+    if right and COUNT.check(name, value[0]) is None and value[1] >= timedelta(seconds=1):
+        return None
+    return f"a number of mails and a timedelta are needed, such as {name}=(3, timedelta(days=7))"
+
+
 def _audience(name: str, value: Any) -> str | None:
     results = [value] if isinstance(value, Mapping) else value
     if isinstance(results, str | bytes) or not isinstance(results, Iterable):
@@ -458,6 +465,8 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("sender_name", "subject", "template_subject"), text("Line", check=any_text, empty_is_valid=True)),
     "language_code": text("LanguageCode"),
     "file_name": text("FileName", none_is_valid=True),
+    "once_per": text("MailName"),
+    "at_most": Rule(_at_most),
     "mail_name": text("MailName", empty_is_none=False),
     "phone_number": text("PhoneNumber"),
     "send_date": Rule(_any, "UtcTime", empty_is_none=False, empty_is_valid=True),

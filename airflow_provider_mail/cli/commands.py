@@ -20,11 +20,12 @@ import yaml  # type: ignore[import-untyped]  # installed with Airflow, without s
 from airflow.cli.simple_table import AirflowConsole
 
 from airflow_provider_mail._audience import people
+from airflow_provider_mail._audience.memory import Memory
 from airflow_provider_mail._audience.store import StateStore
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
-from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns
 from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus
 from airflow_provider_mail.api.flows.waits import CampaignWait
@@ -330,6 +331,43 @@ def audience_forget(args: Namespace) -> None:
         print("The person is in no audience.")
     if any(result.startswith("not") for result in results.values()):
         raise SystemExit(1)
+
+
+@command
+def memory_create(args: Namespace) -> None:
+    memory = _memory()
+    memory.create()
+    print(f"{memory.place[0].upper()}{memory.place[1:]} exists.")
+
+
+@command
+def memory_why(args: Namespace) -> None:
+    """Exit with 1 when the person had no mail."""
+    rows = [
+        {**row, "mailed_at": datetime.fromtimestamp(int(row["mailed_at"]), UTC).isoformat()}
+        for row in _memory().of(_email_of(args))
+    ]
+    show(rows, args.output, rows)
+    if not rows:
+        raise SystemExit(1)
+
+
+@command
+def memory_forget(args: Namespace) -> None:
+    print(f"Deleted: {_memory().forget(_email_of(args))} mails.")
+
+
+@command
+def memory_expire(args: Namespace) -> None:
+    if args.keep_days <= 0:
+        fail("--keep-days: must be more than 0")
+    print(f"Deleted: {_memory().delete_before(int(time.time() - args.keep_days * 86_400))} mails.")
+
+
+def _memory() -> Memory:
+    if (memory := Memory.configured()) is None:
+        raise MailConfigError("[mail] memory_conn_id: there is no memory; set it to the connection of a database")
+    return memory
 
 
 def _email_of(args: Namespace) -> str:

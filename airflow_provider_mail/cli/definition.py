@@ -78,6 +78,7 @@ INBOX_CONN_ID = Arg(("--inbox-conn-id",), help="connection of the inbox ([mail] 
 INBOX_TABLE = Arg(("--inbox-table",), help="table of the inbox ([mail] inbox_table)")
 STATE_CONN_ID = Arg(("--state-conn-id",), help="connection of the database with the states of audiences", required=True)
 STATE_TABLE = Arg(("--state-table",), help="table of audiences (mail_audiences)", default="mail_audiences")
+KEEP_DAYS = Arg(("--keep-days",), help="days for which mails are remembered", type=float, required=True)
 AUDIENCE_NAME = Arg(("audience",), help="the audience as status shows it")
 
 
@@ -107,6 +108,13 @@ def get_cli_commands() -> list[CLICommand]:
         _command("forget", "Take a person out of all audiences, for an erasure", "commands.audience_forget",
                  EMAIL, *states),
     )  # fmt: skip
+    memory = (
+        _command("create", "Create the table of [mail] memory_conn_id", "commands.memory_create"),
+        _command("why", "Show which mails a person had, when and from which task", "commands.memory_why",
+                 EMAIL, ARG_OUTPUT),
+        _command("forget", "Delete the mails of a person, for an erasure", "commands.memory_forget", EMAIL),
+        _command("expire", "Delete old mails; a person may then get them again", "commands.memory_expire", KEEP_DAYS),
+    )  # fmt: skip
     commands = (
         _command("check", "Check whether a connection works", "commands.check", CONN_ID),
         _command("doctor", doctor, "doctor.doctor", CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
@@ -122,6 +130,7 @@ def get_cli_commands() -> list[CLICommand]:
                  "receive.receive", RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS,
                  ENABLE, NO_SAVE, STATUS_CONN_ID, DEAD_LETTERS_TABLE, PROMETHEUS, ARG_OUTPUT),
         GroupCommand(name="audience", help="Audiences of imports that send only changes", subcommands=audience),
+        GroupCommand(name="memory", help="Who was mailed what", subcommands=memory),
         GroupCommand(name="events", help="Events after they were drained from the inbox", subcommands=events),
         _command("emulator", "Serve the emulator of the service", "commands.emulator",
                  HOST, PORT, FILE, API_KEY, SETTING, LIST_SETTINGS, FORWARD_SMTP, DEMO_DATA),

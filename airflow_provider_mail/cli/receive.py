@@ -279,6 +279,7 @@ def erase(args: Namespace) -> None:
     except ValueError as error:
         fail(f"--{error}")
     forgotten = f"; forgotten in {counts['audiences']} audiences" if counts["audiences"] else ""
+    forgotten += f"; {counts['mails']} mails of the memory deleted" if counts["mails"] else ""
     print(
         f"Deleted: {counts['events']} events, {counts['dead_letters']} dead letters; "
         f"pushes changed: {counts['pushes']}{forgotten}"

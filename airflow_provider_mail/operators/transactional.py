@@ -18,8 +18,9 @@ from airflow_provider_mail.version_compat import AirflowFailException, AirflowSk
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
+    from airflow_provider_mail._audience.memory import RememberedMailing
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail._task.at_most_once import MailingState
+    from airflow_provider_mail._task.at_most_once import Mailing
     from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail
     from airflow_provider_mail.send_window import SendWindow
 
@@ -71,6 +72,9 @@ class BaseSendOperator(BaseInterruptibleOperator):
     service_tags: Any
     max_in_flight = 1
     on_empty: OnEmpty = "continue"
+    once_per: str | None
+    at_most: tuple[int, timedelta] | None
+    on_duplicate_recipient: OnDuplicateRecipient = "fail"
     unique_msg_id: str | None = None
     """The user's id; without one, the ids of the requests are derived from the task instance."""
 
@@ -84,13 +88,46 @@ class BaseSendOperator(BaseInterruptibleOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Send the requests that no earlier try has sent."""
         with self.mail_errors():
-            sent, sandbox = self._send(context)
-        if not sent.done:
+            mailing, sandbox = self._send(context)
+        if mailing.is_empty:
             self.on_nothing()
-        self.log.info("%s%s.", sent, "; sandbox: nothing was sent" if sandbox else "")
-        return {**sent.model_dump(include=RESULT), "sandbox": sandbox}
+        self.log.info("%s%s.", mailing.state, "; sandbox: nothing was sent" if sandbox else "")
+        return {**mailing.state.model_dump(include=RESULT), **mailing.counts, "sandbox": sandbox}
 
-    def _send(self, context: Context) -> tuple[MailingState, bool]:
+    def _remembered(self, context: Context) -> RememberedMailing | None:
+        """Return the mailing whose record is the memory, if one is configured.
+
+        :raises MailConfigError: none is, and an argument needs it; or it cannot be trusted.
+        """
+        from airflow_provider_mail._audience.memory import Cap, Memory, RememberedMailing
+        from airflow_provider_mail._task.state import TaskState
+        from airflow_provider_mail.api.errors import MailConfigError
+
+        if (memory := Memory.configured()) is None:
+            for name in ("once_per", "at_most"):
+                if getattr(self, name) is not None:
+                    raise MailConfigError(
+                        f"{name}: there is no memory of who was mailed what; set [mail] memory_conn_id to the "
+                        "connection of a database (AIRFLOW__MAIL__MEMORY_CONN_ID). Nothing was sent"
+                    )
+            return None
+        return RememberedMailing(
+            self.hook,
+            TaskState(None, TASK_STATE_KEY),
+            self.on_ambiguous,
+            max_in_flight=self.max_in_flight,
+            argument=self.argument,
+            things=self.things,
+            own_ids=not self.unique_msg_id,
+            memory=memory,
+            # Without the map index, which is another one's when the mapped list moves.
+            task=task_instance_name(context, 230, "*"),
+            once_per=self.once_per,
+            by_content=context["ti"].map_index not in (None, -1) or self.on_duplicate_recipient == "allow",
+            cap=None if self.at_most is None else Cap(self.at_most[0], int(self.at_most[1].total_seconds())),
+        )
+
+    def _send(self, context: Context) -> tuple[Mailing, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
         from airflow_provider_mail._task.state import TaskState, task_state
         from airflow_provider_mail.api.errors import MailAuthError, MailError
@@ -99,10 +136,11 @@ class BaseSendOperator(BaseInterruptibleOperator):
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             # A request that is only validated is not recorded: a later try without sandbox mode must send it.
             state = TaskState(None, TASK_STATE_KEY) if sandbox else task_state(context, TASK_STATE_KEY)
-            stateless = not (sandbox or state.durable or self.on_ambiguous == "resend")
+            remembered = None if sandbox else self._remembered(context)
+            stateless = not (sandbox or remembered or state.durable or self.on_ambiguous == "resend")
             if stateless:
                 self._check_first_try(context["ti"].try_number)
-            mailing = Mailing(
+            mailing = remembered or Mailing(
                 self.hook,
                 state,
                 self.on_ambiguous,
@@ -112,21 +150,23 @@ class BaseSendOperator(BaseInterruptibleOperator):
                 own_ids=not self.unique_msg_id,
                 state_lost=not (sandbox or state.durable) and context["ti"].try_number > 1,
             )
-            if mailing.is_new and not sandbox and self.on_ambiguous == "fail":
+            if mailing.is_new and not (sandbox or remembered) and self.on_ambiguous == "fail":
                 self._check_position(context)
             self._publish_position(context, is_new=mailing.is_new)
             if mailing.state.done:
                 self.log.info("In earlier tries, %s. Continuing with the next request.", mailing.state)
             try:
                 try:
-                    return self.new_interrupt().run(mailing.send, chunks), sandbox
+                    self.new_interrupt().run(mailing.send, chunks)
+                    return mailing, sandbox
                 except MailAuthError as error:
                     if error.may_have_taken_effect or not self._has_new_credentials():
                         raise
                 # The request was not carried out: the token was renewed, or the key exchanged, while the batch ran.
                 self.log.info("The connection has other credentials by now. Continuing with them.")
                 mailing.use(self.hook)
-                return self.new_interrupt().run(mailing.send, chunks), sandbox
+                self.new_interrupt().run(mailing.send, chunks)
+                return mailing, sandbox
             except Exception as error:
                 self.log.error("Ended early: %s.", mailing.state)
                 if stateless and isinstance(error, MailError) and error.temporary:
@@ -266,6 +306,11 @@ class MailSendOperator(BaseSendOperator):
         ``fail`` before it is sent, or ``warn`` in the log. Default: ``fail``.
     :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no
         value. Default: none. (templated)
+    :param once_per: a key such as ``welcome-1``: a person gets one mail under it, whatever DAG or run sends it; who
+        had one is counted as ``already``. At most 200 bytes. It needs ``[mail] memory_conn_id``, see
+        docs/how-to/who-was-mailed.md. Default: the task and its run. (templated)
+    :param at_most: ``(3, timedelta(days=7))``: a person gets at most 3 mails in any 7 days, of all that the memory has;
+        who would get more is not mailed, and counted as ``capped``. Default: no limit.
     :param sandbox_mode: let the service check the request and send nothing. Default: false.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
@@ -298,6 +343,8 @@ class MailSendOperator(BaseSendOperator):
         allow_blank: bool = False,
         on_unfilled_tag: OnUnfilledTag = "fail",
         service_tags: Templated[Collection[Templated[str]]] | None = None,
+        once_per: Templated[str] | None = None,
+        at_most: tuple[int, timedelta] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Unpack[TaskArguments],
@@ -325,7 +372,6 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     mail_params: Any
     versions_per_request: int
     max_in_flight: int
-    on_duplicate_recipient: OnDuplicateRecipient
     _duplicates = 0
 
     @abstractmethod
@@ -429,6 +475,11 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         blank one: ``fail`` before anything is sent, or ``warn`` in the log. Default: ``fail``.
     :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no
         value. Default: none. (templated)
+    :param once_per: a key such as ``welcome-1``: a person gets one mail under it, whatever DAG or run sends it; who
+        had one is counted as ``already``. At most 200 bytes. It needs ``[mail] memory_conn_id``, see
+        docs/how-to/who-was-mailed.md. Default: the task and its run. (templated)
+    :param at_most: ``(3, timedelta(days=7))``: a person gets at most 3 mails in any 7 days, of all that the memory has;
+        who would get more is not mailed, and counted as ``capped``. Default: no limit.
     :param sandbox_mode: let the service check the requests and send nothing. Default: false.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
@@ -463,6 +514,8 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         allow_blank: bool = False,
         on_unfilled_tag: OnUnfilledTag = "fail",
         service_tags: Templated[Collection[Templated[str]]] | None = None,
+        once_per: Templated[str] | None = None,
+        at_most: tuple[int, timedelta] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Unpack[TaskArguments],

@@ -225,6 +225,11 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         blank one: ``fail`` before anything is sent, or ``warn`` in the log. Default: ``fail``.
     :param service_tags: the names of tags that the service fills, in addition to those of the connection; they need no
         value. Default: none. (templated)
+    :param once_per: a key such as ``welcome-1``: a person gets one mail under it, whatever DAG or run sends it; who
+        had one is counted as ``already``. At most 200 bytes. It needs ``[mail] memory_conn_id``, see
+        docs/how-to/who-was-mailed.md. Default: the task and its run. (templated)
+    :param at_most: ``(3, timedelta(days=7))``: a person gets at most 3 mails in any 7 days, of all that the memory has;
+        who would get more is not mailed, and counted as ``capped``. Default: no limit.
     :param sandbox_mode: let the service check the requests and send nothing. Default: false.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
@@ -276,6 +281,8 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         allow_blank: bool = False,
         on_unfilled_tag: OnUnfilledTag = "fail",
         service_tags: Templated[Collection[Templated[str]]] | None = None,
+        once_per: Templated[str] | None = None,
+        at_most: tuple[int, timedelta] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Unpack[TaskArguments],

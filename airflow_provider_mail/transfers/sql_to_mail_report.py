@@ -79,6 +79,11 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
     :param dry_run: read and check everything, write the first mail to ``path``, and send nothing. Default: false.
     :param path: the file, or URL as Airflow's ``ObjectStoragePath`` takes it, to which ``dry_run`` writes the first
         mail as HTML. It has rows of the query. Default: none is written. (templated)
+    :param once_per: a key such as ``welcome-1``: a person gets one mail under it, whatever DAG or run sends it; who
+        had one is counted as ``already``. At most 200 bytes. It needs ``[mail] memory_conn_id``, see
+        docs/how-to/who-was-mailed.md. Default: the task and its run. (templated)
+    :param at_most: ``(3, timedelta(days=7))``: a person gets at most 3 mails in any 7 days, of all that the memory has;
+        who would get more is not mailed, and counted as ``capped``. Default: no limit.
     :param sandbox_mode: let the service check the requests and send nothing. Default: false.
     :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail`` the task, ``resend`` the request,
         which may mail people twice, or ``skip`` it, which may leave people out. Default: ``fail``. (templated)
@@ -133,6 +138,8 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
         service_tags: Templated[Collection[Templated[str]]] | None = None,
         dry_run: bool = False,
         path: Templated[ObjectStoragePath] | None = None,
+        once_per: Templated[str] | None = None,
+        at_most: tuple[int, timedelta] | None = None,
         sandbox_mode: bool = False,
         on_ambiguous: Templated[OnAmbiguous] = "fail",
         **kwargs: Unpack[TaskArguments],

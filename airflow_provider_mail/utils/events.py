@@ -19,7 +19,9 @@ def erase_events(
     inbox_table: str | None = None,
     audiences_table: str = "mail_audiences",
 ) -> dict[str, int]:
-    """Delete the events of a recipient: from the inbox, the dead letters and the table of events; and out of audiences.
+    """Delete the events of a recipient: from the inbox, the dead letters and the table of events.
+
+    The person is also taken out of audiences, and out of the memory of who was mailed what (``[mail] memory_conn_id``).
 
     An event is about the person if its ``Email`` contains the address, or, without an address in ``Email``, if the
     address is anywhere in the event. Surrounding blanks, case and the form of Unicode do not matter. Can be repeated;
@@ -33,12 +35,13 @@ def erase_events(
     :param inbox_conn_id: the connection to the database of the inbox. Default: ``[mail] inbox_conn_id``.
     :param inbox_table: the table of the inbox. Default: ``[mail] inbox_table``.
     :param audiences_table: the table of audiences, if the database has one. Default: ``mail_audiences``.
-    :return: in how many ``audiences`` the person was, how many ``pushes`` were changed, how many ``dead_letters`` were
-        deleted or changed, and how many ``events`` were deleted.
+    :return: in how many ``audiences`` the person was, how many ``mails`` the memory had, how many ``pushes`` were
+        changed, how many ``dead_letters`` were deleted or changed, and how many ``events`` were deleted.
     :raises MailConfigError: there is no inbox.
     :raises ValueError: ``email`` is no address.
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
+    from airflow_provider_mail._audience.memory import Memory
     from airflow_provider_mail._audience.people import forget
     from airflow_provider_mail._audience.store import StateStore
     from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -51,7 +54,8 @@ def erase_events(
     forgotten = forget(StateStore(hook, audiences_table), email)
     if kept := [f"{audience} {result}" for audience, result in forgotten.items() if result.startswith("not")]:
         raise WarehouseError(f"table {audiences_table}: {'; '.join(kept)}")
-    return counts | {"audiences": len(forgotten)}
+    memory = Memory.configured()
+    return counts | {"audiences": len(forgotten), "mails": memory.forget(email) if memory else 0}
 
 
 def replay_dead_letters(

@@ -137,16 +137,19 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
                 connection.close()
 
 
-def run_with_connection(dialect: Dialect, work: Callable[[Any], T], *, tells_rows: bool = False) -> T:
+def run_with_connection(
+    dialect: Dialect, work: Callable[[Any], T], *, tells_rows: bool = False, connection: Any = None
+) -> T:
     """Call a function with a connection; an error of the driver becomes one without values.
 
+    :param connection: an open connection, on which a transaction that fails is rolled back. Default: a new one.
     :param tells_rows: whether its message has the number of rows that were read.
     :raises WarehouseError: naming table and connection. An error of reading the rows is raised unchanged.
     """
     source = dialect.request.source
     try:
-        with connected(dialect.hook) as connection:
-            return work(connection)
+        with connected(dialect.hook) if connection is None else _rolled_back(connection) as opened:
+            return work(opened)
     except WarehouseError:
         raise
     except Exception as error:
@@ -156,6 +159,16 @@ def run_with_connection(dialect: Dialect, work: Callable[[Any], T], *, tells_row
     if isinstance(source.error, UnstorableError):
         source.error.args = (str(dialect.error(str(source.error))),)
     raise source.error or failure
+
+
+@contextmanager
+def _rolled_back(connection: Any) -> Iterator[Any]:
+    try:
+        yield connection
+    except BaseException:
+        with suppress(Exception):
+            connection.rollback()
+        raise
 
 
 def open_connection(hook: DbApiHook) -> Any:

@@ -103,6 +103,7 @@ class StoredTable:
         self._table = table
         parsed = name if isinstance(name, TableName) else TableName.parse(name)
         self._dialect = dialect_of(hook)(hook, LoadRequest(table, parsed, Source(())))
+        self._connection: Any = None
 
     @property
     def spelled(self) -> str:
@@ -174,14 +175,33 @@ class StoredTable:
             for batch in batches:
                 yield from batch
 
-    def transaction(self, work: Callable[[Callable[[str, Sequence[Any]], int]], T]) -> T:
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep one connection for the transactions inside, if others can use the database meanwhile."""
+        if not self._dialect.stays_open:
+            yield
+            return
+        with connected(self._hook) as self._connection:
+            try:
+                yield
+            finally:
+                self._connection = None
+
+    def transaction(self, work: Callable[[Callable[..., Any]], T]) -> T:
         """Run statements in one transaction, which is rolled back after an exception.
 
-        :param work: called with a function that runs a statement with parameters and returns the number of rows. After
-            a conflict with another transaction it is called again.
+        :param work: called with a function that runs a statement with parameters and returns the number of rows, or the
+            rows themselves with ``reads=True``. After a conflict with another transaction it is called again.
         :raises WarehouseError: naming the table and the connection, never values.
         """
-        return run_with_connection(self._dialect, lambda connection: self._dialect.transact(connection, work))
+        return run_with_connection(
+            self._dialect, lambda connection: self._dialect.transact(connection, work), connection=self._connection
+        )
+
+    @property
+    def unix_time(self) -> str:
+        """The expression for the seconds since 1970 by the database's clock."""
+        return self._dialect.unix_time
 
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
         """Delete the rows that fulfil one of the conditions; return their number.

@@ -96,6 +96,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     fill(emulator, contacts)
     say(f"The email service, emulated: {emulator.base_url}")
     settings = {"AIRFLOW__EMAIL__FROM_EMAIL": SENDER, "AIRFLOW__MAIL__INBOX_CONN_ID": "warehouse"}
+    settings |= {"AIRFLOW__MAIL__MEMORY_CONN_ID": "warehouse"}
     settings |= {
         "AIRFLOW__MAIL__IMPORTS_CONN_ID": "warehouse",
         "AIRFLOW__MAIL__PAGE_CONN_ID": "warehouse",
@@ -107,6 +108,7 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     configure(airflow, home.path, emulator)
     say(f"Airflow, all of it: {airflow.url}")
     airflow.receive_events()
+    airflow.create_memory()
     # What mail_resources saves.
     airflow.add("variables", key="mail_webhook_url", value=emulator.webhook()["transCallbackUrl"])
 

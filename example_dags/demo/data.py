@@ -37,7 +37,7 @@ def make_customers(path: Path, count: int) -> None:
 
 
 def make_carts(path: Path) -> None:
-    """Create a shop's database with abandoned carts of yesterday, today and tomorrow.
+    """Create a shop's database: abandoned carts of yesterday, today and tomorrow, and customers who signed up lately.
 
     :param path: SQLite file.
     """
@@ -50,6 +50,9 @@ def make_carts(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE carts (id INTEGER PRIMARY KEY, email TEXT, name TEXT, item TEXT, left_on TEXT)")
         database.executemany("INSERT INTO carts (email, name, item, left_on) VALUES (?, ?, ?, ?)", rows)
+        database.execute("CREATE TABLE customers (email TEXT, full_name TEXT, signed_up_on TEXT)")
+        customers = [(f"new{day}@example.com", f"New {day}", str(today - timedelta(days=day))) for day in range(14)]
+        database.executemany("INSERT INTO customers VALUES (?, ?, ?)", customers)
 
 
 def make_orders(path: Path) -> None:

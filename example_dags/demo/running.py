@@ -148,6 +148,11 @@ class Airflow:
         self._home.run(rotate, self._environment, self._home.path / "receive-rotate.out")
         self._home.start([*command, "--port", str(port)], self._environment, self._home.path / "receive.out")
 
+    def create_memory(self) -> None:
+        """Create the table of who was mailed what."""
+        command = [sys.executable, "-m", "airflow_provider_mail", "memory", "create"]
+        self._home.run(command, self._environment, self._home.path / "memory-create.out")
+
     def unpause_all(self) -> None:
         """Unpause every DAG."""
         self._call("PATCH", "/api/v2/dags?dag_id_pattern=~", {"is_paused": False})

@@ -21,6 +21,8 @@ from mail_emulator import Emulator
 from tests.cli.conftest import Command
 from tests.support.changes import at_request
 from tests.support.clock import Clock
+from tests.support.tries import Tries
+from tests.tasks.sending import batch, letters
 from tests.tasks.test_audience import done
 from tests.tasks.test_audience_changes import imported
 from tests.webhook.pushes import NOON, event, push, receive
@@ -58,6 +60,8 @@ def test_check_says_whether_the_connection_works(command: Command) -> None:
         (("stop",), "Nothing to stop: give --prefix, --all-scheduled or --hold", 1),
         (("stop", "--prefix", "a", "--all-scheduled"), "--prefix and --all-scheduled: give one of them", 1),
         (("audience", "status"), "--state-conn-id", 2),
+        (("memory", "create"), "[mail] memory_conn_id: there is no memory", 1),
+        (("memory", "expire", "--keep-days", "0"), "--keep-days: must be more than 0", 1),
         (("events", "erase", "--email", "ada", *IN_WAREHOUSE), "--email: must be an address", 1),
         (("events", "erase", "--email", "a@b.c", *IN_WAREHOUSE, "--inbox-conn-id", "no"), "connection 'no'", 1),
         (("events", "replay", "--sql-conn-id", "nowhere"), "nowhere", 1),
@@ -242,6 +246,20 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "AIRFLOW_CONN_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")})
     )
     return {"state_conn_id": "warehouse"}
+
+
+def test_the_memory_is_created_asked_and_deleted(
+    command: Command, where: dict[str, str], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__MEMORY_CONN_ID", "warehouse")
+    assert command("memory", "create").out == "Table mail_memory of connection 'warehouse' exists.\n"
+    Tries(has_store=False).run(batch(messages=letters(2), once_per="welcome"))
+    (why,) = json.loads(command("memory", "why", "--email", "User1@Example.com", "-o", "json").out)
+    assert (why["mail_key"], why["state"]) == ("welcome", "sent")
+    assert why["task"].startswith("dag/task/")
+    assert command("memory", "forget", "--email", "user1@example.com").out == "Deleted: 1 mails.\n"
+    assert command("memory", "why", "--email", "user1@example.com").status == 1
+    assert command("memory", "expire", "--keep-days", "0.000001").out.startswith("Deleted: ")
 
 
 def test_states_are_shown_and_deleted(command: Command, where: dict[str, str]) -> None:

@@ -221,7 +221,7 @@ Text = str | Mapping[str, str]
 # fmt: off
 TYPES: dict[Any, tuple[Any, Any]] = {
     bool: (True, 1), int: (2, 1.5), float: (1.0, "x"), float | timedelta: (timedelta(1), "x"), str: ("x", 5),
-    datetime: (datetime(2026, 1, 1), "x"),
+    datetime: (datetime(2026, 1, 1), "x"), tuple[int, timedelta]: ((3, timedelta(1)), (3, 7)),
     SendWindow: (SendWindow(), "x"), Brakes: (Brakes(), 5), Rejects: (Rejects(), {}), FileFormat: (FileFormat(), 5),
     Consent | Sequence[Consent]: (Consent(column="a", no=["1"]), "a"), Sequence[str | int | bool]: (["yes"], [1.5]),
     Suppress: (Suppress(table="staff"), "events"), ChangesOnly: (ChangesOnly(), True),

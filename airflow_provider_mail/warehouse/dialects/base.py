@@ -97,6 +97,8 @@ class Dialect(Reader, ABC):
     """The type that a value is cast to for its text."""
     unix_time: ClassVar[str]
     """The expression for the seconds since 1970 by the database's clock."""
+    stays_open: ClassVar[bool] = True
+    """Whether others can use the database while a connection is open."""
     inbox: ClassVar[type[InboxSql] | None] = None
     """The spelling of the inbox of pushes, for a database that can hold one."""
 
@@ -150,15 +152,15 @@ class Dialect(Reader, ABC):
 
         return self._retry_conflicts(attempt, connection.rollback)
 
-    def transact(self, connection: Any, work: Callable[[Callable[[str, Sequence[Any]], int]], T]) -> T:
+    def transact(self, connection: Any, work: Callable[[Callable[..., Any]], T]) -> T:
         def attempt() -> T:
             self._begin(connection)
             with self._cursor(connection) as cursor:
                 self._open_transaction(cursor)
 
-                def execute(statement: str, parameters: Sequence[Any]) -> int:
-                    cursor.execute(statement, list(parameters))
-                    return self._affected(cursor)
+                def execute(statement: str, parameters: Sequence[Any] = (), *, reads: bool = False) -> Any:
+                    self._execute(cursor, statement, list(parameters))
+                    return cursor.fetchall() if reads else self._affected(cursor)
 
                 result = work(execute)
                 connection.commit()

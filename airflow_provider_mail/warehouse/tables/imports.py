@@ -103,6 +103,20 @@ MEMBERS = Table(
     load_columns=(),
 )
 
+MEMORY = Table(
+    comment="Who was mailed what, and when; people as keyed digests",
+    key=("person", "mail_key"),
+    columns=(
+        Column("person", text(32), "Keyed digest of the address; empty in the one row that transactions lock"),
+        Column("mail_key", text(250), "once_per of the task, or else the task and its run"),
+        Column("mailed_at", BIGINT, "When it is or was sent, in seconds since 1970 by this database's clock"),
+        Column("state", text(10), "intended before the request, sent after it, in doubt if its outcome is unknown"),
+        Column("task", text(250), "Task and run that sent it"),
+    ),
+    insert_only=True,
+    load_columns=(),
+)
+
 AUDIENCE_RUNS = Table(
     comment="Runs of audiences with their counts; no personal data",
     key=("import_id",),

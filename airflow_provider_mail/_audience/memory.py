@@ -1,0 +1,366 @@
+"""Who was mailed what: a table in the user's database that decides, before each request, who still may get a mail.
+
+The row of a person and a key is written before the request and confirmed after it. Its key is unique, and transactions
+take turns, so that of two tasks that mail one person at once only one does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from logging import getLogger
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from airflow_provider_mail._audience.sealing import AudienceKey
+from airflow_provider_mail._config import setting
+from airflow_provider_mail._task.at_most_once import Mailing
+from airflow_provider_mail._task.state import TaskState
+from airflow_provider_mail._task.storage import check_tables
+from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
+from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
+from airflow_provider_mail.warehouse.connection import configured_hook
+from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.read import StoredTable
+from airflow_provider_mail.warehouse.tables.imports import MEMORY
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+log = getLogger(__name__)
+
+INTENDED, SENT, IN_DOUBT = "intended", "sent", "in doubt"
+
+Verdict: TypeAlias = Literal["new", "sent", "doubt", "already", "capped"]
+"""``new``: may be mailed; ``sent`` and ``doubt``: by an earlier try of this task; ``already``: by another task or run,
+also if that is in doubt; ``capped``: had as many mails as ``at_most`` allows."""
+
+Reserved: TypeAlias = tuple[str, str]
+"""Person and key."""
+
+CREATE = "create it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """At most so many mails in any window of so many seconds."""
+
+    count: int
+    seconds: int
+
+    def allows(self, times: Iterable[int], at: int) -> bool:
+        inside = sorted([at, *(time for time in times if abs(time - at) < self.seconds)])
+        return all(last - first >= self.seconds for first, last in zip(inside, inside[self.count :], strict=False))
+
+
+class Memory:
+    """The table of one database.
+
+    :param table: its name, optionally with its schema.
+    """
+
+    def __init__(self, hook: DbApiHook, table: str, key: AudienceKey) -> None:
+        check_tables(hook, {"[mail] memory_table": table})
+        self._hook, self._name, self._key = hook, table, key
+        self._table = StoredTable(hook, MEMORY, table)
+        self.place = f"table {table} of connection {hook.get_conn_id()!r}"
+
+    @classmethod
+    def configured(cls) -> Memory | None:
+        """Return the memory of Airflow's configuration; ``None`` if none is configured.
+
+        :raises MailConfigError: there is no such database.
+        """
+        if not (conn_id := setting("memory_conn_id")):
+            return None
+        hook = configured_hook("memory_conn_id", conn_id)
+        return cls(hook, setting("memory_table"), AudienceKey.of_deployment())
+
+    def create(self) -> None:
+        """Create the table, unless it exists. Tasks do not: a table that was lost would mail everybody again."""
+        load(self._hook, MEMORY, self._name, [("", "", 0, "", self._key.people(b"")[0])])
+
+    def check(self) -> None:
+        """Check that the table can be trusted.
+
+        :raises MailConfigError: it is missing, or its people are hidden by another secret.
+        """
+        problem = ""
+        if not self._table.existing_columns():
+            problem = f"{self.place} does not exist. If it never did, {CREATE}. If it was lost, restore it"
+        elif not (rows := list(self._table.select(self._table.column("task"), "person = '' AND mail_key = ''"))):
+            problem = f"{self.place} lacks its first row. If rows were deleted by hand, restore them; {CREATE}"
+        elif rows[0][0] not in self._key.people(b""):
+            problem = (
+                f"the people in {self.place} are hidden by another secret: give [mail] audience_key, or [core] "
+                "fernet_key, its former value, too"
+            )
+        if problem:
+            raise MailConfigError(f"[mail] memory_conn_id: {problem}. Nothing was sent")
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return self._table.kept_open()
+
+    def reserve(
+        self,
+        wanted: Sequence[tuple[str, str]],
+        *,
+        task: str,
+        at: int | None = None,
+        cap: Cap | None = None,
+        confirmed: Mapping[str, Iterable[Reserved]] | None = None,
+    ) -> list[tuple[Verdict, Reserved]]:
+        """Decide about mails that are about to be sent, and write those that may be, in one transaction.
+
+        :param wanted: the address and the key of each mail.
+        :param task: who sends them.
+        :param at: when they will be sent, in seconds since 1970. Default: now.
+        :param confirmed: the new states of mails that were reserved before.
+        """
+        digests = {address: self._key.people(address.encode()) for address, _ in wanted}
+
+        def work(execute: Callable[..., Any]) -> list[tuple[Verdict, Reserved]]:
+            mark = self._hook.placeholder
+            # All transactions change this row, so that they take turns.
+            execute(f"UPDATE {self._table.spelled} SET mailed_at = mailed_at + 1 WHERE person = '' AND mail_key = ''")
+            self._confirm(execute, confirmed or {})
+            now = int(float(execute(f"SELECT {self._table.unix_time}", reads=True)[0][0]))
+            moment = max(at or now, now)
+            people = [digest for own in digests.values() for digest in own]
+            keys = list(dict.fromkeys(key for _, key in wanted))
+            condition = f"mail_key IN ({_marks(mark, keys)})"
+            values: list[Any] = [*people, *keys]
+            if cap is not None:
+                condition += f" OR (mailed_at > {mark} AND mailed_at < {mark})"
+                values += [moment - cap.seconds, moment + cap.seconds]
+            found: dict[str, dict[str, tuple[int, str, str]]] = {}
+            if people:
+                for person, key, mailed_at, state, owner in execute(
+                    f"SELECT person, mail_key, mailed_at, state, task FROM {self._table.spelled} "
+                    f"WHERE person IN ({_marks(mark, people)}) AND ({condition})",
+                    values,
+                    reads=True,
+                ):
+                    found.setdefault(person, {})[key] = int(mailed_at), state, owner
+            verdicts: list[tuple[Verdict, Reserved]] = []
+            rows: list[Any] = []
+            for address, key in wanted:
+                known = {person: found.get(person, {}) for person in digests[address]}
+                holder = next((person for person in known if key in known[person]), digests[address][0])
+                verdict: Verdict = "new"
+                if key in known[holder]:
+                    _, state, owner = known[holder][key]
+                    verdict = "already" if owner != task else "sent" if state == SENT else "doubt"
+                elif cap and not cap.allows((own[0] for rows in known.values() for own in rows.values()), moment):
+                    verdict = "capped"
+                else:
+                    found.setdefault(holder, {})[key] = moment, SENT, ""  # for further mails to this person
+                    rows += [holder, key, moment, INTENDED, task]
+                verdicts.append((verdict, (holder, key)))
+            if rows:
+                groups = ", ".join([f"({_marks(mark, range(5))})"] * (len(rows) // 5))
+                execute(
+                    f"INSERT INTO {self._table.spelled} (person, mail_key, mailed_at, state, task) VALUES {groups}",
+                    rows,
+                )
+            return verdicts
+
+        return self._table.transaction(work)
+
+    def confirm(self, states: Mapping[str, Iterable[Reserved]]) -> None:
+        """Store what has become of mails that were reserved; an empty state deletes them: they were not sent."""
+        self._table.transaction(lambda execute: self._confirm(execute, states))
+
+    def _confirm(self, execute: Callable[..., Any], states: Mapping[str, Iterable[Reserved]]) -> None:
+        mark = self._hook.placeholder
+        for state, mails in states.items():
+            by_key: dict[str, list[str]] = {}
+            for person, key in mails:
+                by_key.setdefault(key, []).append(person)
+            change = (
+                f"UPDATE {self._table.spelled} SET state = {mark}" if state else f"DELETE FROM {self._table.spelled}"
+            )
+            for key, people in by_key.items():
+                execute(
+                    f"{change} WHERE mail_key = {mark} AND person IN ({_marks(mark, people)})",
+                    [*([state] if state else []), key, *people],
+                )
+
+    def of(self, email: str) -> list[dict[str, Any]]:
+        """Return the mails of a person, the latest first."""
+        columns = ("mail_key", "mailed_at", "state", "task")
+        rows = [
+            dict(zip(columns, row, strict=True))
+            for person in self._key.people(address_key(email).encode())
+            for row in self._table.rows(columns, {"person": person})
+        ]
+        return sorted(rows, key=lambda row: -int(row["mailed_at"]))
+
+    def forget(self, email: str) -> int:
+        """Delete the mails of a person, who may then get them again; return their number."""
+        return self._table.delete([{"person": person} for person in self._key.people(address_key(email).encode())])
+
+    def delete_before(self, moment: int) -> int:
+        """Delete the mails before a time, in seconds since 1970; return their number."""
+        mark = self._hook.placeholder
+        statement = f"DELETE FROM {self._table.spelled} WHERE mailed_at < {mark} AND person <> ''"
+        deleted: int = self._table.transaction(lambda execute: execute(statement, [moment]))
+        return deleted
+
+
+def _marks(mark: str, values: Sequence[Any] | range) -> str:
+    return ", ".join([mark] * len(values))
+
+
+@dataclass
+class RememberedMailing(Mailing):
+    """A mailing whose record is the memory: who gets a mail is decided for each person, right before the request.
+
+    :param memory: in which it is recorded.
+    :param task: who sends: the task and its run.
+    :param once_per: the key under which a person gets one mail. Default: ``task``.
+    :param by_content: whether one person may get several mails under one key, if their contents differ.
+    """
+
+    memory: Memory = field(kw_only=True)
+    task: str = field(kw_only=True)
+    once_per: str | None = None
+    by_content: bool = False
+    cap: Cap | None = None
+
+    def __post_init__(self) -> None:
+        self.task_state = TaskState(None, "")
+        super().__post_init__()
+        self.counts = {"already": 0, "capped": 0}
+        self._mails: dict[int, list[Reserved]] = {}
+        self._new: dict[int, list[Reserved]] = {}
+        self._confirmed: dict[str, list[Reserved]] = {}
+        self.memory.check()
+
+    def send(self, chunks: Iterable[Chunk]) -> Any:
+        self.state = self.state.parse(None)
+        self.counts.update(already=0, capped=0)
+        self._mails.clear()
+        self._new.clear()
+        with self.memory.kept_open():
+            try:
+                return super().send(chunks)
+            finally:
+                if any(self.counts.values()):
+                    log.warning(
+                        "Not mailed: %s recipients who have had this mail, and %s who have had as many as at_most "
+                        "allows.",
+                        *self.counts.values(),
+                    )
+
+    @property
+    def durable(self) -> bool:
+        return True
+
+    def _remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        index = 0
+        for chunk in chunks:
+            self.is_empty = False
+            if (left := self._permitted(chunk, index)) is not None:
+                yield left
+                index += 1
+
+    def _permitted(self, chunk: Chunk, index: int) -> Chunk | None:
+        """Return the request for those who may be mailed; ``None`` if nobody may."""
+        request = chunk.request
+        assert isinstance(request, SendBatch | SendMail)
+        versions = request.message_versions if isinstance(request, SendBatch) else [request]
+        people = [(place, person) for place, one in enumerate(versions) for person in _to(one)]
+        keys = [self._key_of(request, one) for one in versions]
+        wanted = [(address_key(person.email), keys[place]) for place, person in people]
+        at = None if request.send_date is None else int(request.send_date.timestamp())
+        verdicts = self.memory.reserve(wanted, task=self.task, at=at, cap=self.cap, confirmed=self._confirmed)
+        self._confirmed = {}
+        doubtful = [mail for verdict, mail in verdicts if verdict == "doubt"]
+        if doubtful and self.on_ambiguous == "fail":
+            self.memory.confirm({"": [mail for verdict, mail in verdicts if verdict == "new"]})
+            raise MailAmbiguousSendError(
+                f"{len(doubtful)} recipients may have been sent this mail by an earlier try, which has not recorded "
+                f"the outcome. Apart from them {self.state}. Check at the service; then clear the task with "
+                "on_ambiguous='resend' to mail them again, or 'skip' to continue without them",
+                operation=request.path,
+            )
+        for verdict, _ in verdicts:
+            self.state.recipients += verdict == "sent"
+            self.state.unknown_recipients += verdict == "doubt" and self.on_ambiguous == "skip"
+            if verdict in self.counts:
+                self.counts[verdict] += 1
+        goes = {"new", "doubt"} if self.on_ambiguous == "resend" else {"new"}
+        kept: dict[int, list[Any]] = {}
+        mails: list[Reserved] = []
+        for (place, person), (verdict, mail) in zip(people, verdicts, strict=True):
+            if verdict in goes:
+                kept.setdefault(place, []).append(person)
+                mails.append(mail)
+        if not mails:
+            return None
+        self._mails[index] = mails
+        self._new[index] = [mail for verdict, mail in verdicts if verdict == "new"]
+        update: dict[str, Any] = {}
+        if isinstance(request, SendBatch):
+            update["message_versions"] = [
+                request.message_versions[place].model_copy(update={"to": to}) for place, to in kept.items()
+            ]
+        if self.own_ids:
+            # By the people: their positions change with the messages.
+            update["unique_msg_id"] = unique_msg_id(f"{self.task}/{sorted(mails)}", 0)
+        left = request.model_copy(update=update)
+        copies = sum(len(one.cc) + len(one.bcc) for one in update.get("message_versions", ()))
+        result = Chunk.of(index, left, len(mails) + copies)
+        if doubtful:
+            self.state.under_way[str(index)] = result.digest
+        return result
+
+    def _key_of(self, request: SendBatch | SendMail, version: Any) -> str:
+        if self.once_per:
+            return self.once_per
+        if not self.by_content:
+            return self.task
+        content = [
+            [getattr(one, name, None) for name in ("subject", "content", "template_name", "params")]
+            for one in (request, version)
+        ]
+        return f"{self.task}/{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}"
+
+    def _begin(self, workers: Any, left: Iterator[Chunk]) -> None:
+        try:
+            super()._begin(workers, left)
+        except BaseException:
+            sent = {chunk.index for chunk, _ in self._in_flight.values()}
+            self._confirmed.setdefault("", []).extend(
+                mail for index, mails in self._new.items() if index not in sent for mail in mails
+            )
+            self._write()
+            raise
+
+    def _write(self) -> None:
+        if self._confirmed:
+            self.memory.confirm(self._confirmed)
+            self._confirmed = {}
+
+    def _settled(self, chunk: Chunk, *, accepted: bool) -> None:
+        super()._settled(chunk, accepted=accepted)
+        mails = self._mails.pop(chunk.index)
+        self._new.pop(chunk.index)
+        if accepted:
+            self._confirmed.setdefault(SENT, []).extend(mails)
+
+    def _not_sent(self, chunk: Chunk, *, in_doubt: bool) -> None:
+        super()._not_sent(chunk, in_doubt=in_doubt)
+        del self._mails[chunk.index]
+        self._confirmed.setdefault("", []).extend(self._new.pop(chunk.index))
+
+    def _handle_unknown(self, chunks: Sequence[Chunk], problem: str, error: MailError | None = None) -> None:
+        self.memory.confirm({IN_DOUBT: [mail for chunk in chunks for mail in self._mails[chunk.index]]})
+        super()._handle_unknown(chunks, problem, error)
+
+
+def _to(message: Any) -> list[Any]:
+    return message.to if isinstance(message.to, list) else [message.to]
