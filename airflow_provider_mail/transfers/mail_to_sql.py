@@ -64,8 +64,9 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         the others; ``upsert``: keep them, with the ``observed_at`` at which they were last seen. Default: ``replace``.
     :param history: also record when each contact was in the list: one row per contact and period, with ``valid_from``
         and ``valid_to``, in a second table, and each complete reading in a third. Both are loaded in the same
-        transaction and contain no addresses. Needs SQLite, Postgres, DuckDB, MySQL or MariaDB, and a complete reading
-        of the list: not with ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
+        transaction and contain no addresses. A list that was made again under its name, with another identifier, is
+        another list: all stays end, and new ones begin. Needs a complete reading of the list: not with
+        ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
     :param history_table: the name of the second table, which enables ``history``; the name of the third is this name
         with ``_readings`` appended. Default: the name of ``table`` with ``_history`` appended. (templated)
     :param allow_empty: with ``mode="replace"`` or a history, let a list that is empty in two readings delete or end all
@@ -141,7 +142,11 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         if self.mode == "replace":  # With `upsert`, rows remain that the load has not seen.
             conditions = {"replace_where": self.list_key, **super().conditions(observed_at)}
         if name := self.table_names().get("history_table"):
-            conditions["history"] = contacts_history(name, self.list_key, observed_at)
+            from airflow_provider_mail.api.lists import find_list
+
+            # The list of another team cannot be looked up.
+            found = None if self.team_name else find_list(self.hook.get_conn(), self.list_name)
+            conditions["history"] = contacts_history(name, self.list_key, observed_at, found.id if found else None)
         return conditions
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:

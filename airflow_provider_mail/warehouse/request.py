@@ -199,7 +199,7 @@ def _joined(first: Where, second: Where) -> Where | None:
 
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
-READ_AT, ROWS = "read_at", "contacts"
+READ_AT, ROWS, LIST_ID = "read_at", "contacts", "list_id"
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,10 @@ class History:
     """The history of what one load reads, which must be complete.
 
     :param intervals: the declared table with the loaded table's key and ``valid_from`` as key, and ``valid_to``.
-    :param readings: the declared table of readings: the columns of ``where``, the time and the number of rows.
+    :param readings: the declared table of readings: the columns of ``where``, the time, the number of rows and
+        ``list_id``.
     :param where: the part of the table that is read whole, as values by column.
+    :param list_id: the number by which the service tells this part from an earlier one of its name. Default: unknown.
     """
 
     intervals: Table
@@ -217,6 +219,7 @@ class History:
     readings_name: TableName
     where: Mapping[str, Any]
     observed_at: datetime.datetime
+    list_id: int | None = None
 
 
 MAX_REMOVED_FRACTION = 0.1

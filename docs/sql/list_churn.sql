@@ -5,6 +5,8 @@ WITH readings AS (
         list_name,
         read_at,
         contacts,
+        list_id,
+        LAG(list_id) OVER (PARTITION BY mail_conn_id, team_name, list_name ORDER BY read_at) AS list_id_before,
         LAG(read_at) OVER (PARTITION BY mail_conn_id, team_name, list_name ORDER BY read_at) AS read_before
     FROM mail_contacts_history_readings
 ),
@@ -27,8 +29,13 @@ SELECT
     readings.contacts,
     COALESCE(joins.joined, 0) AS joined,
     COALESCE(leaves.departed, 0) AS departed,
-    ROUND(100.0 * COALESCE(leaves.departed, 0)
-        / NULLIF(readings.contacts - COALESCE(joins.joined, 0) + COALESCE(leaves.departed, 0), 0), 2) AS churn_rate
+    CASE WHEN readings.list_id <> readings.list_id_before THEN NULL ELSE ROUND(100.0 * COALESCE(leaves.departed, 0)
+        / NULLIF(readings.contacts - COALESCE(joins.joined, 0) + COALESCE(leaves.departed, 0), 0), 2) END AS churn_rate,
+    CASE
+        WHEN readings.list_id <> readings.list_id_before THEN 'another list'
+        WHEN readings.contacts = 0 THEN 'ended or empty'
+        ELSE 'list'
+    END AS state
 FROM readings
 LEFT JOIN joins
     ON joins.mail_conn_id = readings.mail_conn_id

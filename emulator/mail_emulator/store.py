@@ -12,11 +12,11 @@ from typing import Any
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS contacts (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, email TEXT, phone TEXT, name TEXT,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, email TEXT, phone TEXT, name TEXT,
     properties TEXT NOT NULL DEFAULT '{}', created INTEGER, modified INTEGER, creator INTEGER);
 CREATE TABLE IF NOT EXISTS lists (
-    id INTEGER PRIMARY KEY, team TEXT, team_id INTEGER, name TEXT, description TEXT, status INTEGER DEFAULT 1,
-    type INTEGER DEFAULT 1, filters TEXT DEFAULT '', creator INTEGER, created INTEGER, modified INTEGER,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, team TEXT, team_id INTEGER, name TEXT, description TEXT,
+    status INTEGER DEFAULT 1, type INTEGER DEFAULT 1, filters TEXT DEFAULT '', creator INTEGER, created INTEGER, modified INTEGER,
     UNIQUE (team, name));
 CREATE TABLE IF NOT EXISTS members (
     list_id INTEGER, contact_id INTEGER, PRIMARY KEY (list_id, contact_id)) WITHOUT ROWID;

@@ -212,6 +212,23 @@ def test_a_list_that_does_not_exist_is_not_empty(people: Emulator, warehouse: Sq
     assert (result["records"], result["deleted"], ids(warehouse)) == (0, 95, [])
 
 
+def test_a_list_that_was_made_again_is_another_one(people: Emulator, warehouse: SqlDatabase) -> None:
+    load(history=True)
+    addresses = [contact["email"] for contact in people.contacts("newsletter")]
+    post(people, "lists/delete", listName="newsletter")
+    people.add_list("newsletter")
+    for address in addresses:
+        people.add_contact(address, lists=["newsletter"])
+    assert load(history=True)["left"] == 95
+    stays = "SELECT COUNT(*), COUNT(valid_to), COUNT(DISTINCT id) FROM mail_contacts_history"
+    assert warehouse.query(stays) == [(190, 95, 95)]
+    churn = (ROOT / "docs" / "sql" / "list_churn.sql").read_text()
+    assert [row[4:] for row in warehouse.query(churn)] == [(95, 95, 95, None, "another list")]
+    post(people, "lists/delete", listName="newsletter")
+    load(history=True, allow_empty=True)
+    assert [row[4:] for row in warehouse.query(churn)][1] == (0, 0, 95, 100, "ended or empty")
+
+
 @pytest.mark.parametrize(("options", "change", "records", "readings"), [
     ({}, joins, 96, 2),
     ({}, first_leaves, 94, 2),  # the others move up by one place, past the reader

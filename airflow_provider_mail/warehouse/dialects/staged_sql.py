@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
-from airflow_provider_mail.warehouse.request import READ_AT, VALID_FROM, VALID_TO, History, LoadRequest, Where
+from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, VALID_FROM, VALID_TO, History, LoadRequest, Where
 from airflow_provider_mail.warehouse.table import Column
 
 if TYPE_CHECKING:
@@ -176,13 +176,15 @@ class HistoryMerge:
 
     What happens between two readings is unknown, so intervals begin and end at readings only. A reading changes two
     kinds of rows. Of those that it has and the previous reading lacks, the interval begins earlier, or a new one is
-    inserted. Of those that it lacks and the previous reading has, the interval ends earlier, or is split.
+    inserted. Of those that it lacks and the previous reading has, the interval ends earlier, or is split. A reading of
+    another list of the same name has none of the earlier ones.
     """
 
     def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:
         self._stage, self._history, self._intervals, self._readings = stage, history, intervals, readings
         self._key = [stage._column(name) for name in stage.table.key]
         self._from, self._to, self._read_at = map(stage._column, (VALID_FROM, VALID_TO, READ_AT))
+        self._list_id = stage._column(LIST_ID)
         self._placeholder = stage.hook.placeholder
         self._written, self._assigned = intervals._load_marks(), intervals._load_assignments()
         self._load_values = intervals._load_values
@@ -200,8 +202,12 @@ class HistoryMerge:
         source = f"FROM {readings.target} WHERE {condition} AND {self._read_at}"
         if stage._count(cursor, f"SELECT count(*) {source} = {self._placeholder}", [*values, self._now]):
             return None
-        cursor.execute(f"SELECT min({self._read_at}) {source} > {self._placeholder}", [*values, self._now])
-        (following,) = cursor.fetchone()
+        selected = f"SELECT {self._read_at}, {self._list_id} {source}"
+        known = f"< {self._placeholder} AND {self._list_id} IS NOT NULL ORDER BY {self._read_at} DESC LIMIT 1"
+        self._follows_another = self._is_another(self._first(cursor, f"{selected} {known}", values)[1])
+        later = f"> {self._placeholder} ORDER BY {self._read_at} LIMIT 1"
+        following, following_id = self._first(cursor, f"{selected} {later}", values)
+        self._precedes_another = self._is_another(following_id)
         count = stage._count(cursor, f"SELECT count(*) FROM {stage._staged} AS s")
         before = self._check_removal(cursor, count)
         if not stage.request.is_complete:  # an empty reading that is not permitted is not recorded
@@ -209,11 +215,19 @@ class HistoryMerge:
         left = self._end(cursor, following)
         joined = self._begin(cursor, following)
         names = readings._columns_list(readings.table.stored_names)
-        row = [*values, self._now, count, *readings._load_values()]
+        row = [*values, self._now, count, self._history.list_id, *readings._load_values()]
         cursor.execute(
             f"INSERT INTO {readings.target} ({names}) VALUES ({', '.join([self._placeholder] * len(row))})", row
         )
         return joined, left
+
+    def _first(self, cursor: Any, statement: str, values: list[Any]) -> Any:
+        cursor.execute(statement, [*values, self._now])
+        return cursor.fetchone() or (None, None)
+
+    def _is_another(self, list_id: int | None) -> bool:
+        """Whether a reading is of another list of this name. No stay goes on from one to the other."""
+        return None not in (list_id, self._history.list_id) and list_id != self._history.list_id
 
     def corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
         """Return statements that correct times in the future: what is valid now is valid from ``to`` on."""
@@ -246,7 +260,8 @@ class HistoryMerge:
         """End the intervals of rows that this reading does not have, at this reading."""
         target = self._intervals.target
         condition, values = self._valid_now()
-        condition += f" AND NOT {self._stage._is_staged()}"
+        if not self._follows_another:
+            condition += f" AND NOT {self._stage._is_staged()}"
         if following is not None:  # rows that the following reading has again: the interval is split
             key = ", ".join(f"t.{name}" for name in self._key)
             cursor.execute(
@@ -263,7 +278,9 @@ class HistoryMerge:
     def _begin(self, cursor: Any, following: Any) -> int:
         """Begin an interval at this reading for rows that it has and the one before it does not have."""
         target, count, end = self._intervals.target, 0, []
-        if following is not None:  # intervals that began at the following reading begin at this one
+        if self._precedes_another:
+            end = [following]
+        elif following is not None:  # intervals that began at the following reading begin at this one
             condition, values = self._stage._condition("history", self._history.where, "t.")
             cursor.execute(
                 f"UPDATE {target} AS t SET {self._from} = {self._placeholder}{self._assigned} "

@@ -16,7 +16,7 @@ from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
 from airflow_provider_mail.api._core.requests import OpenResource
 from airflow_provider_mail.api.campaigns import Campaign, MailStats
 from airflow_provider_mail.api.senders import Sender
-from airflow_provider_mail.warehouse.request import READ_AT, ROWS, VALID_FROM, VALID_TO, History
+from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, ROWS, VALID_FROM, VALID_TO, History
 from airflow_provider_mail.warehouse.table import (
     BIGINT,
     CONNECTION,
@@ -257,17 +257,21 @@ LIST_READINGS = Table(
         *_LIST,
         Column(READ_AT, TIMESTAMP, "When the list was read"),
         Column(ROWS, BIGINT, "Number of contacts in the list"),
+        Column(LIST_ID, BIGINT, "Id of the list: another one is another list; null if unknown", nullable=True),
     ),
 )
 
 
-def contacts_history(name: str, where: Mapping[str, str], observed_at: datetime.datetime) -> History:
+def contacts_history(
+    name: str, where: Mapping[str, str], observed_at: datetime.datetime, list_id: int | None = None
+) -> History:
     """Declare the history of a list.
 
     :param where: the values of ``mail_conn_id``, ``team_name`` and ``list_name``.
+    :param list_id: the service's number of the list, if it is known.
     """
     readings = TableName.parse(derived_name(name, "_readings"))
-    return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at)
+    return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at, list_id)
 
 
 def contact_row(

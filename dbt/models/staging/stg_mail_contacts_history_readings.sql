@@ -7,6 +7,7 @@ select
     list_name,
     read_at,
     contacts,
+    list_id,
     loaded_at,
     run_id
 from {{ source('mail', 'mail_contacts_history_readings') }}
