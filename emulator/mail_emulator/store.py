@@ -16,8 +16,8 @@ CREATE TABLE IF NOT EXISTS contacts (
     properties TEXT NOT NULL DEFAULT '{}', created INTEGER, modified INTEGER, creator INTEGER);
 CREATE TABLE IF NOT EXISTS lists (
     id INTEGER PRIMARY KEY AUTOINCREMENT, team TEXT, team_id INTEGER, name TEXT, description TEXT,
-    status INTEGER DEFAULT 1, type INTEGER DEFAULT 1, filters TEXT DEFAULT '', creator INTEGER, created INTEGER, modified INTEGER,
-    UNIQUE (team, name));
+    status INTEGER DEFAULT 1, type INTEGER DEFAULT 1, filters TEXT DEFAULT '', creator INTEGER, created INTEGER,
+    modified INTEGER, UNIQUE (team, name));
 CREATE TABLE IF NOT EXISTS members (
     list_id INTEGER, contact_id INTEGER, PRIMARY KEY (list_id, contact_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS suppressions (key TEXT PRIMARY KEY, reason TEXT, at INTEGER);
