@@ -1,13 +1,16 @@
 """A batch with eight requests in flight whose process is killed with SIGKILL at any request, and is tried again.
 
-The record tells apart what was accepted, what is in doubt, and what was never begun. With MAIL_ALL_FAULTS=1 it is
-killed at each request.
+The record, or the memory, tells apart what was accepted, what is in doubt, and what was never begun. With
+MAIL_ALL_FAULTS=1 it is killed at each request, and a hundred times with a memory.
 """
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import json
 import os
+import random
 import signal
 from collections import Counter
 from pathlib import Path
@@ -21,11 +24,13 @@ from mail_emulator import Emulator
 from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
 from tests.real.faults.test_staged_killed import FileValues
 from tests.support.changes import around_requests
+from tests.support.memory_parts import new_memory
 from tests.support.sampling import ALL_FAULTS
 from tests.support.tries import Tries
 from tests.tasks.sending import SENDS, address, batch, everybody, letters, mailed, remembers
 
 PEOPLE, IN_FLIGHT = 40, 8
+HISTORIES = 20 if ALL_FAULTS else 2
 KILLED_AT = range(1, PEOPLE + 1) if ALL_FAULTS else (1, 5, 13, 29, 40)
 
 
@@ -33,8 +38,9 @@ def one_each(choice: str) -> Any:
     return batch(messages=letters(PEOPLE), versions_per_request=1, max_in_flight=IN_FLIGHT, on_ambiguous=choice)
 
 
-def run_and_kill(tries: Tries, emulator: Emulator, number: int) -> None:
+def run_and_kill(tries: Tries, emulator: Emulator, number: int, task: Any = None) -> None:
     """Run a try in a process of its own, which is killed when the service has performed so many requests."""
+    task = task or one_each("fail")
     numbers = itertools.count(1)
     read, write = os.pipe()
     child = os.fork()
@@ -42,7 +48,7 @@ def run_and_kill(tries: Tries, emulator: Emulator, number: int) -> None:
         os.close(write)
         os.read(read, 1)  # until the service is ready to kill it
         try:
-            tries.run(one_each("fail"))
+            tries.run(task)
         finally:
             os._exit(0)
 
@@ -89,3 +95,33 @@ def test_requests_in_flight_are_told_apart(choice: str, number: int, emulator: E
     left_out = Counter(address(index) for index in range(PEOPLE)) - mailed(emulator)
     assert mailed(emulator) + left_out == everybody(range(PEOPLE)), "nobody is mailed twice"
     assert left_out.keys() <= ({address(index) for index in doubts} if choice == "skip" else set())
+
+
+@pytest.mark.parametrize("history", range(HISTORIES))
+def test_a_memory_tells_apart_who_was_mailed(
+    history: int, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five tasks of several DAGs with one key, each killed at a request: nobody is mailed twice, on any Airflow."""
+    monkeypatch.setenv("AIRFLOW_CONN_MEMORY", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "memory.db")}))
+    memory = new_memory("memory", monkeypatch)
+    emulator.reset()
+    emulator.add_sender("news@example.com")
+    choose = random.Random(history)
+    for number in range(5):
+        people = choose.sample(letters(PEOPLE), PEOPLE)
+        tries = Tries(has_store=False)
+        tries.run_id = f"run {number}"
+        free = PEOPLE - sum(bool(memory.of(address(place))) for place in range(PEOPLE))
+        task = batch(
+            messages=people, versions_per_request=1, max_in_flight=choose.choice([1, 3]), once_per="a",
+            at_most=(1, datetime.timedelta(days=7)),
+        )  # fmt: skip
+        run_and_kill(tries, emulator, choose.randint(1, max(1, free // 2)), task)
+        assert set(mailed(emulator)) <= {address(place) for place in range(PEOPLE) if memory.of(address(place))}
+    last = Tries(has_store=False)
+    result = last.run(batch(messages=letters(PEOPLE), once_per="a"))
+    assert result["recipients"] + result["already"] == PEOPLE
+    assert max(mailed(emulator).values()) == 1
+    left_out = PEOPLE - len(mailed(emulator))
+    doubtful = sum(row["state"] != "sent" for place in range(PEOPLE) for row in memory.of(address(place)))
+    assert left_out <= doubtful <= 5 * 3, "only who was under way when a process was killed may be left out"

@@ -1,0 +1,257 @@
+"""Histories of mailings with a memory: nobody has a key twice, nobody more mails in a window than allowed, and nobody
+is left out who was free.
+
+Runs of several DAGs, cleared, backfilled, mapped over lists that move, one within another, with responses that are lost
+and processes that end at any step. With MAIL_ALL_CASES=1 there are more of them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.sqlite.hooks.sqlite import SqliteHook
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.version_compat import AirflowException
+from mail_emulator import Emulator
+from tests.machines import REJECTED_KEY, UNCLEAR
+from tests.support.memory_parts import Memory, new_memory
+from tests.support.sampling import examples
+from tests.support.tries import Killed, Tries
+from tests.tasks.sending import SENDS, batch
+
+IN_ONE, DAY = 2, 86_400
+CAP = (2, timedelta(days=7))
+PEOPLE = [f"p{number}@example.com" for number in range(6)]
+FIRST = int(time.time()) // DAY * DAY + 100 * DAY
+"""A day in the future, so that mails go out when they are scheduled."""
+
+Row = tuple[int, str, str]
+
+runs = st.fixed_dictionaries(
+    {
+        "task": st.sampled_from("ab"),
+        "run_id": st.sampled_from(["r1", "r2", "r3"]),
+        "map_index": st.sampled_from([-1, -1, 0, 1]),
+        "once_per": st.sampled_from([None, None, "k1", "k2"]),
+        "people": st.lists(st.sampled_from(PEOPLE), min_size=1, unique=True),
+        "day": st.integers(0, 12),
+        "choice": st.sampled_from(["fail", "fail", "resend", "skip"]),
+        "in_flight": st.sampled_from([1, 1, 3]),
+    }
+)
+ends = st.none() | st.tuples(st.sampled_from(["before", "after"]), st.integers(0, 9))
+faults = st.none() | st.tuples(st.sampled_from([*UNCLEAR, REJECTED_KEY]), st.integers(0, 2), st.sampled_from([1, 2]))
+events = st.tuples(runs, ends, faults, st.none() | st.tuples(st.integers(0, 2), runs))
+
+
+class Process:
+    """One try: it may end before or after any step, and another may run while its request is under way."""
+
+    def __init__(self, end: tuple[str, int] | None, within: tuple[int, Callable[[], object]] | None = None) -> None:
+        self.end, self.within, self.dead = end, within, False
+        self.steps, self.requests = count(), count()
+
+    def step(self, action: Callable[[], Any]) -> Any:
+        number = next(self.steps)
+        for at in ("before", "after"):
+            self.dead = self.dead or self.end == (at, number)
+            if self.dead:
+                raise Killed
+            if at == "before":
+                result = action()
+        return result
+
+
+class History:
+    """What happened, beside the rows of the memory."""
+
+    def __init__(self, emulator: Emulator, memory: Memory, hook: SqliteHook, *, capped: bool) -> None:
+        self.emulator, self.memory, self.hook = emulator, memory, hook
+        self.cap = CAP if capped else None
+        self.tries: dict[Any, Tries] = {}
+        self.allowed: Counter[tuple[str, str]] = Counter()
+        self.processes: list[Process] = []
+
+    def happen(self, run: dict[str, Any], end: Any, fault: Any, within: Any) -> None:
+        self.emulator.faults.clear()
+        if fault:
+            (kind, params), skip, times = fault
+            self.emulator.faults.add(kind, SENDS, skip=skip, count=times, **params)
+        if end or fault or within:
+            before, seen = self.rows(), len(self.emulator.messages())
+            other = within and (within[0], lambda: self.attempt(within[1], Process(None)))
+            if within:
+                run = run | {"in_flight": 1}
+            self.attempt(run, Process(end, other))
+            reserved = self.rows().keys() - before.keys() - set(self.mails()[seen:])
+            processes = 2 if within else 1
+            assert len(reserved) <= IN_ONE * 3 * processes, "of people who were not mailed only those under way count"
+        else:
+            self._expect(run)
+        self.check()
+
+    def attempt(self, run: dict[str, Any], process: Process) -> dict[str, Any] | None:
+        """Run a try; return its result, ``None`` if it failed."""
+        identity = run["task"], run["run_id"], run["map_index"]
+        if identity not in self.tries:
+            self.tries[identity] = Tries(has_store=False, map_index=run["map_index"])
+        tries = self.tries[identity]
+        tries.run_id = run["run_id"]
+        if run["choice"] == "resend":
+            owner = self._owner(run)
+            mine = {key for key, (_, state, task) in self.rows().items() if task == owner and state != "sent"}
+            self.allowed.update(mine)
+        task = batch(
+            task_id=run["task"],
+            subject=self._key(run),
+            content="<p>{{name}}</p>",
+            messages=[{"to": person, "params": {"name": person}} for person in run["people"]],
+            versions_per_request=IN_ONE,
+            send_date=datetime.fromtimestamp(FIRST + run["day"] * DAY, UTC),
+            once_per=run["once_per"],
+            at_most=self.cap,
+            max_in_flight=run["in_flight"],
+            on_ambiguous=run["choice"],
+        )
+        self.processes.append(process)
+        try:
+            return tries.run(task)  # type: ignore[no-any-return]
+        except (MailError, AirflowException, Killed):
+            return None
+        finally:
+            self.processes.pop()
+
+    def _expect(self, run: dict[str, Any]) -> None:
+        """Run a try to which nothing happens; compare it with what the rows before it allow."""
+        rows, seen, owner, key = self.rows(), len(self.mails()), self._owner(run), self._key(run)
+        moment = FIRST + run["day"] * DAY
+        expected: Counter[str] = Counter()
+        mailed = []
+        for person in run["people"]:
+            known = rows.get((person, key))
+            if known is None:
+                free = self.cap is None or fits([own[0] for (who, _), own in rows.items() if who == person], moment)
+                outcome = "recipients" if free else "capped"
+            elif known[2] != owner:
+                outcome = "already"
+            elif known[1] == "sent":
+                outcome = "earlier"
+            else:
+                outcome = {"fail": "fails", "resend": "recipients", "skip": "unknown_recipients"}[run["choice"]]
+            expected[outcome] += 1
+            if outcome == "recipients":
+                mailed.append((person, key))
+        result = self.attempt(run, Process(None))
+        if expected["fails"]:
+            assert result is None
+            return
+        assert result is not None
+        names = ("recipients", "already", "capped", "unknown_recipients")
+        expected["recipients"] += expected["earlier"]
+        assert {name: result[name] for name in names} == {name: expected[name] for name in names}
+        assert Counter(self.mails()[seen:]) == Counter(mailed)
+
+    def check(self) -> None:
+        rows, mails = self.rows(), Counter(self.mails())
+        assert mails.keys() <= rows.keys(), "who was mailed is in the memory"
+        assert all(times <= 1 + self.allowed[mail] for mail, times in mails.items()), "nobody has a key twice"
+        if self.cap:
+            for person in PEOPLE:
+                times = sorted(own[0] for (who, _), own in rows.items() if who == person)
+                assert all(fits(times[:place], moment) for place, moment in enumerate(times)), (
+                    "nobody more than allowed"
+                )
+
+    def rows(self) -> dict[tuple[str, str], Row]:
+        """Time, state and task of each mail in the memory, by person and key."""
+        return {
+            (person, row["mail_key"].rpartition("/*/")[0] or row["mail_key"]): (
+                int(row["mailed_at"]), row["state"], row["task"],
+            )
+            for person in PEOPLE
+            for row in self.memory.of(person)
+        }  # fmt: skip
+
+    def mails(self) -> list[tuple[str, str]]:
+        return [
+            (person["email"], message["subject"])
+            for message in self.emulator.messages()
+            for person in message["recipients"]
+        ]
+
+    def _owner(self, run: dict[str, Any]) -> str:
+        return f"dag/{run['task']}/{run['run_id']}" + ("" if run["map_index"] < 0 else "/*")
+
+    def _key(self, run: dict[str, Any]) -> str:
+        return str(run["once_per"] or self._owner(run).removesuffix("/*"))
+
+
+def fits(times: list[int], moment: int) -> bool:
+    """Whether no window of the cap has more mails than allowed, tried at each time at which one can begin."""
+    together = [*times, moment]
+    size, seconds = CAP[0], CAP[1].total_seconds()
+    return all(sum(start <= one < start + seconds for one in together) <= size for start in together)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[History], Any]:
+    """A function that lets the processes of a history end at any step."""
+
+    @contextmanager
+    def watched(history: History) -> Iterator[None]:
+        def stepping(kind: type, name: str) -> None:
+            perform = getattr(kind, name)
+
+            def step(self: Any, *arguments: Any, **options: Any) -> Any:
+                process = history.processes[-1]
+
+                def action() -> Any:
+                    if name == "send" and process.within and next(process.requests) == process.within[0]:
+                        process.within[1]()
+                    return perform(self, *arguments, **options)
+
+                return process.step(action)
+
+            patch.setattr(kind, name, step)
+
+        with monkeypatch.context() as patch:
+            for kind, name in ((Memory, "reserve"), (Memory, "confirm"), (MailHook, "send")):
+                stepping(kind, name)
+            yield
+
+    return watched
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
+    connection = {"conn_type": "sqlite", "host": str(tmp_path / "memory.db")}
+    monkeypatch.setenv("AIRFLOW_CONN_MEMORY", json.dumps(connection))
+    return new_memory("memory", monkeypatch)
+
+
+def test_histories(emulator: Emulator, memory: Memory, steps: Callable[[History], Any]) -> None:
+    @settings(max_examples=examples(30))
+    @given(history=st.lists(events, min_size=2, max_size=8), capped=st.booleans())
+    def happen(history: list[Any], capped: bool) -> None:
+        emulator.reset()
+        emulator.add_sender("news@example.com")
+        memory.delete_before(2**40)
+        told = History(emulator, memory, SqliteHook("memory"), capped=capped)
+        with steps(told):
+            for event in history:
+                told.happen(*event)
+
+    happen()

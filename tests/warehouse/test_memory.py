@@ -1,0 +1,74 @@
+"""The memory of who was mailed what, in every database that has a dialect."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from airflow_provider_mail.api.errors import MailConfigError
+from tests.support.memory_parts import AudienceKey, Cap, Memory
+from tests.warehouse.conftest import Warehouse
+
+KEY = AudienceKey(["a secret"])
+PEOPLE = [f"p{number}@example.com" for number in range(30)]
+TASKS = 4
+
+
+def memory_in(warehouse: Warehouse) -> Memory:
+    return Memory(warehouse.another().hook, "memory", KEY)
+
+
+def verdicts(memory: Memory, *people: str, key: str = "k", task: str = "t", **options: Any) -> list[str]:
+    return [verdict for verdict, _ in memory.reserve([(person, key) for person in people], task=task, **options)]
+
+
+def test_what_becomes_of_a_mail(native: Warehouse) -> None:
+    memory = memory_in(native)
+    with pytest.raises(MailConfigError, match=r"does not exist.*Nothing was sent"):
+        memory.check()
+    memory.create()
+    memory.create()
+    memory.check()
+    with memory.kept_open():
+        reserved = memory.reserve([("a", "k"), ("b", "k"), ("c", "k"), ("d", "k")], task="t")
+        assert [verdict for verdict, _ in reserved] == ["new"] * 4
+        a, b, c, _ = (mail for _, mail in reserved)
+        assert verdicts(memory, "e", key="other", confirmed={"sent": [a], "in doubt": [b], "": [c]}) == ["new"]
+    assert verdicts(memory, "a", "b", "c", "d") == ["sent", "doubt", "new", "doubt"]
+    assert verdicts(memory, "a", "b", "c", "d", "f", "f", task="u") == ["already"] * 4 + ["new", "already"]
+    assert [row["state"] for row in memory.of("b")] == ["in doubt"]
+    assert (memory.forget("B"), memory.forget("b")) == (1, 0)
+    assert verdicts(memory, "b", key="x", cap=Cap(1, 100)) == ["new"]
+    assert verdicts(memory, "b", "z", key="y", cap=Cap(1, 100)) == ["capped", "new"]
+    with pytest.raises(MailConfigError, match="another secret"):
+        Memory(native.hook, "memory", AudienceKey(["another"])).check()
+    both = Memory(native.hook, "memory", AudienceKey(["another", "a secret"]))
+    both.check()
+    assert verdicts(both, "a", "new", task="u") == ["already", "new"]
+    assert verdicts(both, "new", task="v") == ["already"]
+    assert memory.delete_before(2**40) >= 6
+    memory.check()
+
+
+def test_of_several_tasks_at_once_one_mails_a_person(native: Warehouse) -> None:
+    memories = [memory_in(native) for _ in range(TASKS)]
+    memories[0].create()
+    start = threading.Barrier(TASKS)
+
+    def mail(number: int) -> list[tuple[str, str]]:
+        start.wait(60)
+        mailed = []
+        for place in range(0, len(PEOPLE), 5):
+            some = PEOPLE[place : place + 5]
+            for key, cap in (("once", None), (f"by {number}", Cap(2, 1000))):
+                found = verdicts(memories[number], *some, key=key, task=f"t{number}", cap=cap)
+                mailed += [(key[:2], who) for who, verdict in zip(some, found, strict=True) if verdict == "new"]
+        return mailed
+
+    with ThreadPoolExecutor(TASKS) as pool:
+        mailed = Counter(mail for mails in pool.map(mail, range(TASKS)) for mail in mails)
+    assert mailed == {(key, who): 1 for key in ("on", "by") for who in PEOPLE}
