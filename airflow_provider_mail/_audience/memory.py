@@ -345,10 +345,18 @@ class RememberedMailing(Mailing):
             self.memory.confirm(self._confirmed)
             self._confirmed = {}
 
+    def _split(self, chunk: Chunk) -> tuple[list[Reserved], list[Reserved]]:
+        """Return the mails of the part of a request that is sent next, and those of the further parts."""
+        request: Any = self.state.part(chunk).request
+        count = sum(len(_to(version)) for version in getattr(request, "message_versions", [request]))
+        mails = self._mails[chunk.index]
+        return mails[:count], mails[count:]
+
     def _settled(self, chunk: Chunk, *, accepted: bool) -> None:
+        mails, further = self._split(chunk)
         super()._settled(chunk, accepted=accepted)
-        mails = self._mails.pop(chunk.index)
-        self._new.pop(chunk.index)
+        self._mails[chunk.index] = further
+        self._new[chunk.index] = [mail for mail in self._new[chunk.index] if mail in further]
         if accepted:
             self._confirmed.setdefault(SENT, []).extend(mails)
 
@@ -358,7 +366,11 @@ class RememberedMailing(Mailing):
         self._confirmed.setdefault("", []).extend(self._new.pop(chunk.index))
 
     def _handle_unknown(self, chunks: Sequence[Chunk], problem: str, error: MailError | None = None) -> None:
-        self.memory.confirm({IN_DOUBT: [mail for chunk in chunks for mail in self._mails[chunk.index]]})
+        parts = [(chunk, *self._split(chunk)) for chunk in chunks]
+        states = {IN_DOUBT: [mail for _, mails, _ in parts for mail in mails]}
+        if self.on_ambiguous != "skip":
+            states[""] = [mail for chunk, _, further in parts for mail in further if mail in self._new[chunk.index]]
+        self.memory.confirm(states)
         super()._handle_unknown(chunks, problem, error)
 
 

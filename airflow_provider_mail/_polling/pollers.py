@@ -44,6 +44,9 @@ PAGES_AT_ONCE = 4
 open connections."""
 
 
+CampaignKey: TypeAlias = tuple[str | None, str | None]
+"""The name of a campaign, or its ``guid``."""
+
 Report: TypeAlias = Callable[[S, object], None]
 """Reports the result of a poll to one subscription."""
 
@@ -117,7 +120,18 @@ class MailPoller(SharedPoller[S]):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class CampaignSubscription(WaitSubscription):
+    """The subscription of a trigger that waits for a campaign.
+
+    :param guid: its unique identifier, if it is known; else the name identifies it.
+    """
+
     mail_name: str
+    guid: str | None = None
+
+    @property
+    def key(self) -> CampaignKey:
+        """What identifies the campaign in a list."""
+        return (None, self.guid.casefold()) if self.guid else (self.mail_name, None)
 
 
 class CampaignPoller(MailPoller[CampaignSubscription]):
@@ -127,24 +141,24 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
 
     def __init__(self, mail_conn_id: str, interval: float) -> None:
         super().__init__(mail_conn_id, interval)
-        self._drafts: set[str] = set()
-        """Names of campaigns that showed as a draft, as scheduled ones may: drafts are listed for them as well."""
+        self._drafts: set[CampaignKey] = set()
+        """Campaigns that showed as a draft, as scheduled ones may: drafts are listed for them as well."""
 
     async def poll(
         self, client: AsyncMailClient, due: Collection[CampaignSubscription], report: Report[CampaignSubscription]
     ) -> None:
-        waiting: dict[str, list[CampaignSubscription]] = {}
+        waiting: dict[CampaignKey, list[CampaignSubscription]] = {}
         for subscription in due:
-            waiting.setdefault(subscription.mail_name, []).append(subscription)
+            waiting.setdefault(subscription.key, []).append(subscription)
         list_drafts = len(self._drafts & waiting.keys()) >= LIST_FROM
-        self._drafts &= {subscription.mail_name for subscription in self._subscriptions}
+        self._drafts &= {subscription.key for subscription in self._subscriptions}
 
-        def handle(name: str, result: PollResult) -> None:
+        def handle(key: CampaignKey, result: PollResult) -> None:
             if result is None or isinstance(result, MailError) or result.mail_status != MailStatus.DRAFT:
-                self._drafts.discard(name)
+                self._drafts.discard(key)
             else:
-                self._drafts.add(name)
-            for subscription in waiting.pop(name):
+                self._drafts.add(key)
+            for subscription in waiting.pop(key):
                 report(subscription, result)
 
         if len(waiting) >= LIST_FROM:
@@ -152,17 +166,17 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
             await self._list(client, statuses, waiting, handle)
         if len(waiting) >= LIST_FINAL_FROM:
             await self._list(client, [MailStatus.COMPLETE, MailStatus.FAILED], waiting, handle)
-        names = iter(tuple(waiting))
+        wanted = iter([subscriptions[0] for subscriptions in waiting.values()])
         async with asyncio.TaskGroup() as group:
             for _ in range(min(len(waiting), client.config.max_in_flight)):
-                group.create_task(self._find(client, names, handle))
+                group.create_task(self._find(client, wanted, handle))
 
     async def _list(
         self,
         client: AsyncMailClient,
         statuses: list[MailStatus],
-        waiting: Collection[str],
-        handle: Callable[[str, PollResult], None],
+        waiting: Collection[CampaignKey],
+        handle: Callable[[CampaignKey, PollResult], None],
     ) -> None:
         """List campaigns by status, unless reading the list takes more requests than asking for each by name."""
         pages, max_pages = 0, len(waiting) / 2
@@ -171,15 +185,20 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         with suppress(MailIncompleteError):
             while waiting and pager.next_request is not None and max(pages, pager.page_count or 0) <= max_pages:
                 for campaign in await client.run(next_pages, pager, PAGES_AT_ONCE):
-                    if campaign.mail_name in waiting:
-                        handle(campaign.mail_name, campaign)
+                    for key in ((campaign.mail_name, None), (None, campaign.guid and campaign.guid.casefold())):
+                        if key in waiting:
+                            handle(key, campaign)
                 pages += 1
 
     async def _find(
-        self, client: AsyncMailClient, names: Iterator[str], handle: Callable[[str, PollResult], None]
+        self,
+        client: AsyncMailClient,
+        wanted: Iterator[CampaignSubscription],
+        handle: Callable[[CampaignKey, PollResult], None],
     ) -> None:
-        for name in names:
-            handle(name, await result_or_error(client.run(find_campaign, name)))
+        for subscription in wanted:
+            search = client.run(find_campaign, subscription.mail_name, subscription.guid)
+            handle(subscription.key, await result_or_error(search))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

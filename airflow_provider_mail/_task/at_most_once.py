@@ -15,7 +15,7 @@ from itertools import chain, islice
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api._core.exchange import NOT_REPEATED
@@ -42,6 +42,23 @@ _USED_BEFORE = re.compile(r"(?i)already|before|duplicat|exist|repeat|reuse|in us
 """Words in the rejection of a repeated id. The specification shows neither the words nor whether ids are checked."""
 
 
+class Halved(BaseModel):
+    """A request that is sent in parts, because a proxy does not pass it on as a whole.
+
+    :param digest: of the whole request.
+    :param size: messages in a part.
+    :param done: messages that are done with.
+    :param unknown: whether the outcome of some of these is unknown.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    digest: str
+    size: PositiveInt
+    done: NonNegativeInt = 0
+    unknown: bool = False
+
+
 class MailingState(BaseModel):
     """The stored state of a mailing, over all tries.
 
@@ -49,6 +66,7 @@ class MailingState(BaseModel):
     :param digest: of the first requests, which are all done with: see :attr:`done`.
     :param ahead: the digests of requests that are done with although an earlier one is not, by index.
     :param under_way: the digests of the requests in flight, by index.
+    :param halved: the requests that are sent in parts, by index.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -61,6 +79,7 @@ class MailingState(BaseModel):
     digest: str
     ahead: dict[str, str]
     under_way: dict[str, str]
+    halved: dict[str, Halved]
 
     @classmethod
     def parse(cls, record: object) -> MailingState:
@@ -70,7 +89,7 @@ class MailingState(BaseModel):
         """
         if record is None:
             counts = dict.fromkeys(("requests", "recipients", "unknown_requests", "unknown_recipients"), 0)
-            return cls(version=1, **counts, digest="", ahead={}, under_way={})
+            return cls(version=1, **counts, digest="", ahead={}, under_way={}, halved={})
         try:
             return cls.model_validate(record)
         except ValidationError:
@@ -84,22 +103,46 @@ class MailingState(BaseModel):
         """The number of requests before the first one that is still to be sent."""
         return self.requests + self.unknown_requests - len(self.ahead)
 
-    def settle(self, chunk: Chunk, *, accepted: bool) -> None:
-        """Note that a request is not sent again: it was accepted, or the user skips it."""
-        if accepted:
-            self.requests += 1
-            self.recipients += chunk.recipients
-        else:
-            self.unknown_requests += 1
-            self.unknown_recipients += chunk.recipients
-        self.under_way.pop(str(chunk.index), None)
-        self.ahead[str(chunk.index)] = chunk.digest
+    @property
+    def begun(self) -> dict[str, str]:
+        """The digests of requests, after the first :attr:`done`, of which something was sent, by index."""
+        return self.ahead | self.under_way | {index: half.digest for index, half in self.halved.items()}
+
+    def part(self, chunk: Chunk) -> Chunk:
+        """Return the part of a request that is to be sent next; mostly that is all of it."""
+        half = self.halved.get(str(chunk.index))
+        return chunk.part(half.done, half.size) if half else chunk
+
+    def halve(self, chunk: Chunk, size: int) -> None:
+        """Note that a request is sent in smaller parts from now on."""
+        half = self.halved.setdefault(str(chunk.index), Halved(digest=chunk.digest, size=size))
+        half.size = size
+
+    def settle(self, chunk: Chunk, *, accepted: bool) -> bool:
+        """Note that a request, or its next part, is not sent again: it was accepted, or the user skips it.
+
+        :return: whether all of the request is done with.
+        """
+        index, part = str(chunk.index), self.part(chunk)
+        self.under_way.pop(index, None)
+        self.recipients += part.recipients if accepted else 0
+        self.unknown_recipients += 0 if accepted else part.recipients
+        if half := self.halved.get(index):
+            half.done += part.versions
+            half.unknown |= not accepted
+            if half.done < chunk.versions:
+                return False
+            accepted = not self.halved.pop(index).unknown
+        self.requests += accepted
+        self.unknown_requests += not accepted
+        self.ahead[index] = chunk.digest
         while (digest := self.ahead.pop(str(self.done), None)) is not None:
             self.digest = _digest(self.digest, digest)
+        return True
 
     def __str__(self) -> str:
         text = f"{self.recipients} recipients in {self.requests} requests were accepted"
-        if self.unknown_requests:
+        if self.unknown_recipients:
             text += f", and of {self.unknown_recipients} in {self.unknown_requests} requests the outcome is unknown"
         return text
 
@@ -153,6 +196,8 @@ class Mailing:
         self._unclear: list[tuple[Chunk, MailError]] = []
         self._failure: MailError | None = None
         self._stored = record
+        self._again: list[Chunk] = []
+        self._largest = 0
         self.is_empty = True
         """Whether there was no message, in any try."""
         self.counts: dict[str, int] = {}
@@ -189,6 +234,8 @@ class Mailing:
         except BaseException:
             self._harvest()
             raise
+        for chunk in self._again:
+            self._not_sent(chunk, in_doubt=str(chunk.index) in self.state.under_way)
         self._write()
         if self._unclear:
             doubtful = [chunk for chunk, _ in self._unclear]
@@ -210,14 +257,16 @@ class Mailing:
             and not self._unclear
             and len(self._in_flight) + len(begun) < self.max_in_flight
             and len(self.state.ahead) < MAX_AHEAD
-            and (chunk := next(left, None)) is not None
+            and (chunk := self._again.pop() if self._again else next(left, None)) is not None
         ):
+            if 0 < self._largest < self.state.part(chunk).versions:
+                self.state.halve(chunk, self._largest)
             begun.append((chunk, str(chunk.index) in self.state.under_way))
             self.state.under_way[str(chunk.index)] = chunk.digest
         if begun:
             self._write()
         for chunk, in_doubt in begun:
-            self._in_flight[workers.submit(self.hook.send, chunk.request)] = chunk, in_doubt
+            self._in_flight[workers.submit(self.hook.send, self.state.part(chunk).request)] = chunk, in_doubt
 
     def _harvest(self) -> None:
         """Record which of the requests in flight were accepted before the work was interrupted."""
@@ -239,15 +288,16 @@ class Mailing:
             if chunk is None:
                 raise self._conflict()
             digest = _digest(digest, chunk.digest)
-        begun = self.state.ahead | self.state.under_way
+        begun = self.state.begun
         known = list(islice(iterator, max(map(int, begun), default=self.state.done - 1) + 1 - self.state.done))
         if digest != self.state.digest or begun.items() - {(str(chunk.index), chunk.digest) for chunk in known}:
             raise self._conflict()
         doubtful = [chunk for chunk in known if str(chunk.index) in self.state.under_way]
         if doubtful and self.on_ambiguous != "resend":
             self._handle_unknown(doubtful, f"{_verb(doubtful)} in flight when an earlier try ended")
-        settled = begun.keys() - self.state.under_way.keys()
-        return chain([chunk for chunk in known if str(chunk.index) not in settled], iterator)
+        done, ahead = self.state.done, self.state.ahead
+        self._again.clear()
+        return chain([chunk for chunk in known if chunk.index >= done and str(chunk.index) not in ahead], iterator)
 
     def _conflict(self) -> MailConflictError:
         return MailConflictError(
@@ -272,6 +322,8 @@ class Mailing:
                 return
             if not (in_doubt or self.state_lost) or not self._was_sent_before(chunk, error):
                 # It provably had no effect, so the next try may send it, unless an earlier attempt is still in doubt.
+                if self._halve(chunk, error, in_doubt=in_doubt):
+                    return
                 self._not_sent(chunk, in_doubt=in_doubt)
                 self._failure = self._failure or error
                 return
@@ -283,25 +335,39 @@ class Mailing:
         self._settled(chunk, accepted=True)
 
     def _settled(self, chunk: Chunk, *, accepted: bool) -> None:
-        self.state.settle(chunk, accepted=accepted)
+        if not self.state.settle(chunk, accepted=accepted):
+            self._again.append(chunk)
 
     def _not_sent(self, chunk: Chunk, *, in_doubt: bool) -> None:
         if not in_doubt:
+            self.state.under_way.pop(str(chunk.index), None)
+
+    def _halve(self, chunk: Chunk, error: MailError, *, in_doubt: bool) -> bool:
+        """Send a request in halves if it is too large for a proxy; return whether it can be halved."""
+        versions = self.state.part(chunk).versions
+        if not isinstance(error, MailRejectedError) or 413 not in (error.status, error.code) or versions == 1:
+            return False
+        self._largest = (versions + 1) // 2
+        log.warning("%s. Continuing with at most %d messages in a request.", error, self._largest)
+        self.state.halve(chunk, self._largest)
+        if not in_doubt:
             del self.state.under_way[str(chunk.index)]
+        self._again.append(chunk)
+        return True
 
     def _was_sent_before(self, chunk: Chunk, error: MailError) -> bool:
         """Return whether a rejection proves that the service accepted this request before: it knows the id."""
         if not self.own_ids or not isinstance(error, MailRejectedError):
             return False
-        message, own_id = error.service_message or "", chunk.request.unique_msg_id or ""
+        message, own_id = error.service_message or "", self.state.part(chunk).request.unique_msg_id or ""
         about_id = own_id in message or re.search(r"(?i)unique[ _-]?msg[ _-]?id", message) is not None
         return bool(own_id) and about_id and _USED_BEFORE.search(message.replace(own_id, "")) is not None
 
     def _handle_unknown(self, chunks: Sequence[Chunk], problem: str, error: MailError | None = None) -> None:
         """Handle requests that may have been sent, as the user chose."""
         described = ", ".join(
-            f"{chunk.index} ({chunk.recipients} recipients, uniqueMsgID {chunk.request.unique_msg_id})"
-            for chunk in chunks
+            f"{part.index} ({part.recipients} recipients, uniqueMsgID {part.request.unique_msg_id})"
+            for part in map(self.state.part, chunks)
         )
         requests, them = ("request", "it") if len(chunks) == 1 else ("requests", "them")
         reason = f" ({str(error).removesuffix(NOT_REPEATED)})" if error else ""

@@ -45,8 +45,7 @@ class AirflowErrors(AbstractContextManager[None]):
         log.debug("%s: %s", self._connection, error, exc_info=error)
         message = self._message(error)
         if error.temporary:
-            error.args = (message,)
-            raise error.with_traceback(None) from None
+            raise error.with_text(message) from None
         raise AirflowFailException(message) from None
 
     def _message(self, error: MailError) -> str:

@@ -445,12 +445,13 @@ def task_instance_name(context: Context, most_bytes: int, item: str = "") -> str
     :param most_bytes: the maximum length in UTF-8; a longer name is cut and ends in a hash of the whole name.
     """
     from airflow_provider_mail._config import name_prefix
+    from airflow_provider_mail.api._core.fields import stable_name
 
     ti = context["ti"]
     # Dag and task ids may contain dots, but no slashes. A run id may contain slashes, which would look like an index.
     run_id = ti.run_id.replace("%", "%25").replace("/", "%2F")
     index = [] if ti.map_index in (None, -1) else [item or str(ti.map_index)]
-    name = name_prefix() + "/".join([ti.dag_id, ti.task_id, run_id, *index])
+    name = stable_name(name_prefix() + "/".join([ti.dag_id, ti.task_id, run_id, *index]))
     if len(name.encode()) <= most_bytes:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]

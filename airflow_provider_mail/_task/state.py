@@ -79,8 +79,9 @@ class _Record(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    version: Literal[4] = 4
+    version: Literal[5] = 5
     mail_name: str | None
+    guid: str | None
     incomplete: bool
     attempted_at: float | None
     seen: bool
@@ -92,7 +93,7 @@ class _Record(BaseModel):
 _ATTRIBUTES = _Record.model_fields.keys() - {"version", "max_tries"}
 
 _UNREADABLE = _Record(
-    mail_name=None, incomplete=True, attempted_at=None, seen=True, sends_at=0.0, digests={}, max_tries=None
+    mail_name=None, guid=None, incomplete=True, attempted_at=None, seen=True, sends_at=0.0, digests={}, max_tries=None
 )
 """A record of another version may mean anything: that the campaign is incomplete, or was sent."""
 
@@ -114,6 +115,7 @@ class StoredCreationState(CreationState):
         """Whether the next try finds the state."""
         ti = context["ti"]
         self.first_try = ti.try_number <= 1
+        self.is_lost = not (self.durable or self.first_try)
         self.own_name = own_name
         self.send_again = send_again
         # Clearing a task changes the number; a retry keeps it.
@@ -126,7 +128,7 @@ class StoredCreationState(CreationState):
 
     def mark_attempted(self, at: float | None = None) -> None:
         super().mark_attempted(at)
-        if not (self.durable or self.first_try):
+        if self.is_lost:
             log.warning(
                 "Creating campaign %r. This Airflow has no task state store (3.3 has), so it is not known whether an "
                 "earlier try created one under another name, or one that was deleted, cancelled or removed since.",
@@ -151,11 +153,15 @@ class StoredCreationState(CreationState):
             super().mark_complete()
             self._write("take campaign %r for incomplete")
 
-    def mark_seen(self, sends_at: float | None) -> None:
-        before = self.seen, self.sends_at
-        super().mark_seen(sends_at)
-        if before != (self.seen, self.sends_at):
+    def mark_seen(self, sends_at: float | None, guid: str | None) -> None:
+        before = self.seen, self.sends_at, self.guid
+        super().mark_seen(sends_at, guid)
+        if before != (self.seen, self.sends_at, self.guid):
             self._write("create campaign %r again if it is gone")
+
+    def mark_created(self, sends_at: float | None, guid: str | None) -> None:
+        super().mark_created(sends_at, guid)
+        self._write("create campaign %r again if it is gone")
 
     def forget(self) -> None:
         super().forget()
@@ -167,7 +173,7 @@ class StoredCreationState(CreationState):
 
     def mark_sent(self) -> None:
         """Store that the campaign was sent."""
-        self.mark_seen(0.0)
+        self.mark_seen(0.0, None)
 
     def _write(self, otherwise: str) -> None:
         """Write the record.

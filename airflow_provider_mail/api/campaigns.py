@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
+import unicodedata
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.compact import compact_decoder
@@ -248,11 +249,13 @@ class GetCampaigns(PagedRequest[CampaignsPage]):
 
 
 class _FindCampaign(GetCampaigns):
-    """The same operation. Pages without a campaign of exactly this name are decoded only as far as that shows."""
+    """The same operation. Pages without a campaign that matches are decoded only as far as that shows."""
+
+    _matches: Callable[[Campaign], bool] = PrivateAttr()
 
     def decode(self, body: bytes | bytearray) -> CampaignsPage | None:
         page: CampaignsPage | None = compact_decoder(CampaignsPage, ("mail_name", "guid", "team_name"))(body)
-        if page is None or any(record.mail_name == self.mail_name for record in page.records):
+        if page is None or any(map(self._matches, page.records)):
             return None
         return page
 
@@ -318,12 +321,46 @@ class GetCampaignStats(MailRequest[CampaignStatsResponse], DateWindow):
     type: TaskType | None = None
 
 
-def find_campaign(client: Client, mail_name: str) -> Campaign | None:
-    """Return the campaign with exactly this name in the own team, or ``None``.
+def find_campaign(client: Client, mail_name: str, guid: str | None = None) -> Campaign | None:
+    """Return a campaign of the own team, or ``None``.
 
-    :param mail_name: its name.
+    :param mail_name: its exact name.
+    :param guid: its unique identifier, if it is known: then the campaign may have another name, since a service may
+        rewrite names, and one of that name is another campaign. Default: the name identifies it.
     """
-    return find(client, _FindCampaign(mail_name=mail_name, page_size=100), lambda record: record.mail_name == mail_name)
+
+    def matches(record: Campaign) -> bool:
+        return is_campaign(record, mail_name, guid)
+
+    found = _find(client, matches, mail_name)
+    return found or (_find(client, matches) if guid else None)
+
+
+def find_rewritten(client: Client, mail_name: str) -> Campaign | None:
+    """Return the campaign whose name may be what the service makes of this one, or ``None``.
+
+    The specification does not show that names are stored as they are sent. This reads all campaigns.
+    """
+    key = _name_key(mail_name)
+    return _find(client, lambda record: _name_key(record.mail_name) == key)
+
+
+def is_campaign(record: Campaign, mail_name: str, guid: str | None) -> bool:
+    """Return whether a record is the campaign of this ``guid``; of exactly this name, as far as it is not known."""
+    if guid and record.guid:
+        return record.guid.casefold() == guid.casefold()
+    return record.mail_name == mail_name
+
+
+def _find(client: Client, matches: Callable[[Campaign], bool], name_contains: str | None = None) -> Campaign | None:
+    request = _FindCampaign(mail_name=name_contains, page_size=100)
+    request._matches = matches
+    return find(client, request, matches)
+
+
+def _name_key(mail_name: str) -> str:
+    """Return what is left of a name when case, compatible characters and spaces are not told apart."""
+    return " ".join(unicodedata.normalize("NFKC", mail_name).casefold().split())
 
 
 def existing_campaigns(client: Client, mail_names: Collection[str]) -> dict[str, Campaign]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -85,6 +85,15 @@ class MailError(PicklableError):
         self.code = code
         self.service_message = service_message
         self.retry_after = retry_after
+
+    def with_text(self, text: str, **attributes: Any) -> Self:
+        """Return this error with another text.
+
+        :param attributes: that differ as well, by name.
+        """
+        changed = _restore(type(self), (text,), {**self.__dict__, **attributes})
+        assert isinstance(changed, type(self))
+        return changed
 
     @property
     def details(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
 from typing import Annotated, Any, TypeAlias
@@ -186,6 +186,19 @@ class Chunk:
     def of(cls, index: int, request: Delivery, recipients: int) -> Chunk:
         return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
 
+    @property
+    def versions(self) -> int:
+        """The number of its messages."""
+        return len(self.request.message_versions) if isinstance(self.request, SendBatch) else 1
+
+    def part(self, first: int, size: int) -> Chunk:
+        """Return the request with some of its messages, and an id of its own."""
+        assert isinstance(self.request, SendBatch)
+        versions = self.request.message_versions[first : first + size]
+        own_id = f"{self.request.unique_msg_id}.{first}.{size}"
+        request = self.request.model_copy(update={"message_versions": versions, "unique_msg_id": own_id})
+        return replace(self, request=request, recipients=sum(map(_recipients, versions)))
+
 
 Prepare: TypeAlias = Callable[[int, dict[str, Any]], dict[str, Any] | None]
 
@@ -226,9 +239,12 @@ def cut(
             raise MailValidationError(
                 _by_message(str(error), [number for number, _ in group]), operation=error.operation
             ) from None
-        recipients = sum(len(version.to) + len(version.cc) + len(version.bcc) for version in request.message_versions)
-        yield Chunk.of(index, request, recipients)
+        yield Chunk.of(index, request, sum(map(_recipients, request.message_versions)))
         index += 1
+
+
+def _recipients(version: MessageVersion) -> int:
+    return len(version.to) + len(version.cc) + len(version.bcc)
 
 
 def unique_msg_id(key: str, index: int) -> str:

@@ -163,7 +163,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
     cancel_on_kill: bool
 
     _awaited = ""
-    """The name of the campaign that is awaited."""
+    """The name of the campaign that is awaited, as the service has it."""
+    _guid: str | None = None
     _send_time = 0.0
     """Its Unix time by the local clock; 0 without one."""
     _killed = False
@@ -260,8 +261,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             return result
         if result["sandbox"]:
             return {**result, "mail_stats": no_counts()}
-        stats = self.wait_until_sent(request, context)
-        self._mark_sent(context, creation.mail_name)
+        stats = self.wait_until_sent(creation, request.send_date, context)
+        self._mark_sent(context)
         return {**result, "mail_stats": stats}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -269,17 +270,15 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         stats = self.end_deferral(event)
         ti = context["ti"]
         pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
-        self._mark_sent(context, pushed["mail_name"])
+        self._mark_sent(context)
         return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
 
     @staticmethod
-    def _mark_sent(context: Context, mail_name: str) -> None:
+    def _mark_sent(context: Context) -> None:
         """Record that the campaign was sent, so that no later try creates it again."""
         from airflow_provider_mail._task.state import StoredCreationState
 
-        state = StoredCreationState(context)
-        state.start(mail_name)
-        state.mark_sent()
+        StoredCreationState(context).mark_sent()
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
         from airflow_provider_mail._task.state import NOT_STORED, StoredCreationState
@@ -352,7 +351,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             cancellation = cancel_campaign(self.hook.get_conn(), mail_name)
             raise AirflowFailException(f"the task was ended while it ran: campaign {mail_name!r} {cancellation.text}")
 
-    def wait_until_sent(self, request: CreateCampaign, context: Context) -> dict[str, Any]:
+    def wait_until_sent(self, creation: Creation, send_date: datetime | None, context: Context) -> dict[str, Any]:
         """Poll until the wait is over, or once and then defer to the triggerer; return the counts.
 
         :raises AirflowFailException: when the campaign will not be sent.
@@ -361,14 +360,14 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.polling import WaitStatus
 
-        self._awaited = mail_name = request.mail_name
+        self._awaited, self._guid = creation.mail_name, creation.guid
         # The send date is in the service's time.
         self.clock_offset = self.hook.get_conn().service_clock.offset
-        self._send_time = request.send_date.timestamp() - self.clock_offset if request.send_date else 0.0
+        self._send_time = send_date.timestamp() - self.clock_offset if send_date else 0.0
         self._end_time = max(time.time(), self._send_time) + self.timeout
         while (decision := self.next_decision(context)).status is WaitStatus.WAITING:
             if self.deferrable:
-                self._before_deferral(mail_name, context)
+                self._before_deferral(self._awaited, context)
                 self.defer_wait(context)
             left = self._end_time - time.time()
             if left <= 0:
@@ -377,13 +376,16 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             # The task occupies its worker slot anyway, so only failed polls are repeated more slowly.
             pause = decision.pause if isinstance(self._result, MailError) else 0.0
             self.sleep_interruptibly(min(max(self.poke_interval, pause), left))
-            self.check_kill(mail_name, context)
+            self.check_kill(self._awaited, context)
         return self.end_wait(decision.for_connection(self.conn_id))
 
     def poll(self, context: Context) -> PollResult:
-        from airflow_provider_mail.api.campaigns import find_campaign
+        from airflow_provider_mail.api.campaigns import Campaign, find_campaign
 
-        return self.ask(find_campaign, self._awaited)
+        result = self.ask(find_campaign, self._awaited, self._guid)
+        if isinstance(result, Campaign):
+            self._awaited = result.mail_name
+        return result
 
     def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
         from airflow_provider_mail.api.flows.waits import CampaignWait
@@ -401,6 +403,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         return MailCampaignTrigger(
             mail_conn_id=self.mail_conn_id,
             mail_name=self._awaited,
+            guid=self._guid,
             poke_interval=self.poke_interval,
             end_time=end_time,
             not_before=self._send_time if self._send_time > now else 0.0,
@@ -411,7 +414,9 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
 
     def last_look(self, context: Context) -> PollDecision:
         ti = context["ti"]
-        self._awaited = ti.xcom_pull(task_ids=self.task_id, key="mail_name", map_indexes=ti.map_index)
+        self._awaited, self._guid = (
+            ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in ("mail_name", "guid")
+        )
         return super().last_look(context)
 
     def _before_deferral(self, mail_name: str, context: Context) -> None:

@@ -36,6 +36,8 @@ class MailCampaignTrigger(BaseWaitTrigger):
 
     :param mail_conn_id: the connection to the service.
     :param mail_name: the exact name of the campaign.
+    :param guid: its unique identifier, if it is known: then it may have another name at the service. Default: the name
+        identifies it.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share their polls.
         Default: 60.
     :param end_time: Unix time, by the service's clock, at which the wait times out, even after restarts of the
@@ -55,6 +57,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         *,
         mail_conn_id: str,
         mail_name: str,
+        guid: str | None = None,
         poke_interval: float = 60.0,
         end_time: float | None = None,
         not_before: float = 0.0,
@@ -72,6 +75,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         )
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
+        self.guid = guid
         self.not_before = not_before
         self.seen = seen
         self.cancel_on_kill = cancel_on_kill
@@ -83,7 +87,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         wait = CampaignWait(self.mail_name, errors, seen=self.seen, scheduled=self.not_before > 0)
         pause = min(max(self.not_before - time.time(), 0.0), MAX_SCHEDULED_PAUSE)
         return CampaignPoller, CampaignSubscription(
-            mail_name=self.mail_name, decide=wait.decide, due=time.monotonic() + pause
+            mail_name=self.mail_name, guid=self.guid, decide=wait.decide, due=time.monotonic() + pause
         )
 
     async def on_kill(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 import uuid
 from typing import Any
 
@@ -45,8 +46,17 @@ def _find(context: Context, name: str) -> Row | None:
     )
 
 
+def _stored_name(name: str, form: str) -> str:
+    if form in ("nfc", "all"):
+        name = unicodedata.normalize("NFC", name)
+    if form in ("spaces", "all"):
+        name = " ".join(name.split())
+    return name.lower() if form in ("lower", "all") else name
+
+
 def _sends(context: Context, body: Body) -> dict[str, Any]:
-    settings, name = context.settings, body["mailName"]
+    settings = context.settings
+    name = body["mailName"] = _stored_name(body["mailName"], settings.stored_mail_name)
     if not body["onlySave"] and not body["sendListNames"]:
         raise ServiceError(400, "missing parameter: sendListNames is empty while onlySave is not true")
     if senders.state(context, body["senderMail"], senders.MARKETING):

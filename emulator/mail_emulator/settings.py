@@ -61,6 +61,10 @@ class EmulatorSettings:
     not_found_code: int = setting(404, "Body code when the named object does not exist (200: it is ignored).")
     duplicate_code: int = setting(400, "Body code when a list, template or sender of that name exists.")
     duplicate_mail_name_code: int = setting(400, "Body code when a campaign of that mailName exists.")
+    stored_mail_name: Literal["as_sent", "lower", "nfc", "spaces", "all"] = setting(
+        "as_sent",
+        "What a new mailName becomes: small letters, NFC, single spaces and none at its ends, or all three.",
+    )
     enforce_unique_mail_name: bool = setting(True, "Whether a second campaign of the same mailName is rejected.")
     wrong_state_code: int = setting(403, "Body code when the state of a campaign forbids cancelling or deleting.")
     unverified_sender_code: int = setting(403, "Body code of campaign sends when senderMail is not a verified sender.")

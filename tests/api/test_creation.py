@@ -28,6 +28,7 @@ from airflow_provider_mail.api.flows.create_once import CreationState
 from mail_emulator import Emulator
 from tests.api.driving import Rehearsal
 from tests.api.parts import ServiceClock
+from tests.support.changes import by_others
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -420,6 +421,74 @@ def test_the_lookups_are_patient_and_bounded(error: MailError, attempts: int, pa
     rehearsal = Rehearsal(lambda step: error if step.path == SENDS else step.response(mail_list=[], total_records=0))
     with pytest.raises(type(error)):
         create_campaign(rehearsal, REQUEST, tries=3, patience=60.0)
-    looks = [GET] * (1 + len(pauses))
+    # After a lost response, all campaigns are read at last: the service may have rewritten the name.
+    looks = [GET] * (1 + len(pauses) + (attempts > 1))
     assert [step.path for step in rehearsal.asked] == [GET, *[SENDS, *looks] * attempts]
     assert rehearsal.pauses == pauses * attempts
+
+
+# A service that rewrites names.
+
+
+@pytest.fixture(params=["lower", "all"])
+def rewriting(request: pytest.FixtureRequest, service: Emulator) -> Emulator:
+    service.change_settings(stored_mail_name=request.param, enforce_unique_mail_name=False)
+    service.add_campaign("News 2026")  # another one
+    return service
+
+
+NEWS = changed(mail_name="News 2026 Mai")
+
+
+@pytest.mark.parametrize("send_date", [None, SOON])
+def test_once_there_is_a_guid_it_identifies_the_campaign(
+    rewriting: Emulator, client: MailClient, send_date: datetime | None
+) -> None:
+    request = NEWS.model_copy(update={"send_date": send_date})
+    state = CreationState()
+    first = create(client, request, memory=state)
+    assert (first.mail_name, first.adopted, first.guid) == ("news 2026 mai", False, state.guid)
+    for _ in range(2):
+        again = create(client, request, memory=state)
+        assert (again.mail_name, again.adopted, again.guid) == ("news 2026 mai", True, first.guid)
+    assert rewriting.journal.count(SENDS) == 1
+    if send_date is not None:
+        other = request.model_copy(update={"subject": "Corrected"})
+        replaced = create(client, other, memory=state, replace_scheduled=True)
+        assert (replaced.adopted, replaced.guid == first.guid) == (False, False)
+        assert [item["removed"] for item in rewriting.campaigns("news 2026 mai")] == [True, False]
+
+
+@pytest.mark.parametrize("fault", ["close_after", "html_after", "http_error_after"])
+def test_without_a_response_a_rewritten_name_is_found(rewriting: Emulator, client: MailClient, fault: str) -> None:
+    rewriting.faults.add(fault, SENDS.removeprefix("/v5/"), count=1)
+    state = CreationState()
+    for _ in range(2):
+        creation = create(client, NEWS, memory=state)
+        assert (creation.mail_name, creation.adopted, creation.guid) == ("news 2026 mai", True, state.guid)
+    assert rewriting.journal.count(SENDS) == 1
+
+
+def test_a_lookup_that_fails_after_the_creation_fails_nothing(rewriting: Emulator, client: MailClient) -> None:
+    rewriting.faults.add("http_error_before", GET.removeprefix("/v5/"), skip=1, count=100, status=500)
+    creation = create(client, NEWS)
+    assert (creation.mail_name, creation.adopted) == (NEWS.mail_name, False)
+
+
+def test_another_campaign_that_has_its_name_now_is_not_it(service: Emulator, client: MailClient) -> None:
+    state = CreationState()
+    create(client, memory=state)
+    service.set_campaign_state(REQUEST.mail_name, "removed")
+    by_others(service, REQUEST)
+    conflict(client, "was created by this task and is gone", memory=state)
+    state.cleared = state.send_again = True
+    # It is adopted as any other one would be.
+    assert create(client, memory=state).guid == state.guid == service.campaigns(REQUEST.mail_name)[-1]["guid"]
+    assert len(service.campaigns(REQUEST.mail_name)) == 2
+
+
+@pytest.mark.parametrize("name", [" news", "news ", "the  news", "the\u00a0news", "cafe\u0301", "\u1100\u1161 news"])
+def test_a_name_that_may_not_survive_is_refused(name: str) -> None:
+    with pytest.raises(MailValidationError, match=r"mail_name: .*the service may rewrite: write '[^ ].*'"):
+        CreateCampaign(**REQUEST.model_dump() | {"mail_name": name})
+    CancelCampaign(mail_name=name)  # what exists may have it

@@ -137,15 +137,29 @@ def test_a_send_with_an_unknown_outcome_is_ambiguous(result: Any) -> None:
     assert (error.may_have_taken_effect, error.temporary, len(rehearsal.asked)) == (True, False, 1)
 
 
-def test_a_page_of_a_proxy_does_not_show_what_was_sent() -> None:
-    for status in (400, 403, 404, 407, 413, 422, 451):
-        page = HttpResponse(status, {}, b"<html>no</html>")
-        _, error = sending(SEND, page)
-        assert isinstance(error, api.MailAmbiguousSendError)
+@pytest.mark.parametrize("status", [400, 403, 404, 407, 422, 451])
+def test_whether_a_page_of_a_proxy_came_instead_of_the_send(status: int) -> None:
+    """Its form with sandboxMode shows it, which sends nothing."""
+    page = HttpResponse(status, {}, b"<html>no</html>")
+    same, other = (api.MailAmbiguousSendError("a page", status=number) for number in (status, 418))
+    rejected = api.MailRejectedError("no credits", status=status, code=403)
+    for answer in (SEND.response(), rejected, other, LOST, api.MailAuthError("no", status=401)):
+        rehearsal, error = sending(SEND, page, answer)
+        assert isinstance(error, api.MailAmbiguousSendError), "the service gets such requests"
         assert f"HTTP {status}" in str(error)
-        _, error = sending(api.AddList(list_name="vip"), page)
-        assert error.may_have_taken_effect, "the name is looked up"
-        assert status == 413 or sending(READ, page, page, GOOD)[1].code == 200
+        assert [getattr(step, "sandbox_mode", None) for step in rehearsal.asked] == [None, True]
+    rehearsal, error = sending(SEND, page, same)
+    assert (type(error), error.temporary, error.may_have_taken_effect) == (api.MailConnectError, True, False)
+    _, error = sending(SEND.model_copy(update={"sandbox_mode": True}), page)
+    assert isinstance(error, api.MailAmbiguousSendError)
+    _, error = sending(api.AddList(list_name="vip"), page)
+    assert error.may_have_taken_effect, "the name is looked up"
+    assert sending(READ, page, page, GOOD)[1].code == 200
+
+
+def test_what_is_too_large_for_a_proxy_was_not_sent() -> None:
+    rehearsal, error = sending(SEND, HttpResponse(413, {}, b"<html>no</html>"))
+    assert (type(error), error.may_have_taken_effect, len(rehearsal.asked)) == (api.MailRejectedError, False, 1)
 
 
 def test_a_401_without_a_code_is_checked_with_a_read() -> None:

@@ -93,7 +93,7 @@ TABLE: list[tuple[int, bytes, *Judgement]] = [
         for status in (400, 402, 403, 404, 405, 406, 407, 409, 410, 414, 418, 421, 422, 425, 431, 451, 499)
         for body in (HTML, b"", b'{"message": "words"}', b'{"code": "x"}')
     ),
-    (413, HTML, MailRejectedError, False, True, None, "HTTP 413: rejected, the request is too large for a proxy"),
+    (413, HTML, MailRejectedError, False, False, None, "HTTP 413: rejected, the request is too large for a proxy"),
     (413, coded(413), MailRejectedError, False, False, 413, "code 413: rejected"),
     # ... but for 401 (what the service's own holds is not shown) and 429, which are given before anything is done.
     (401, HTML, MailAuthError, False, False, None, "HTTP 401: the service rejected the credentials"),

@@ -43,7 +43,7 @@ from tests.support.creation import DyingClient, Killed, StateStore, creation_rec
 from tests.support.sampling import examples
 from tests.support.tries import HAS_STORE
 
-NAME = "weekly"
+NAME = "Weekly"
 SENDS, GETS, CANCELS = "campaign/mail/sends", "campaign/mail/get", "campaign/mail/cancel"
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 SETTLED = HOUR
@@ -62,6 +62,7 @@ SERVICES = st.fixed_dictionaries(
         "send_time_in_minutes": st.booleans(),
         "errors_as_http_status": st.booleans(),
         "duplicate_mail_name_code": st.sampled_from([400, 403, 409]),
+        "stored_mail_name": st.sampled_from(["as_sent", "as_sent", "all"]),
     }
 )
 # Faults that only take time pass in real time, and the connection in front of the service is not this flow's subject.
@@ -126,6 +127,7 @@ class Creating(RuleBasedStateMachine):
     ) -> None:
         self.service.reset()
         self.service.change_settings(**behavior)
+        self.name = NAME.lower() if behavior["stored_mail_name"] == "all" else NAME
         self.service.clock.advance(hours * HOUR)
         self.service.add_sender("news@example.com")
         self.service.add_list("customers", ["ada@example.com"])
@@ -270,17 +272,17 @@ class Creating(RuleBasedStateMachine):
                 self.theirs.add(campaign["guid"])
                 self.edited |= {campaign["guid"]} if subject else set()
         elif action == "cancel":
-            by_others(self.service, CancelCampaign(mail_name=NAME))
+            by_others(self.service, CancelCampaign(mail_name=self.name))
             self.removed |= bool(live) and not self.live() and self.knows(live[0])
         elif action == "edit":
-            store.run("UPDATE campaigns SET subject = 'Edited' WHERE name = ? AND deleted_at IS NULL", [NAME])
+            store.run("UPDATE campaigns SET subject = 'Edited' WHERE name = ? AND deleted_at IS NULL", [self.name])
             self.edited |= {campaign["guid"] for campaign in live}
         elif live:
             (campaign,) = live
             unknown = campaign["guid"] not in self.said or self.store is None
             self.most_sent += campaign["guid"] not in self.theirs and unknown and mailed(campaign)
             self.removed |= self.knows(campaign)
-            self.service.set_campaign_state(NAME, "removed")
+            self.service.set_campaign_state(self.name, "removed")
 
     # What must be true.
 
@@ -320,7 +322,7 @@ class Creating(RuleBasedStateMachine):
         if self.store and self.hidden() and error.operation == CreateCampaign.path:
             assert error.temporary, f"the next try would find it: {text}"
         if isinstance(error, MailIncompleteCampaignError):
-            (campaign,) = live or [self.service.campaigns(NAME)[-1]]
+            (campaign,) = live or [self.service.campaigns(self.name)[-1]]
             assert live or campaign["cancelled"], text
             assert ("It was cancelled" in text) <= campaign["cancelled"]
             self.said.add(campaign["guid"])
@@ -349,10 +351,10 @@ class Creating(RuleBasedStateMachine):
 
     def ours(self, *, but: set[str] = frozenset()) -> list[Any]:  # type: ignore[assignment]
         """The campaigns that the task has created."""
-        return [campaign for campaign in self.service.campaigns(NAME) if campaign["guid"] not in self.theirs | but]
+        return [campaign for campaign in self.service.campaigns(self.name) if campaign["guid"] not in self.theirs | but]
 
     def live(self) -> list[Any]:
-        return [campaign for campaign in self.service.campaigns(NAME) if not campaign["removed"]]
+        return [campaign for campaign in self.service.campaigns(self.name) if not campaign["removed"]]
 
     def hidden(self) -> bool:
         """Whether a campaign that the task created, and no try knows of, does not show yet."""

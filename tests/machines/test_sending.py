@@ -7,6 +7,7 @@ record; the store may be away for a while; messages may change between tries.
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from typing import Any
 
@@ -20,6 +21,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator
+from mail_emulator.responses import Response
 from tests.machines import REJECTED_KEY, UNCLEAR
 from tests.support.changes import around_requests
 from tests.support.sampling import examples
@@ -33,6 +35,7 @@ CLEAR: list[tuple[str, dict[str, Any]]] = [
     ("code_before", {"code": 400, "message": "uniqueMsgID is malformed"}),
     REJECTED_KEY,
     ("too_many_requests", {"retry_after": 60}),
+    ("html_before", {"status": 403}),
 ]
 faults = st.none() | st.tuples(st.sampled_from(UNCLEAR + CLEAR), st.integers(0, 4), st.sampled_from([1, 2, None]))
 kills = st.none() | st.builds(Kill, st.sampled_from(["before", "after", "request"]), st.integers(0, 5))
@@ -82,6 +85,7 @@ class Sending(RuleBasedStateMachine):
         kill=kills,
         away=absences,
         unreadable=st.sampled_from([False, False, False, True]),
+        largest=st.sampled_from([IN_ONE, IN_ONE, 1]),
     )
     def run_a_try(
         self,
@@ -91,7 +95,9 @@ class Sending(RuleBasedStateMachine):
         kill: Kill | None = None,
         away: range = range(0),
         unreadable: bool = False,
+        largest: int = IN_ONE,
     ) -> None:
+        """A try; a proxy passes on requests of at most ``largest`` messages."""
         self.sound = False
         self.emulator.faults.clear()
         self.emulator.journal.clear()
@@ -119,11 +125,13 @@ class Sending(RuleBasedStateMachine):
         numbers = itertools.count()
 
         def around(perform: Any) -> Any:
-            index = perform.args[0].body["uniqueMsgID"].rpartition("-")[2]
+            body = perform.args[0].body
+            index = body["uniqueMsgID"].rpartition("-")[2].partition(".")[0]
             record = self.tries.store.record(TASK_STATE_KEY)
             if not (record and index in record["under_way"]):
                 unrecorded.append((index, record))
-            response = perform()
+            too_large = len(body["messageVersions"]) > largest
+            response = Response(status=413, text="<html>", content_type="text/html") if too_large else perform()
             self.tries.store.requested(next(numbers))
             return response
 
@@ -179,7 +187,7 @@ class Sending(RuleBasedStateMachine):
                 f"w{'as' if len(doubts) == 1 else 'ere'} in flight when an earlier try ended and may have been sent"
                 in said
             )
-            assert all(f"-{index})" in said for index in doubts)
+            assert all(re.search(rf"-{index}[.)]", said) for index in doubts)
         elif unclear and choice != "skip":
             assert entries[-1] == unclear[-1] or in_flight > 1, "nothing is sent after it"
             assert len(unclear) <= in_flight
@@ -205,7 +213,9 @@ class Sending(RuleBasedStateMachine):
 
     def _note_begun(self) -> None:
         done, doubts = self._recorded()
-        self.begun = {index: self.begun.get(index) or self._chunks()[index] for index in done | doubts}
+        halved = (self.tries.store.record(TASK_STATE_KEY) or {}).get("halved", {})
+        begun = done | doubts | set(map(int, halved))
+        self.begun = {index: self.begun.get(index) or self._chunks()[index] for index in begun}
 
     def _conflict(self) -> bool:
         """Whether the messages differ from those that were begun with."""
@@ -240,6 +250,7 @@ def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
 STORIES: dict[str, list[tuple[Any, ...]]] = {
     "a rejection does not settle a doubt": [("fail", UNCLEAR[1], 1), ("resend", CLEAR[0], 0), ("fail",)],
     "nor does one that only names the id": [("fail", UNCLEAR[0], 1), ("resend", CLEAR[1], 0), ("fail",)],
+    "a proxy's page does not end a mailing": [("fail", CLEAR[4], 1, 2), ("fail",)],
     "what was skipped is not sent later": [("skip", UNCLEAR[1], 1), ("resend",)],
 }
 
@@ -250,5 +261,5 @@ def test_stories(story: list[tuple[Any, ...]], ids_count: bool, emulator: Emulat
     machine = Sending(emulator)
     machine.begin(5, ids_count)
     for choice, *fault in story:
-        machine.run_a_try(choice, (*fault, 1) if fault else None)
+        machine.run_a_try(choice, (*fault, 1)[:3] if fault else None)
     machine.teardown()

@@ -23,15 +23,18 @@ ALL_FAULTS = bool(os.environ.get("MAIL_ALL_FAULTS"))
 
 BUSY = [HealthCheck.too_slow]  # no finding on a busy machine
 SOME = 25
+SCHEDULES = int(os.environ.get("MAIL_SCHEDULES", "0"))
+"""How many schedules each state machine runs, all random, instead of the usual few."""
+
 settings.register_profile("few", max_examples=10, derandomize=True, deadline=None, suppress_health_check=BUSY)
 settings.register_profile("some", max_examples=SOME, derandomize=True, deadline=None, suppress_health_check=BUSY)
 settings.register_profile("all", max_examples=5 * SOME, deadline=None, suppress_health_check=BUSY)
-settings.load_profile("all" if EVERYTHING else "some")
+settings.load_profile("all" if EVERYTHING or SCHEDULES else "some")
 
 
 def examples(count: int) -> int:
     """Return how many examples Hypothesis draws where "some" are `count`: as many times that as the profile draws."""
-    return math.ceil(count * settings().max_examples / SOME)
+    return SCHEDULES or math.ceil(count * settings().max_examples / SOME)
 
 
 def pairwise(*, indirect: Collection[str] = (), **values: Collection[Any]) -> pytest.MarkDecorator:

@@ -113,6 +113,20 @@ def test_of_runs_with_one_name_only_the_first_is_green(run: Run, emulator: Emula
     assert len(sends(emulator)) == 1
 
 
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_name_that_the_service_rewrites(run: Run, emulator: Emulator, deferrable: bool) -> None:
+    """What is pushed is the service's name, so that what follows finds the campaign; cleared, it is adopted."""
+    emulator.change_settings(stored_mail_name="all", sending_seconds=600, scheduled_status=-1)
+    later = emulator.clock.now() + datetime.timedelta(hours=1)
+    arguments: dict[str, Any] = {"mail_name": "Spring 2030", "wait_for_completion": True, "deferrable": deferrable}
+    done = run(lambda: create(**arguments, send_date=later))
+    assert (done.state, done.returned["mail_name"], done.returned["adopted"]) == ("success", "spring 2030", False)
+    assert done.returned["mail_stats"]["sent_count"] == 30
+    assert done.result.clear_and_run(TASK).state == "success"
+    assert done.result.xcom(TASK)["guid"] == done.returned["guid"]
+    assert len(sends(emulator)) == 1
+
+
 @remembers
 def test_a_cleared_task_does_not_repeat_what_was_sent(emulator: Emulator) -> None:
     """The service has removed the campaign; an argument lets a cleared task create it again."""
@@ -164,7 +178,7 @@ def test_differences_and_past_send_dates_may_be_accepted(emulator: Emulator) -> 
 
 # --- what is stored of a campaign, and what the next try reads of it ---
 
-RECORD = {"version": 4, "mail_name": "spring", "incomplete": False, "attempted_at": None, "seen": False,
+RECORD = {"version": 5, "mail_name": "spring", "guid": None, "incomplete": False, "attempted_at": None, "seen": False,
           "sends_at": None, "digests": {}, "max_tries": 2}  # fmt: skip
 
 
@@ -176,8 +190,8 @@ RECORD = {"version": 4, "mail_name": "spring", "incomplete": False, "attempted_a
     (RECORD | {"attempted_at": 1.5}, True, False, False, False),
     (RECORD | {"seen": True, "sends_at": 1.5}, True, False, True, False),
     # What is not understood may mean anything.
-    ({"version": 5, "what": "a later version wrote"}, True, True, True, True),
-    ({"version": 4, "mail_name": "spring", "incomplete": False}, True, True, True, True),
+    ({"version": 6, "what": "a later version wrote"}, True, True, True, True),
+    ({"version": 5, "mail_name": "spring", "incomplete": False}, True, True, True, True),
     ("spring", True, True, True, True),
 ])  # fmt: skip
 def test_what_is_stored(record: Any, own: bool, incomplete: bool, sent: bool, cleared: bool) -> None:
@@ -196,7 +210,7 @@ def test_the_next_try_knows_what_this_one_marked() -> None:
     state.start("spring")
     for mark, *values in [
         (state.mark_attempted, 1.5), (state.mark_incomplete,), (state.mark_sends_at, 4.5), (state.mark_complete,),
-        (state.mark_seen, 2.5), (state.mark_seen, None), (state.clear_attempt, 0.5), (state.mark_sent,),
+        (state.mark_seen, 2.5, None), (state.mark_seen, None, "g-1"), (state.clear_attempt, 0.5), (state.mark_sent,),
         (state.clear_attempt,),
     ]:  # fmt: skip
         mark(*values)

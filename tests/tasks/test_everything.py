@@ -95,13 +95,15 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("/v5/campaign/mail/sends", SPRING | {"sandboxMode": True})],
     "create_campaign": [(CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP),
                         *pages(LISTS, {"search": "newsletter"} | LOOKED_UP),
-                        ("/v5/campaign/mail/sends", SPRING)],
+                        ("/v5/campaign/mail/sends", SPRING),
+                        (CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP)],
     "send_test": [
         (CONTACTS, {"listName": "newsletter", "pageSize": 1}),
         (CAMPAIGNS, {"mailName": "spring (test)"} | LOOKED_UP),
         *pages(LISTS, {"search": "newsletter"} | LOOKED_UP),
         ("/v5/campaign/mail/sends", {name: value for name, value in SPRING.items() if name not in (
-            "sendDate", "repelListNames")} | {"mailName": "spring (test)"})],
+            "sendDate", "repelListNames")} | {"mailName": "spring (test)"}),
+        (CAMPAIGNS, {"mailName": "spring (test)"} | LOOKED_UP)],
     "cancel_campaign": [(CAMPAIGNS, {"mailName": "scheduled"} | LOOKED_UP),
                         ("/v5/campaign/mail/cancel", {"mailName": "scheduled"})],
     "delete_campaign": [(CAMPAIGNS, {"mailName": "old"} | LOOKED_UP),

@@ -9,7 +9,8 @@ import datetime
 import json
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,14 +18,15 @@ from airflow.sdk import DAG, task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.errors import MailAnswerLostError, MailValidationError
+from airflow_provider_mail.api.errors import MailAnswerLostError, MailError, MailValidationError
 from airflow_provider_mail.api.transactional import SendMail
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
-from tests.support.changes import at_request, time_out_task
+from mail_emulator.responses import Response
+from tests.support.changes import around_requests, at_request, time_out_task
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_parts import MailingState, Recipients, address_key
 from tests.support.tries import Tries
@@ -456,3 +458,58 @@ def test_credentials_that_are_exchanged_while_a_batch_runs(emulator: Emulator, c
     with at_request(emulator, SENDS, 2, exchange):
         assert Tries().run(batch(messages=letters(40)))["recipients"] == 40
     assert set(mailed(emulator).values()) == {1}
+
+
+@contextmanager
+def proxy(emulator: Emulator, status: int, most: int = 0) -> Iterator[None]:
+    """What stands before the service answers itself, unless a request has at most so many messages."""
+
+    def around(perform: Any) -> Response:
+        if len(perform.args[0].body.get("messageVersions", [{}])) <= most:
+            return perform()
+        return Response(status=status, text="<html>no</html>", content_type="text/html")
+
+    with around_requests(emulator, SENDS, around):
+        yield
+
+
+def test_a_batch_is_halved_until_a_proxy_passes_it_on(emulator: Emulator) -> None:
+    with proxy(emulator, 413, most=3):
+        assert Tries().run(batch(messages=letters(40))) == batch_result(4, 40)
+    assert mailed(emulator) == everybody(range(40))
+    assert len({body["uniqueMsgID"] for body in bodies(emulator)}) == len(bodies(emulator)) == 18
+    with proxy(emulator, 413), pytest.raises(AirflowFailException, match="too large for a proxy"):
+        Tries().run(batch(messages=letters(2)))
+    with proxy(emulator, 413), pytest.raises(AirflowFailException, match="too large for a proxy"):
+        Tries().run(single())
+
+
+@remembers
+@pytest.mark.parametrize("choice", ["fail", "resend", "skip"])
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_what_a_proxy_stops_is_sent_later(emulator: Emulator, status: int, choice: str) -> None:
+    tries = Tries()
+    for kind in (batch, single):
+        arguments = {"messages": letters(40)} if kind is batch else {}
+        with proxy(emulator, status), pytest.raises(MailError, match=f"HTTP {status} with a proxy's page"):
+            tries.run(kind(on_ambiguous=choice, **arguments))
+        assert tries.run(kind(on_ambiguous=choice, **arguments))["unknown_recipients"] == 0
+        tries = Tries()
+    assert mailed(emulator) == everybody(range(40)) + Counter({"ada@example.com": 1})
+
+
+@remembers
+@pytest.mark.parametrize(("choice", "unknown", "twice"), [("resend", 0, range(5, 10)), ("skip", 5, range(0))])
+def test_a_part_in_doubt_concerns_only_its_people(emulator: Emulator, choice: str, unknown: int, twice: range) -> None:
+    """The second part of the first request is accepted, and the response lost."""
+    tries = Tries()
+    emulator.faults.add("close_after", SENDS, skip=2, count=1)
+    for _ in range(2):
+        with proxy(emulator, 413, most=5):
+            if choice == "resend" and tries.number == 0:
+                with pytest.raises(MailAnswerLostError, match=r"request 0 \(5 recipients, uniqueMsgID .*\.5\.5\)"):
+                    tries.run(batch(messages=letters(20), on_ambiguous=choice))
+            else:
+                result = tries.run(batch(messages=letters(20), on_ambiguous=choice))
+    assert (result["unknown_recipients"], result["recipients"]) == (unknown, 20 - unknown)
+    assert mailed(emulator) == everybody(range(20), twice)

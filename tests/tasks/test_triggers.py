@@ -45,7 +45,7 @@ MEMORY = {"mail_name": "spring", "min_interval": 3600.0, "record": None, "same":
 SETTLED = {"mail_name": "spring", "start_day": "2026-03-01", "end_day": None, "stable_checks": 3}
 # From the first release on, what a version has stored must load for ever: arguments are only added, with a default.
 STORED: dict[str, dict[str, Any]] = {
-    "campaigns.MailCampaignTrigger": {**CAMPAIGN, **COMMON},
+    "campaigns.MailCampaignTrigger": {**CAMPAIGN, "guid": "g-1", **COMMON},
     "stats.MailStatsSettledTrigger": {**SETTLED, "min_interval": 3600.0, "max_age": None, "memory": MEMORY, **COMMON},
     "senders.MailSenderTrigger": {"sender_email": "mail.example.com", "selector": "mail", **COMMON},
     "events.MailInboxTrigger": {"inbox_conn_id": "warehouse", "inbox_table": "mail_inbox", **WAIT},
@@ -224,6 +224,18 @@ def test_a_list_that_changes_while_it_is_read_ends_no_wait(emulator: Emulator, c
     clock.after(100, set_all(emulator, names[1:]))
     found = events(*(trigger(name, poll_error_timeout=0.0, max_poll_errors=0) for name in names))
     assert [each["status"] for each in found] == ["complete"] * 5
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_guid_identifies_a_campaign_and_its_name_only_without_one(emulator: Emulator, count: int) -> None:
+    names = add(emulator, count)
+    guids = [emulator.campaigns(name)[0]["guid"] for name in names]
+    add(emulator, 1)  # another one has the first name by now
+    emulator.set_campaign_state(names[1], "done")
+    known = [trigger(name.upper(), guid=guid.upper(), seen=True) for name, guid in zip(names, guids, strict=True)]
+    waits = [known[1], trigger(names[1]), trigger(names[0], guid="another", seen=True)]
+    assert [found["status"] for found in events(*waits)] == ["complete", "complete", "failed"]
+    run_for(1000, *known[2:])  # in the list, or asked for
 
 
 def test_connections_and_intervals_have_polls_of_their_own(

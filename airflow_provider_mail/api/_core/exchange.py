@@ -23,6 +23,7 @@ from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, SharedRate
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
+    MailAnswerError,
     MailAnswerLostError,
     MailAuthError,
     MailConfigError,
@@ -185,25 +186,33 @@ class Exchange(ABC):
                 raise _after_lost_response(error)
             if self._took_effect(request):
                 return request.read({"code": 200, "message": None})
-        if request.effect is Effect.SEND:
-            self._verify_auth_error(request, error)
-            if error.may_have_taken_effect:
-                raise _ambiguous(error)
-        raise error
+        raise self._send_error(request, error) if request.effect is Effect.SEND else error
 
-    def _verify_auth_error(self, request: MailRequest[Any], error: MailError) -> None:
-        """Determine whether a 401 without a ``code`` comes from the service or from a proxy.
+    def _send_error(self, request: MailRequest[Any], error: MailError) -> MailError:
+        """Return the error of a send: was it carried out, or may it have been?
 
-        The specification does not show the service's 401. Credentials that the service rejects cannot read, either.
+        A page of a proxy (a 4xx without a ``code``) comes instead of the request or of its response; a harmless request
+        shows which. Credentials that the service rejects cannot read, either: the specification does not show its 401.
+        And a proxy that stops a send stops its form with ``sandboxMode``, too.
         """
-        if isinstance(error, MailAuthError) and error.code is None and request.authenticated:
-            try:
-                self.send(self._credentials_probe)
-            except MailAuthError:
-                return
-            except MailError:
-                pass
-            error.may_have_taken_effect = True
+        sandboxed = request.model_copy(update={"sandbox_mode": True})
+        is_page = isinstance(error, MailAnswerError) and 400 <= (error.status or 0) < 500 and request != sandboxed
+        if error.code is None and request.authenticated and (is_page or isinstance(error, MailAuthError)):
+            if not self._is_answered_by(error, sandboxed if is_page else self._credentials_probe):
+                return _ambiguous(error)
+            if is_page:
+                return _stopped(error)
+        return _ambiguous(error) if error.may_have_taken_effect else error
+
+    def _is_answered_by(self, error: MailError, probe: MailRequest[Any]) -> bool:
+        """Return whether another request gets the same response."""
+        try:
+            self.send(probe)
+        except MailAuthError:
+            return isinstance(error, MailAuthError)
+        except MailError as other:
+            return (other.status, other.code) == (error.status, None)
+        return False
 
     def after_fork(self) -> None:
         """Replace what must not be shared with the parent process."""
@@ -305,9 +314,8 @@ def _has_sandbox_mode(request: MailRequest[Any]) -> bool:
 
 def _after_lost_response(error: MailError) -> MailError:
     """Add to an error message that an earlier attempt may have succeeded."""
-    error.args = (f"{_sentence(error)} The response to an earlier attempt was lost: it may have been carried out.",)
-    error.may_have_taken_effect = True
-    return error
+    text = f"{_sentence(error)} The response to an earlier attempt was lost: it may have been carried out."
+    return error.with_text(text, may_have_taken_effect=True)
 
 
 NOT_REPEATED = " It is not sent again, because it may have been carried out."
@@ -315,6 +323,15 @@ NOT_REPEATED = " It is not sent again, because it may have been carried out."
 
 def _ambiguous(error: MailError) -> MailAmbiguousSendError:
     return MailAmbiguousSendError(_sentence(error) + NOT_REPEATED, operation=error.operation, **error.details)
+
+
+def _stopped(error: MailError) -> MailConnectError:
+    return MailConnectError(
+        f"{error.operation}: HTTP {error.status} with a proxy's page. The proxy does not pass this request on, nor its "
+        "form with sandboxMode: nothing was sent. Correct the proxy, or the connection's host, and try again",
+        operation=error.operation,
+        reason=f"HTTP {error.status}",
+    )
 
 
 def _sentence(error: MailError) -> str:

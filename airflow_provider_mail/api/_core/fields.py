@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -54,6 +55,20 @@ def _max_bytes(limit: int) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def stable_name(value: str) -> str:
+    """Return a name in NFC, with single spaces between its words and none at its ends."""
+    return " ".join(unicodedata.normalize("NFC", value).split())
+
+
+def _stable_name(value: str) -> str:
+    if value != stable_name(value):
+        raise ValueError(
+            "has spaces at an end, several in a row, other white space or characters that are not in NFC, which the "
+            f"service may rewrite: write {stable_name(value)!r}"
+        )
+    return value
 
 
 def _alphanumeric(value: str) -> str:
@@ -165,8 +180,8 @@ MAX_MAIL_NAME_BYTES = 200
 MailName = Annotated[str, StringConstraints(min_length=1), _max_bytes(MAX_MAIL_NAME_BYTES)]
 """A campaign's name: at most 200 bytes, unique within the team."""
 
-NewMailName = Annotated[MailName, StringConstraints(pattern=LINE_PATTERN)]
-"""The name of a new campaign: one line. Existing campaigns may have other names."""
+NewMailName = Annotated[MailName, StringConstraints(pattern=LINE_PATTERN), AfterValidator(_stable_name)]
+"""The name of a new campaign: one line that a service has no reason to rewrite. Existing campaigns may have others."""
 
 TemplateName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
 """A template's name: at most 250 characters (the specification says "bytes/characters")."""

@@ -43,8 +43,8 @@ def parse_response(
     """Parse a response, or raise the error that it reports.
 
     The body's ``code`` determines the result if there is one, otherwise the HTTP status (specification, "Conventions",
-    3); the HTTP statuses 401 and 429 take precedence. A 4xx without a ``code`` is a proxy's page: it may replace any
-    response, so it does not show whether the request was carried out.
+    3); the HTTP statuses 401 and 429 take precedence. A 4xx without a ``code`` is a proxy's page: but for 413, it may
+    replace any response, so it does not show whether the request was carried out.
 
     :param secrets: texts that are masked in the service's message, which may repeat the request.
     :param max_memory: maximum estimated size of the decoded body in bytes.
@@ -102,10 +102,8 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
     if result == 408:
         return MailAnswerLostError(f"{prefix}: the service timed out{text}", **details)
     if result == 413 and code is None:
-        # Also a proxy's page, but a repetition of the request fails, too. Half of an import may pass.
-        rejection = MailRejectedError(f"{prefix}: rejected, the request is too large for a proxy{text}", **details)
-        rejection.may_have_taken_effect = True
-        return rejection
+        # A proxy says this of a request that it does not pass on.
+        return MailRejectedError(f"{prefix}: rejected, the request is too large for a proxy{text}", **details)
     if 400 <= result < 500 and code not in (None, 200):
         return MailRejectedError(f"{prefix}: rejected{text}", **details)
     if status < 500 and code is None:

@@ -41,6 +41,7 @@ TOLERANCE = timedelta(minutes=5)
 class Creation:
     """A campaign that was created or adopted.
 
+    :param mail_name: its name at the service, which may have rewritten the requested one.
     :param id: the service's number of the campaign; known only to the try that received the response.
     :param guid: the service's unique identifier of the campaign.
     :param adopted: whether it existed already, equal to the request.
@@ -104,7 +105,7 @@ def confirm_sending(client: Client, campaign: Campaign, waits: Sequence[float]) 
             return campaign, True
         if seconds is not None:
             client.pause(seconds)
-            campaign = find_campaign(client, campaign.mail_name) or campaign
+            campaign = find_campaign(client, campaign.mail_name, campaign.guid) or campaign
     return campaign, False
 
 
@@ -149,7 +150,7 @@ def adopt(
             f"in {', '.join(different)}: {advice}",
             operation=request.path,
         )
-    return Creation(mail_name=request.mail_name, id=None, guid=campaign.guid, adopted=True, campaign=campaign)
+    return Creation(mail_name=campaign.mail_name, id=None, guid=campaign.guid, adopted=True, campaign=campaign)
 
 
 class MailDifferentCampaignError(MailConflictError):

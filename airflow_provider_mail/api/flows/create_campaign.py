@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +23,7 @@ from airflow_provider_mail.api.campaigns import (
     GetCampaigns,
     MailStatus,
     find_campaign,
+    find_rewritten,
     is_new,
 )
 from airflow_provider_mail.api.errors import (
@@ -108,14 +110,15 @@ def create_campaign(
     state.start(request.mail_name)
     server_error: MailError | None = None
 
-    find = partial(find_campaign, mail_name=request.mail_name)
+    def search(waits: Sequence[float], in_doubt: bool) -> Campaign | None:
+        return _search(client, request.mail_name, state, waits, rewritten=in_doubt)
 
     def check() -> None:
         # A draft is not sent, and an earlier attempt passed the same check.
         if not (allow_past_send_date or request.only_save):
             check_send_date(request.send_date, clock.now(), operation=request.path)
 
-    campaign = _find_known(client, find, state, patience)
+    campaign = _find_known(client, request.mail_name, state, patience)
     if (
         campaign is not None
         and replace_scheduled
@@ -125,6 +128,11 @@ def create_campaign(
         campaign = None
     if campaign is None:
         _check_gone(request, state, clock)
+        if state.guid:
+            # What has this name now is another campaign.
+            state.forget()
+            campaign = find_campaign(client, request.mail_name)
+    if campaign is None:
         if caps:
             check_caps(client, request, caps)
         if check_lists:
@@ -132,7 +140,7 @@ def create_campaign(
         result = create_once(
             client,
             request,
-            find,
+            search,
             state=state,
             tries=tries,
             patience=patience,
@@ -141,9 +149,15 @@ def create_campaign(
             unconfirmed=lambda rejection: _pending(request, rejection),
         )
         if (response := result.response) is not None:
-            sends_at = request.send_date.timestamp() if request.send_date else clock.time()
-            state.mark_seen(None if request.only_save else sends_at)
-            return Creation(mail_name=request.mail_name, id=response.id, guid=response.guid, adopted=False)
+            sends_at = None
+            if not request.only_save:
+                sends_at = request.send_date.timestamp() if request.send_date else clock.time()
+            state.mark_created(sends_at, response.guid)
+            shown = _look_for_new(client, request.mail_name, response.guid)
+            if shown is not None:
+                state.mark_seen(sends_at, response.guid)
+            name = shown.mail_name if shown else request.mail_name
+            return Creation(mail_name=name, id=response.id, guid=response.guid, adopted=False)
         campaign, server_error = result.existing, result.server_error
         assert campaign is not None
     new = state.attempted_lately(clock.time()) or is_new(campaign, clock)
@@ -176,18 +190,44 @@ def _is_replaced(
     return False
 
 
-def _find_known(
-    client: Client, find: Callable[[Client], Campaign | None], state: CreationState, patience: float
-) -> Campaign | None:
+def _find_known(client: Client, mail_name: str, state: CreationState, patience: float) -> Campaign | None:
     """Look up a campaign; repeatedly if it is expected to exist."""
-    clock = client.service_clock
-    campaign = find(client)
+    campaign = find_campaign(client, mail_name, state.guid)
     # The service's clock is known only after a response.
-    expected = state.incomplete or state.seen or state.attempted_lately(clock.time())
+    expected = state.incomplete or state.seen or state.guid or state.attempted_lately(client.service_clock.time())
     if campaign is None and expected:
         first, *further = pauses(patience)
         client.pause(first)
-        campaign = find_repeatedly(client, find, further)
+        return _search(client, mail_name, state, further, rewritten=True)
+    if campaign is None and state.may_have_attempted:
+        return _search(client, mail_name, state, (), rewritten=True)
+    return campaign
+
+
+def _search(
+    client: Client, mail_name: str, state: CreationState, waits: Sequence[float], *, rewritten: bool
+) -> Campaign | None:
+    """Look up a campaign until it is found.
+
+    :param waits: seconds to pause before each further lookup.
+    :param rewritten: whether, at last, one counts whose name may be what the service made of this one.
+    """
+    campaign = find_repeatedly(partial(find_campaign, client, mail_name, state.guid), client.pause, waits)
+    if campaign is None and rewritten and not state.guid:
+        campaign = find_rewritten(client, mail_name)
+        if campaign is not None:
+            log.warning("campaign %r: the service has it as %r.", mail_name, campaign.mail_name)
+    return campaign
+
+
+def _look_for_new(client: Client, mail_name: str, guid: str | None) -> Campaign | None:
+    """Return a new campaign if the service shows it yet: it is cancelled, and counted, by the name there."""
+    campaign = None
+    if guid:
+        with suppress(MailError):
+            campaign = find_campaign(client, mail_name, guid)
+    if campaign is not None and campaign.mail_name != mail_name:
+        log.warning("campaign %r was created; the service has it as %r.", mail_name, campaign.mail_name)
     return campaign
 
 
@@ -198,11 +238,10 @@ def _check_name(client: Client, request: CreateCampaign, state: CreationState, p
     """
     clock = client.service_clock
     earlier, name = state.mail_name, request.mail_name
-    attempted = state.attempted_at is not None or state.seen or state.incomplete
-    if earlier in (None, name) or not attempted:
+    if earlier in (None, name) or not state.has_attempted:
         return
     assert earlier is not None
-    campaign = _find_known(client, partial(find_campaign, mail_name=earlier), state, patience)
+    campaign = _find_known(client, earlier, state, patience)
     gone = campaign is None and (state.seen or not state.attempted_lately(clock.time()))
     if state.cleared and (state.send_again or gone):
         return
@@ -215,7 +254,7 @@ def _check_name(client: Client, request: CreateCampaign, state: CreationState, p
         and {*map(without_time, request.send_list_names or ())}.isdisjoint(map(without_time, earlier_lists))
     ):
         return
-    created = "created" if state.seen else "may have created"
+    created = "created" if state.seen or state.guid else "may have created"
     status = "cannot be found now" if campaign is None else f"exists (mailStatus {campaign.mail_status})"
     raise MailConflictError(
         'mail_name: give every try the same name, such as "news {{ ds }}", not one with the present time. An earlier '
@@ -230,9 +269,16 @@ def _check_gone(request: CreateCampaign, state: CreationState, clock: ServiceClo
     """Prevent creating a campaign again that an earlier try created or adopted.
 
     An incomplete campaign (``state.incomplete``) may be gone: its error asks the user to delete it.
+    :raises MailPendingCampaignError: it is so new that it may not be visible yet.
     """
+    if state.guid and not state.seen and state.attempted_lately(clock.time()):
+        raise MailPendingCampaignError(
+            f"mail_name: campaign {request.mail_name!r} was created (guid {state.guid}), and the service does not show "
+            "it yet. The next try looks again",
+            operation=GetCampaigns.path,
+        )
     sent = state.was_sent(clock.time())
-    removed = sent or (state.seen and not state.incomplete)
+    removed = sent or ((state.seen or state.guid is not None) and not state.incomplete)
     if not removed or (state.cleared and (state.send_again or not sent)):
         return
     advice = (
@@ -329,7 +375,7 @@ def _adopt_if_sent(
         ignore = {*ignore, "only_save"}
     creation = adopt(request, campaign, ignore, clock.latest(), own=state.is_own, digests=state.digests)
     _check_owner(request, campaign, state, clock, not_older_than)
-    state.mark_seen(_sends_at(campaign, clock))
+    state.mark_seen(_sends_at(campaign, clock), campaign.guid)
     return creation
 
 
@@ -349,7 +395,7 @@ def _not_sent(
         )
     if state.is_own:
         # It will not be sent, so it may be created again once it is deleted.
-        state.mark_seen(None if is_unsent(campaign, clock) else clock.time())
+        state.mark_seen(None if is_unsent(campaign, clock) else clock.time(), campaign.guid)
         advice = "To send it after all, delete that campaign and clear this task"
     else:
         advice = "Choose another mail_name, or delete that campaign"
@@ -387,7 +433,7 @@ def _handle_incomplete(
         campaign, confirmed = confirm_sending(client, campaign, waits)
         if choice == "keep" and confirmed:
             creation = adopt(request, campaign, {*ignore, "only_save"}, clock.latest(), own=True)
-            state.mark_seen(_sends_at(campaign, clock))
+            state.mark_seen(_sends_at(campaign, clock), campaign.guid)
             return replace(creation, incomplete=True)
         if choice == "keep":
             status = "a draft" if campaign.mail_status == MailStatus.DRAFT else "not scheduled"

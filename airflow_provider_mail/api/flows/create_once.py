@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -35,6 +36,9 @@ class CreationState:
     mail_name: str | None = None
     """The campaign to which the other attributes refer."""
 
+    guid: str | None = None
+    """The campaign's unique identifier, once the service has returned it: from then on, it identifies the campaign."""
+
     incomplete = False
     """Whether an attempt got code 500, so that the resource may be incomplete."""
 
@@ -42,7 +46,7 @@ class CreationState:
     """Unix time, by the service's clock, of the last attempt that may have taken effect, successful or not."""
 
     seen = False
-    """Whether the campaign was created or adopted: if it can no longer be found, it was removed."""
+    """Whether the campaign was created or adopted, and shown: if it can no longer be found, it was removed."""
 
     sends_at: float | None = None
     """Unix time, by the service's clock, from which the campaign counts as sent; ``None`` if it is not to be sent."""
@@ -62,15 +66,28 @@ class CreationState:
     knows_all = False
     """Whether the state includes the attempts of all earlier tries."""
 
+    is_lost = False
+    """Whether there were earlier tries whose attempts are not known."""
+
     own_name = False
     """Whether the campaign's name is one that no other task uses."""
 
     @property
     def is_own(self) -> bool | None:
         """Whether an earlier try created the campaign of this name; ``None`` if that is unknown."""
-        if self.attempted_at is not None or self.seen or self.incomplete or self.own_name:
+        if self.has_attempted or self.own_name:
             return True
         return False if self.knows_all or self.first_try else None
+
+    @property
+    def has_attempted(self) -> bool:
+        """Whether a try may have created a campaign, as the state shows."""
+        return self.attempted_at is not None or self.seen or self.incomplete or self.guid is not None
+
+    @property
+    def may_have_attempted(self) -> bool:
+        """Whether a try may have created a campaign, as the state shows or because it was lost."""
+        return self.has_attempted or self.is_lost
 
     def attempted_lately(self, now: float) -> bool:
         """Whether the result of an attempt may not be visible yet, or not in its final state.
@@ -95,7 +112,7 @@ class CreationState:
     def forget(self) -> None:
         """Discard what is known of a campaign that is gone, or of another name."""
         self.incomplete = self.seen = False
-        self.attempted_at = self.sends_at = None
+        self.attempted_at = self.sends_at = self.guid = None
         self.digests = {}
 
     def mark_attempted(self, at: float | None = None) -> None:
@@ -120,12 +137,23 @@ class CreationState:
         """Clear the record of code 500: the resource was created completely."""
         self.incomplete = False
 
-    def mark_seen(self, sends_at: float | None) -> None:
+    def mark_created(self, sends_at: float | None, guid: str | None) -> None:
+        """Record a campaign that was created, and that the service may not show yet.
+
+        :param sends_at: as for :meth:`mark_seen`.
+        :param guid: as for :meth:`mark_seen`. Without one, nothing but its name shows later that it is this one.
+        """
+        self.guid, self.sends_at = guid, sends_at
+        self.seen = guid is None
+
+    def mark_seen(self, sends_at: float | None, guid: str | None) -> None:
         """Record that the campaign was created or adopted.
 
         :param sends_at: Unix time, by the service's clock, from which it counts as sent; ``None`` if it will not be.
+        :param guid: its unique identifier, if the service has returned it.
         """
         self.seen = True
+        self.guid = guid or self.guid
         self.sends_at = sends_at
 
     def mark_sends_at(self, sends_at: float | None) -> None:
@@ -153,7 +181,7 @@ class CreateResult(Generic[T, R]):
 def create_once(
     client: Client,
     request: MailRequest[R],
-    find: Callable[[Client], T | None],
+    search: Callable[[Sequence[float], bool], T | None],
     *,
     state: CreationState,
     tries: int,
@@ -165,7 +193,8 @@ def create_once(
     """Create a resource that was not found; after each failed attempt look it up before the next one.
 
     :param request: creates the resource.
-    :param find: looks it up by its exact name, with the client.
+    :param search: looks it up until it is found: given the seconds to pause before each further lookup, and whether an
+        attempt may have created it.
     :param state: the known state of earlier attempts; updated.
     :param tries: maximum number of attempts.
     :param patience: seconds of lookups after a failed attempt; about a quarter of that if the first one is rejected.
@@ -200,7 +229,7 @@ def create_once(
                 state.mark_incomplete()
                 server_error = error
             brief = not state.attempted_lately(clock.time())
-            resource = find_repeatedly(client, find, pauses(patience, brief=brief))
+            resource = search(pauses(patience, brief=brief), state.may_have_attempted)
             if resource is not None:
                 return CreateResult(None, resource, server_error)
             if not error.may_have_taken_effect:
@@ -213,17 +242,17 @@ def create_once(
     raise AssertionError("unreachable")
 
 
-def find_repeatedly(client: Client, find: Callable[[Client], T | None], waits: Sequence[float]) -> T | None:
+def find_repeatedly(find: Callable[[], T | None], pause: Callable[[float], None], waits: Sequence[float]) -> T | None:
     """Look up a resource until it is found, since a new one may appear late.
 
     :param waits: seconds to pause before each further lookup.
     """
-    resource = find(client)
+    resource = find()
     for seconds in waits:
         if resource is not None:
             break
-        client.pause(seconds)
-        resource = find(client)
+        pause(seconds)
+        resource = find()
     return resource
 
 
@@ -259,7 +288,11 @@ def create(
     created = False
     if existing is None:
         state = CreationState()
-        result = create_once(client, request, request.find, state=state, tries=3, patience=PATIENCE)
+
+        def search(waits: Sequence[float], _: bool) -> Any:
+            return find_repeatedly(partial(request.find, client), client.pause, waits)
+
+        result = create_once(client, request, search, state=state, tries=3, patience=PATIENCE)
         if result.response is not None:
             return True
         existing, created = result.existing, state.attempted_at is not None
