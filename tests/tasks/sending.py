@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from airflow_provider_mail.hooks.connection import client_config
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
 from mail_emulator import Emulator
+from mail_emulator.responses import Response
+from tests.support.changes import around_requests
 from tests.support.dags import AIRFLOW_VERSION, RunResult
 from tests.tasks.conftest import TASK
 
@@ -85,6 +89,19 @@ def change_retries(monkeypatch: pytest.MonkeyPatch, **rule: Any) -> None:
         return client_config(connection).model_copy(update={"retry": RetryRule(**rule)})
 
     monkeypatch.setattr("airflow_provider_mail.hooks.mail.client_config", impatient)
+
+
+@contextmanager
+def proxy(emulator: Emulator, status: int, most: int = 0) -> Iterator[None]:
+    """What stands before the service answers itself, unless a request has at most so many messages."""
+
+    def around(perform: Any) -> Response:
+        if len(perform.args[0].body.get("messageVersions", [{}])) <= most:
+            return perform()
+        return Response(status=status, text="<html>no</html>", content_type="text/html")
+
+    with around_requests(emulator, SENDS, around):
+        yield
 
 
 def records(result: RunResult, task_id: str = TASK) -> list[tuple[str, Any]]:

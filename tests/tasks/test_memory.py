@@ -16,7 +16,7 @@ from mail_emulator import Emulator
 from tests.support.memory_parts import Cap, Memory, new_memory
 from tests.support.tries import Tries
 from tests.tasks.conftest import SqlDatabase
-from tests.tasks.sending import HELLO, SENDS, address, batch, bodies, everybody, letters, mailed
+from tests.tasks.sending import HELLO, SENDS, address, batch, bodies, everybody, letters, mailed, proxy
 from tests.tasks.test_example_dags import example
 
 WEEK = datetime.timedelta(days=7)
@@ -63,6 +63,22 @@ def test_without_a_key_a_run_mails_once_also_when_its_messages_change(emulator: 
     assert counts(tries.run(batch(messages=letters(30)))) == [30, 0, 0]
     assert mailed(emulator) == everybody(range(30))
     assert counts(sent("two", messages=letters(30))) == [30, 0, 0]
+
+
+@pytest.mark.parametrize("choice", ["fail", "skip"])
+def test_of_a_halved_request_each_part_is_recorded(emulator: Emulator, memory: Memory, choice: str) -> None:
+    """The response to the second of three parts is lost."""
+    emulator.faults.add("close_after", SENDS, skip=2, count=1)
+    tries = Tries(has_store=False)
+    arguments: dict[str, Any] = {"messages": letters(5), "on_ambiguous": choice}
+    with proxy(emulator, 413, most=2):
+        if choice == "fail":
+            with pytest.raises(Exception, match="may have been sent"):
+                tries.run(batch(**arguments))
+            arguments["on_ambiguous"] = "skip"
+        assert tries.run(batch(**arguments))["unknown_recipients"] == 2
+    assert mailed(emulator) == everybody(range(5))
+    assert [memory.of(address(number))[0]["state"] for number in (0, 2, 4)] == ["sent", "in_doubt", "sent"]
 
 
 def test_a_cap_counts_every_mail_in_any_window(emulator: Emulator, memory: Memory) -> None:

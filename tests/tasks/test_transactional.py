@@ -9,8 +9,7 @@ import datetime
 import json
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,8 +24,7 @@ from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSe
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from mail_emulator import Emulator
-from mail_emulator.responses import Response
-from tests.support.changes import around_requests, at_request, time_out_task
+from tests.support.changes import at_request, time_out_task
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_parts import MailingState, Recipients, address_key
 from tests.support.tries import Tries
@@ -44,6 +42,7 @@ from tests.tasks.sending import (
     everybody,
     letters,
     mailed,
+    proxy,
     records,
     remembers,
 )
@@ -458,19 +457,6 @@ def test_credentials_that_are_exchanged_while_a_batch_runs(emulator: Emulator, c
     with at_request(emulator, SENDS, 2, exchange):
         assert Tries().run(batch(messages=letters(40)))["recipients"] == 40
     assert set(mailed(emulator).values()) == {1}
-
-
-@contextmanager
-def proxy(emulator: Emulator, status: int, most: int = 0) -> Iterator[None]:
-    """What stands before the service answers itself, unless a request has at most so many messages."""
-
-    def around(perform: Any) -> Response:
-        if len(perform.args[0].body.get("messageVersions", [{}])) <= most:
-            return perform()
-        return Response(status=status, text="<html>no</html>", content_type="text/html")
-
-    with around_requests(emulator, SENDS, around):
-        yield
 
 
 def test_a_batch_is_halved_until_a_proxy_passes_it_on(emulator: Emulator) -> None:
