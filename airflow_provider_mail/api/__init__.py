@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         MailSandboxError,
         MailServerError,
         MailServiceError,
+        MailTooLargeError,
         MailValidationError,
     )
     from airflow_provider_mail.api.events import EventCode, MailEvent, parse_push
@@ -107,7 +108,7 @@ _NAMES = {
         "MailConflictError MailConnectError MailError MailHeldError MailIncompleteCampaignError "
         "MailIncompleteError MailInterruptedError MailMissingError MailPendingCampaignError "
         "MailRateLimitError MailRejectedError MailSandboxError MailServerError MailServiceError "
-        "MailValidationError"
+        "MailTooLargeError MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
     "flows.cancel_campaign": "StopResult cancel_campaign scheduled_campaigns stop_campaigns",
@@ -182,6 +183,7 @@ __all__ = [
     "MailServiceError",
     "MailStats",
     "MailStatus",
+    "MailTooLargeError",
     "MailValidationError",
     "MessageVersion",
     "Progress",

@@ -34,6 +34,7 @@ __all__ = [
     "MailSandboxError",
     "MailServerError",
     "MailServiceError",
+    "MailTooLargeError",
     "MailValidationError",
 ]
 
@@ -150,10 +151,16 @@ class MailInterruptedError(MailError):
 
 
 class MailAnswerError(MailError):
-    """The response is not the service's: no JSON object, no ``code``, wrong types, too large, or an endless list."""
+    """The response is not the service's: no JSON object, no ``code``, wrong types, or an endless list."""
 
     temporary = True
     may_have_taken_effect = True
+
+
+class MailTooLargeError(MailAnswerError):
+    """The response is larger than this client reads, or needs more memory: the same request gets the same response."""
+
+    temporary = False
 
 
 class MailServiceError(MailError):

@@ -25,6 +25,7 @@ from airflow_provider_mail.api.errors import (
     MailRateLimitError,
     MailRejectedError,
     MailServerError,
+    MailTooLargeError,
 )
 
 R = TypeVar("R", bound=MailResponse)
@@ -35,6 +36,9 @@ class HttpResponse:
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | bytearray = field(repr=False)
+
+
+_LESS = "request less at once: fewer days of a window (start_day, end_day, lookback_days), or a smaller page_size"
 
 
 def parse_response(
@@ -51,9 +55,9 @@ def parse_response(
     """
     operation, status, raw_body = request.path, http_response.status, http_response.body
     if exceeds_memory(raw_body, max_memory):
-        raise MailAnswerError(
+        raise MailTooLargeError(
             f"{operation}: the response has so many values that decoding it would take more than {max_memory} bytes of "
-            "memory: request less at once",
+            f"memory: {_LESS}",
             operation=operation,
         )
     if 200 <= status < 300 and (response := request.decode(raw_body)) is not None:
@@ -244,13 +248,14 @@ class BodyReader:
     def feed(self, chunk: bytes) -> None:
         """Add a chunk.
 
-        :raises MailAnswerError: when the body is too large.
+        :raises MailTooLargeError: when the body is too large.
         """
         self._received += len(chunk)
         decompressed = self._decompress(chunk)
         if max(self._received, len(self._body) + len(decompressed)) > self._max_bytes:
-            raise MailAnswerError(
-                f"{self._operation}: the response is larger than {self._max_bytes} bytes", operation=self._operation
+            raise MailTooLargeError(
+                f"{self._operation}: the response is larger than {self._max_bytes} bytes: {_LESS}",
+                operation=self._operation,
             )
         self._body += decompressed
 
