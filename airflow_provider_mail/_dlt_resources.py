@@ -401,7 +401,6 @@ class DaysToRead:
     response, too.
 
     :param states: dlt's state of the account, for each table that the run loads; none: a backfill.
-    :param lookback_days: days that are read again.
     :param stored: the number of rows of each day that the destination has, for the first state. Fewer than the state
         says: the day is read again. Default: not known.
     """

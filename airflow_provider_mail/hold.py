@@ -249,10 +249,7 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
 
 
 def _read_as_task(send: Callable[[Any], Any]) -> str | None:
-    """Read the Variable; unlike ``Variable.get``, which since Airflow 3.1 takes a failure to read for "not set".
-
-    :param send: asks Airflow's API server.
-    """
+    """Read the Variable; unlike ``Variable.get``, which since Airflow 3.1 takes a failure to read for "not set"."""
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
     from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable
 

@@ -186,8 +186,6 @@ class Audience:
     def brake(self, argument: str, numbers: str) -> None:
         """Fail the task, unless the run was triggered to let it pass.
 
-        :param argument: the brake.
-        :param numbers: what it compared.
         :raises AirflowFailException: with the numbers, and what to do.
         """
         self.braked = f"{argument}: {numbers}"

@@ -218,7 +218,6 @@ def _marks(mark: str, values: Sequence[Any] | range) -> str:
 class RememberedMailing(Mailing):
     """A mailing whose record is the memory: who gets a mail is decided for each person, right before the request.
 
-    :param memory: in which it is recorded.
     :param task: who sends: the task and its run.
     :param once_per: the key under which a person gets one mail. Default: ``task``.
     :param by_content: whether one person may get several mails under one key, if their contents differ.

@@ -25,7 +25,6 @@ class Membership:
     """Where a person is in an audience.
 
     :param status: ``member``, ``excluded`` or ``unknown``, if the state cannot be read.
-    :param since: when that began.
     :param run_id: the run that did it, if it is one of the last.
     :param list_name: the list of the audience, or the exclusion list.
     """

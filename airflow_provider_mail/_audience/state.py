@@ -88,14 +88,10 @@ class Ledger:
 
     :param settings: what makes a state another one's: see `settings_of`.
     :param mapping: what makes the digests of two audiences comparable: see `mapping_of`.
-    :param complete: whether the last run has ended.
     :param listed: the number of people who are on the list that campaigns are sent to.
     :param doubtful: the number of people who may be.
-    :param parts: digest of all parts.
     :param modified: when the service says that each list was last changed, after the last run.
     :param suppressed: people whom the user's tables left out. Default: not known.
-    :param runs: times and ids of the last runs.
-    :param recent: numbers of changes of the last runs.
     """
 
     settings: str = ""

@@ -93,7 +93,6 @@ class StateStore:
     ) -> Header:
         """Change the row of an audience and its parts, in one transaction.
 
-        :param header: the row as it was read.
         :param parts: new parts, of the new generation if that changes; then those of the old one are deleted.
         :param replaced: the buckets whose earlier parts are deleted.
         :raises StateChangedError: when another run has changed it.

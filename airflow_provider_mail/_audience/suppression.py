@@ -28,7 +28,6 @@ def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, t
 
     Python's hash of a key differs in every process, so it identifies nobody.
 
-    :param events: the table of events.
     :param sql: a query whose first column has addresses.
     :param table: a table with a column ``email``.
     :raises WarehouseError: when a query fails; never with values.

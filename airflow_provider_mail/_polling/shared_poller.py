@@ -55,7 +55,6 @@ class PollSubscription(ABC):
         """Receive the result of one poll.
 
         :param result: what the poll returned, or the `MailError` with which it failed.
-        :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead.
         """
 

@@ -71,7 +71,6 @@ class RowFilter:
     sent, and wait in a temporary file.
 
     :param mapping: the property of each column that is sent.
-    :param limit: the number of rows to read.
     """
 
     def __init__(

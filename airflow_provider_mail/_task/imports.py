@@ -309,7 +309,6 @@ class ImportProgress(Progress):
 
         :param import_id: identifies the task instance, the same in every try.
         :param spool: the rejected rows, of which only the reasons are stored.
-        :param sandbox: whether the service only checks the rows.
         """
         state = "failed"
         try:

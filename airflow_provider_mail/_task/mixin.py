@@ -270,7 +270,6 @@ class MailTaskMixin(RenderingMixin):
         fixed meanwhile.
 
         :param flow: a function whose first argument is the client, such as ``find_campaign``.
-        :param arguments: its other arguments.
         """
         from airflow_provider_mail.api.errors import MailError
 
@@ -320,7 +319,6 @@ class SendGuardMixin(MailTaskMixin):
     def check_request(self, operation: str) -> None:
         """Check whether a request may be sent now; in sandbox mode, every one may.
 
-        :param operation: its path.
         :raises MailHeldError: a hold is set, or could not be read.
         :raises MailValidationError: the send window is closed.
         """

@@ -48,7 +48,6 @@ class Report:
 class ReportRows:
     """Groups the rows of a query by recipient, in a private database on disk when there are many.
 
-    :param names: the columns of the query.
     :param group_by: the column with the recipient; ``None``: all rows are one report.
     :param headings: the columns to show, with their headings. Default: all except ``group_by``.
     :raises MailValidationError: naming the operator's argument and the query's columns.

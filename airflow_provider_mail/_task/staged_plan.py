@@ -39,7 +39,6 @@ COUNTS = ("accepted", "rejected", "suppressed")
 def count_rows(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Add up the rows of all stages; fail if a row is in none, or in two: the source may change while it is read.
 
-    :param results: of the imports.
     :return: the number of rows that the source has, and how many of them were accepted, rejected and suppressed.
     :raises AirflowFailException: with the numbers, if the imports did not read the same rows.
     """

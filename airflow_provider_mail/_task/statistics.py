@@ -293,10 +293,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
 
 
 def fallen_to_zero(hook: DbApiHook, statistics: Statistics, name: str) -> int:
-    """Count the records without a sent mail of which a table has sent mails.
-
-    :param name: the table.
-    """
+    """Count the records without a sent mail of which a table has sent mails."""
     from airflow_provider_mail.warehouse.read import StoredTable
     from airflow_provider_mail.warehouse.request import OneOf
     from airflow_provider_mail.warehouse.rows import batched, moment
@@ -326,9 +323,6 @@ def fallen_to_zero(hook: DbApiHook, statistics: Statistics, name: str) -> int:
 class Rate:
     """A count as a share of the mails that were sent, compared with a limit.
 
-    :param name: of the counter.
-    :param count: the number of mails that it counts.
-    :param sent: the number of mails that were sent.
     :param limit: the largest acceptable share.
     :param confidence: the probability with which the true share is below ``upper``, and with which it is above
         ``lower``.

@@ -208,7 +208,6 @@ NO_URL = "[mail] receive_url: the URL of the receiver is not known; set it, or p
 class Rotation:
     """What a rotation changes at the service.
 
-    :param known: digests of the tokens of the connection.
     :param base: the URL of the receiver without a token. Empty: that of the saved URL, if it is one of ours.
     """
 

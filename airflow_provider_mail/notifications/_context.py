@@ -77,7 +77,6 @@ class NotificationContext:
     :param task_id: id of the task; ``None`` for a run.
     :param map_index: index of a mapped task; -1 for any other.
     :param try_number: number of the try, from 1.
-    :param max_tries: total number of tries of the task.
     :param run_date: logical date of the run, or the time after which it was due to run.
     :param seconds: duration of the task.
     :param error: the error in a few lines, without secrets and email addresses.
@@ -85,7 +84,6 @@ class NotificationContext:
     :param occurrence: what distinguishes this try, run or deadline from others of the same name, such as the run after
         it was cleared; ``None`` when it is not known.
     :param question: subject and body of the decision that a person is asked for.
-    :param log_url: URL of the task instance.
     :param decision_url: URL of the form in which a person decides.
     """
 

@@ -143,7 +143,6 @@ class Wait:
     """A task that waits.
 
     :param task: the task instance, as ``dag/task/run`` with the map index of a mapped task.
-    :param until: what it waits for.
     :param mail_name: the campaign that it waits for, if it is one.
     :param deadline: when it gives up; ``None`` for never.
     """

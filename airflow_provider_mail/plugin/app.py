@@ -154,8 +154,6 @@ def show_campaigns(
     """Show the campaigns.
 
     :param q: part of the name or of the subject.
-    :param list_name: a list that the campaign was sent to.
-    :param first: the first day.
     :param last: the last day, included.
     :param account: the connection of an account; empty for all.
     :param page: the number of the page, from 1.

@@ -34,9 +34,7 @@ _COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounc
 class Curve:
     """How the opens of a campaign grew, in percent of the mails that were sent, by days since the sending.
 
-    :param opens: of the campaign.
     :param median: of earlier campaigns of the account, as far as three of them were observed.
-    :param earlier: how many earlier campaigns there are.
     """
 
     opens: Sequence[Point]
@@ -48,12 +46,9 @@ class Curve:
 class Campaign:
     """One campaign.
 
-    :param account: the connection of its account.
     :param team: its team; empty when neither the connection nor the service names one.
     :param guid: its identifier at the service; empty when it is not in the tables.
-    :param sent_at: when it was or will be sent.
     :param counts: the counts by name; ``None`` where the tables have none.
-    :param observed_at: when the counts were first observed.
     :param curve: the growth of its opens; ``None`` without snapshots.
     """
 

@@ -65,12 +65,8 @@ class Filter:
     """What the address asks for.
 
     :param q: part of the name or of the subject; upper and lower case are equal.
-    :param list_name: a list that the campaign was sent to.
-    :param first: the first day.
     :param last: the last day, included.
     :param state: one of the states that a campaign can have.
-    :param account: the connection of an account.
-    :param sort: one of `SORTS`.
     :param page: the number of the page, from 1.
     """
 
@@ -104,12 +100,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Matches:
-    """One page of campaigns.
-
-    :param total: how many there are on all pages.
-    :param accounts: the connections of all accounts.
-    :param lists: the lists that the filter offers.
-    """
+    """One page of campaigns."""
 
     table: Grid
     total: int

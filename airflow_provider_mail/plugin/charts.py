@@ -70,7 +70,6 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], *, title: str, unit: st
 
     :param series: of each line its class in the style sheet and its points, from left to right.
     :param title: what a screen reader says of it; the numbers belong into a table beside it.
-    :param unit: the unit of the vertical axis.
     """
     points = [point for _, line in series for point in line]
     right = max((x for x, _ in points), default=0.0) or 1.0

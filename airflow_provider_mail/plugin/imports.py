@@ -33,8 +33,6 @@ class Import:
     :param reasons: field (empty if it is the whole row), reason and number of rows, the most frequent first.
     :param state: how its last try ended; empty without its counts, as the next ones.
     :param list_name: the list that the contacts were added to; empty without one.
-    :param account: the connection of the account.
-    :param sandbox: whether the service only checked the rows.
     """
 
     import_id: str

@@ -47,8 +47,6 @@ class Finding:
     """Something that needs attention.
 
     :param state: the class of its label: what failed, or what is late.
-    :param label: what it is, in a word.
-    :param href: the page that shows more.
     """
 
     state: str

@@ -60,7 +60,6 @@ class Cell:
     """A value with more than its text.
 
     :param value: what the CSV has.
-    :param href: where it leads.
     :param is_outside: whether that is outside of the page.
     :param state: the class of a colored label; empty for plain text.
     :param note: small text behind it, not in the CSV.
@@ -102,10 +101,7 @@ class Grid:
         ]
 
     def write_csv(self, file: Any, zone: datetime.tzinfo) -> None:
-        """Write its rows as CSV: times in ISO 8601, rates in percent, unknown values empty.
-
-        :param zone: the zone of its times.
-        """
+        """Write its rows as CSV: times in ISO 8601, rates in percent, unknown values empty."""
         writer = csv.writer(file)
         writer.writerow([_safe(column.label) for column in self.columns if column.kind != "drawing"])
         for row in self.all_rows() if self.all_rows else self.rows:

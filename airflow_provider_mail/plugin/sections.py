@@ -14,8 +14,6 @@ class Section(NamedTuple):
 
     :param tables: what it shows; one of them is enough.
     :param shows: what it answers, for a person who does not know the tables.
-    :param cure: how to have it.
-    :param guide: the page of the documentation about that.
     """
 
     path: str

@@ -34,8 +34,6 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 class Part:
     """What a load recorded: of a whole table, or of one list of contacts.
 
-    :param name: the list; empty for the whole table.
-    :param at: when it was last loaded.
     :param task: the task instance that did; ``None`` where that is not recorded.
     """
 
@@ -59,12 +57,9 @@ class Part:
 class Loaded:
     """What is loaded of one table and account.
 
-    :param account: the connection of the account.
-    :param latest: the last load.
     :param days: the last 60 days up to the last loaded one, each with whether it was loaded; empty without days.
     :param missing: the days that were not loaded, between the first and the last one that were.
     :param behind: while it is stale, how many days up to yesterday follow the last one that was loaded.
-    :param lists: the lists of contacts.
     """
 
     table: str
@@ -181,7 +176,6 @@ TRANSACTIONAL_DAYS = 90
 class Transactional:
     """The days of one account, the latest first.
 
-    :param accounts: the connections of all accounts.
     :param days: each day with its row, ``None`` for a day that is not in the table.
     """
 
@@ -245,10 +239,7 @@ INBOX_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Events:
-    """Counts of the events of the last seven days by code, and of what could not be read by reason.
-
-    :param at: when they were counted.
-    """
+    """Counts of the events of the last seven days by code, and of what could not be read by reason."""
 
     codes: Grid
     letters: Grid

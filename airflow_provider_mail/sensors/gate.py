@@ -235,10 +235,7 @@ class MailStatsGateSensor(MailStatsSettledSensor):
         raise AirflowFailException(message)
 
     def _counts(self, record: Mapping[str, Any]) -> tuple[int, dict[str, int], list[str]]:
-        """Return the number of sent mails, the counts by limit, and why counts may be missing.
-
-        :param record: the statistics of the campaign.
-        """
+        """Return the number of sent mails, the counts by limit, and why counts may be missing."""
         from airflow_provider_mail._task.storage import sql_hook
         from airflow_provider_mail.warehouse.event_counts import campaign_event_counts
 

@@ -114,7 +114,6 @@ class BaseTransferOperator(MailLineage, BaseMailOperator):
 class Reading:
     """A list that is read.
 
-    :param observation: the time of the reading.
     :param rows: the rows; an empty list is read twice.
     :param again: reads the list a second time, unless it was already read twice; yields the rows that ``rows`` lacks.
     :param missing: for each identity of a record, whether no reading has it.
@@ -154,17 +153,11 @@ class BaseListReader(RemovesRows, BaseInterruptibleOperator, BaseTransferOperato
 
     @abstractmethod
     def rows(self, records: Sequence[Any], observed_at: datetime) -> list[tuple[Any, ...]]:
-        """Build the rows of a page.
-
-        :param observed_at: the time of the reading.
-        """
+        """Build the rows of a page."""
 
     @abstractmethod
     def conditions(self, observed_at: datetime) -> Conditions:
-        """Return what the list is complete for; called before the rows of each reading are built.
-
-        :param observed_at: the time of the reading.
-        """
+        """Return what the list is complete for; called before the rows of each reading are built."""
 
     def first_page(self, pages: Iterator[list[Any]]) -> list[Any] | None:
         """Return the first page of a list; ``None`` without one."""

@@ -81,7 +81,6 @@ FROM (
 class CampaignEvents(NamedTuple):
     """The events of a campaign.
 
-    :param total: their number.
     :param sent: recipients to whom a mail was sent: delivered or bounced.
     :param by_code: recipients with an event of each code.
     """

@@ -168,7 +168,6 @@ class StoredTable:
     def rows(self, columns: Sequence[str], where: Where) -> Iterator[tuple[Any, ...]]:
         """Yield the rows that have the given values. Read them all before the next statement.
 
-        :param columns: names of the columns.
         :param where: by column, a value, ``None``, `Between` or `OneOf`.
         """
         with stream_rows(self._hook, *self._dialect.select_where(columns, where)) as (_, batches):

@@ -103,7 +103,6 @@ class FileForm:
     :param file_format: ``csv``, ``jsonl`` or ``parquet``.
     :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``None``.
     :param encoding: character encoding of CSV and JSON Lines.
-    :param delimiter: the character between the values of CSV.
     :param escape: the character in CSV behind which one of meaning is a value, such as in ``\\"``.
     :param column_names: names of the columns of CSV without a header.
     :param wanted: the columns that are needed. ``None``: all; a key of JSON Lines that the first rows lack is an error.

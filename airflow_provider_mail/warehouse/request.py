@@ -235,7 +235,6 @@ class LoadResult:
 
     :param rows: given by the caller. Of several rows with one key, only the last counts in the other numbers.
     :param inserted: their keys were new.
-    :param changed: replaced a row with different content.
     :param unchanged: existed with the same content, apart from the time of observation.
     :param outdated: were skipped because the table has a row that was observed later.
     :param deleted: existing rows of ``replace_where`` that were not given.

@@ -195,7 +195,6 @@ class Encoder:
     """Checks and converts rows column by column: a few steps of Python for hundreds of values.
 
     :param converts: by the name of a portable type, converts values to what the driver takes; absent: unchanged.
-    :param null: the driver's NULL.
     :param nul: whether texts may hold the character NUL.
     :param padded: key columns whose collation ignores spaces at the end, with the collation.
     :param json_depth: how deep a JSON value may be nested; ``None``: as deep as Python can recurse.

@@ -159,7 +159,6 @@ def pause() -> None:
 class LockWatch:
     """Logs after some seconds, and then at growing intervals, that its block still waits, and for what.
 
-    :param prefix: the beginning of the lines.
     :param timeout: seconds after which the wait ends; the first line is earlier.
     """
 

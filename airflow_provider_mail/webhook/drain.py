@@ -56,11 +56,9 @@ class UnreadableEventError(WarehouseError):
 class Drained:
     """What a drain did.
 
-    :param events: events in them that could be read.
     :param stored: those that were new, by code; ``other`` for codes that the specification does not have.
     :param dead_letters: new dead letters, without conflicts.
     :param conflicts: new dead letters of events that have the identity of a stored one, and other fields.
-    :param reasons: those by reason.
     :param existing: of one batch, the identities that were stored before; ``None`` if they are unknown.
     """
 
@@ -231,7 +229,6 @@ class Replayed:
     """What a replay did.
 
     :param letters: dead letters that could be read; they have been deleted.
-    :param left: those that are left.
     """
 
     letters: int = 0

@@ -33,7 +33,6 @@ class Erased:
     """What was erased.
 
     :param pushes: pushes in the inbox that held events of the person.
-    :param dead_letters: dead letters about the person.
     """
 
     pushes: int

@@ -78,10 +78,7 @@ _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
 
 
 class Origin(NamedTuple):
-    """Where an event came from.
-
-    :param push_id: number of the push in the inbox.
-    """
+    """Where an event came from."""
 
     mail_conn_id: str
     received_at: datetime

@@ -135,10 +135,7 @@ SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ReceiverStatus:
-    """The state of receiving.
-
-    :param max_bytes: bytes that may wait in it.
-    """
+    """The state of receiving."""
 
     inbox: InboxState
     max_bytes: int

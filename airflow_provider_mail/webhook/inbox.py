@@ -30,7 +30,6 @@ _log = logging.getLogger(__name__)
 class Push:
     """A push as it was received.
 
-    :param body: the body of the request, unchanged.
     :param received_at: when it was received, by the clock of the receiver.
     :param mail_conn_id: id of the `mail` connection that the token of the URL belongs to.
     :param task_status: whether the body may hold an event ``TaskStatus``.
@@ -446,8 +445,6 @@ def inbox_of(name: InboxName) -> Inbox:
 def open_inbox(conn_id: str | None = None, table: str | None = None) -> Inbox:
     """Return the inbox of Airflow's configuration.
 
-    :param conn_id: the connection to another inbox.
-    :param table: another table.
     :raises MailConfigError: there is no ``inbox_conn_id``, or no such database.
     :raises WarehouseError: it is neither Postgres nor SQLite.
     """

@@ -46,7 +46,6 @@ def token_of(path: str) -> str:
 class TokenOwner(NamedTuple):
     """Whose tokens end together: several deployments may use one inbox, and the same id for different connections.
 
-    :param service_host: host and port of the service.
     :param account: digest of the credentials.
     """
 

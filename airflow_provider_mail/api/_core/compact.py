@@ -54,7 +54,6 @@ def _compact_class(request_class: Any, fields: tuple[str, ...] | None) -> Any:
 def compact_decoder(response: Any, fields: tuple[str, ...] | None = None) -> Callable[[bytes | bytearray], Any]:
     """Return a function that decodes the body of a response; it returns ``None`` for what is left to the model.
 
-    :param response: the class of the response.
     :param fields: see :func:`compact_records`.
     """
     return _ResponseDecoder(response, fields)

@@ -66,7 +66,6 @@ class Call:
 class RequestAttempt(NamedTuple):
     """An HTTP request that is about to be sent.
 
-    :param operation: the path of the operation.
     :param repeated: whether it repeats a request that failed.
     :param throttled: seconds that it was held back, to keep the rate or because the service is overloaded.
     """
@@ -139,7 +138,6 @@ class Exchange(ABC):
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
 
-        :param request: the operation.
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
         self.enter_process()

@@ -49,7 +49,6 @@ def require_complete(evidence: Evidence, operation: str, *, what: str = "records
     """Reject an answer that is not complete.
 
     :param what: what was counted, and of which part of the data, for the message.
-    :param hint: what to do about it.
     :raises MailIncompleteError: the answer is short, or it is not known whether it is.
     """
     if evidence.verdict is Verdict.COMPLETE:

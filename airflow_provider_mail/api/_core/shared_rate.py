@@ -114,7 +114,6 @@ class SharedRate:
     def _away(self, reason: str) -> Slot:
         """Return the time to wait for Redis, or a slot at once to continue with the client's own rate.
 
-        :param reason: the name of the error.
         :raises MailConnectError: it was away for too long.
         """
         now = time.monotonic()

@@ -77,8 +77,6 @@ class AudienceList:
     ) -> AudienceList:
         """Name the list of a try.
 
-        :param list_name: the name that the user gave.
-        :param task: identifies the task in all its runs.
         :param prefix: distinguishes the deployments that use one account; with its separator.
         """
         owner = _digest(f"{prefix}{task}/{list_name}")
@@ -126,7 +124,6 @@ def delete_old_lists(
 
     A list stays if it is needed, young, one of those of the latest runs, or named by a campaign that is not finished.
 
-    :param current: a list of this run.
     :param needed: names of lists that campaigns are still to be sent to.
     :param keep: the number of runs whose lists stay, this one included; at least 1.
     :param own_part: whether the lists of other mapped tasks stay, each of which uses its own for many runs.
@@ -262,8 +259,6 @@ def named_audiences(client: Client, list_names: Collection[str], prefix: str = "
     """Return why lists are not those to send to: an exact audience has the same name; empty if none has.
 
     Who left such an audience is still on a list of that name, and who is new is not.
-
-    :param prefix: that of the names of this deployment.
     """
     cure = "give the campaign audience=<the import task>.output instead"
     for list_name in list_names:

@@ -43,7 +43,6 @@ class Creation:
 
     :param mail_name: its name at the service, which may have rewritten the requested one.
     :param id: the service's number of the campaign; known only to the try that received the response.
-    :param guid: the service's unique identifier of the campaign.
     :param adopted: whether it existed already, equal to the request.
     :param incomplete: whether the service kept it although creating it failed, so that its attachment may be missing.
     :param campaign: the campaign as the service showed it, if it was adopted.
@@ -298,7 +297,6 @@ def excess(client: Client, request: CreateCampaign, caps: CampaignCaps) -> list[
 
     A scheduled or running campaign counts with the contacts of its lists, including excluded ones; a sent one with its
     mails.
-
     """
     clock = client.service_clock
     if request.only_save or not caps:

@@ -44,8 +44,6 @@ def cancel_campaign(client: Client, mail_name: str) -> Cancellation:
     """Cancel a campaign whose send time is ahead.
 
     Service errors are returned as ``Cancellation(done=False)``, never raised.
-
-    :param mail_name: the campaign's name.
     """
     try:
         client.send(CancelCampaign(mail_name=mail_name))
@@ -140,7 +138,6 @@ class StopResult:
     :param stopped: the names of the campaigns that were scheduled and are not sent.
     :param not_stopped: the names of those that were scheduled and may be sent, each with the reason.
     :param sending: the names of those that are being sent, which the service does not cancel.
-    :param sent: the number of those that were sent.
     """
 
     stopped: Sequence[str]
@@ -263,7 +260,6 @@ def _verify(
 def _reason(response: Response, campaign: Campaign | None, answer: Response | None) -> str:
     """Return why a campaign may be sent; empty if it is not.
 
-    :param response: to its cancellation.
     :param campaign: as it is listed afterwards; ``None`` if it is not.
     :param answer: to a cancellation in sandbox mode, if it is listed with a send time that is ahead.
     """

@@ -79,7 +79,6 @@ def create_campaign(
 ) -> Creation:
     """Adopt the campaign of exactly this name if it is equal and is or will be sent; create it if there is none.
 
-    :param request: the campaign.
     :param ignore: request fields that may differ when a campaign is adopted.
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
     :param memory: the known state of the attempts of earlier tries; updated. Default: there were none.

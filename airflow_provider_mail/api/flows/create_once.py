@@ -168,7 +168,6 @@ class CreationState:
 class CreateResult(Generic[T, R]):
     """The result of :func:`create_once`: either ``response`` or ``existing`` is given.
 
-    :param response: the response to the successful attempt.
     :param existing: the resource that was found after an attempt failed.
     :param server_error: the error of the last attempt that got code 500, if one did.
     """
@@ -192,7 +191,6 @@ def create_once(
 ) -> CreateResult[T, R]:
     """Create a resource that was not found; after each failed attempt look it up before the next one.
 
-    :param request: creates the resource.
     :param search: looks it up until it is found: given the seconds to pause before each further lookup, and whether an
         attempt may have created it.
     :param state: the known state of earlier attempts; updated.

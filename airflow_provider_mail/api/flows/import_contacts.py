@@ -29,10 +29,7 @@ __all__ = ["Progress", "import_contacts"]
 class Progress:
     """The progress of an import.
 
-    :param read: rows read from the source.
-    :param accepted: rows in requests that the service accepted.
     :param accepted_earlier: those of them that were not sent, because the service accepted them in an earlier try.
-    :param rejected: rejected rows.
     :param opted_out: rows of people who said that they want no mail; not sent.
     :param without_address: rows with neither an address nor a phone number; not sent, and not rejected.
     :param requests: import requests that got a response.
@@ -76,7 +73,6 @@ class ImportCheckpoint(Protocol):
         """Record that the service accepted a chunk.
 
         :param chunk: its index in the source, from 0.
-        :param rejected: the numbers of the rows that it rejected.
         """
 
 
@@ -108,11 +104,9 @@ def import_contacts(
 
     Chunks may arrive in another order, so rows for the same contact should not contradict each other.
 
-    :param client: the client that all threads share.
     :param source: lists of rows; each list becomes one request, so it should hold ``plan.chunk_size`` rows. An
         attribute ``lines`` of a list has the line in the file of each row, which rejected rows report; for rows that
         were selected from a source, give ``SelectedRows``.
-    :param plan: what to import, and how.
     :param on_reject: called in the calling thread for each rejected row.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
     :param progress: updated continuously, so that the caller has the counts when an error ends the import.

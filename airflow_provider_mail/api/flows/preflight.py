@@ -124,7 +124,6 @@ class PreflightRules:
 class Report:
     """The results of all checks.
 
-    :param findings: in the order of the checks.
     :param recipients: the sum of the contacts in the target lists, including excluded ones; contacts in two lists count
         twice. ``None`` if the service does not report it.
     """

@@ -42,7 +42,6 @@ def existing_of(
 def check_campaigns(client: Client, campaigns: Sequence[tuple[str, str]]) -> None:
     """Check campaigns that two readings of all campaigns lack.
 
-    :param campaigns: identifiers and names.
     :raises MailIncompleteError: the service finds some of them by their names.
     """
     guids = {campaign.guid for campaign in existing_campaigns(client, {name for _, name in campaigns}).values()}

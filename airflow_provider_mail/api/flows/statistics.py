@@ -39,7 +39,6 @@ RecordsByName = dict[str, CampaignStats]
 def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool = False) -> list[CampaignStats]:
     """Get all statistics records of a window, each campaign once.
 
-    :param request: the window, and optionally a filter.
     :param compact: return objects with the fields of :class:`CampaignStats` but none of its methods, which take a
         fraction of its memory.
     :raises MailIncompleteError: the responses are incomplete even for single campaigns.
@@ -54,7 +53,6 @@ def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool =
 def transactional_stats(client: Client, request: GetTransactionalStats) -> list[TransactionalStats]:
     """Get the records of a window in the order of the days; ``missing_days`` returns the days without a record.
 
-    :param request: the window.
     :raises MailAnswerError: a day is outside the window, or has two different records.
     """
     records = _days(client, request)
@@ -65,11 +63,7 @@ def transactional_stats(client: Client, request: GetTransactionalStats) -> list[
 
 
 def missing_days(request: GetTransactionalStats, records: list[TransactionalStats], today: date) -> list[date]:
-    """Return the days before ``today`` without a record; the service may list the current day only when it is over.
-
-    :param request: the window.
-    :param today: the service's current day.
-    """
+    """Return the days before ``today`` without a record; the service may list the current day only when it is over."""
     known = {record.stats_date for record in records}
     return [day for day in calendar(request.start_date, min(request.end_date, today - DAY)) if day not in known]
 

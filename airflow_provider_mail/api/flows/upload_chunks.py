@@ -34,7 +34,6 @@ class ImportPlan:
         that the platform knows (the specification has no complete list).
     :param update_mode: whether to create new contacts and to update existing ones.
     :param list_name: the list to add the contacts to; created when missing. Default: none.
-    :param list_description: the description of the list.
     :param chunk_size: rows per request.
     :param max_in_flight: concurrent requests; limited by the client's own ``max_in_flight``.
     :param null_value: sent for a missing value; the specification does not define the effect of ``null`` on a contact.

@@ -197,7 +197,6 @@ class SenderWait:
 def find_stats(client: Client, mail_name: str, days: Days) -> CampaignStats | None:
     """Get the record of the campaign of exactly this name, if it was sent in these days.
 
-    :param days: first and last day to search.
     :raises MailIncompleteError: the response for a single day is incomplete.
     """
     # Imported here: it takes some time, and most waits are for a campaign.

@@ -122,7 +122,6 @@ Span: TypeAlias = tuple[int, int]
 class DayCounts:
     """The events of one day. The day of a mail is not known exactly if no event has the time at which it was sent.
 
-    :param of_day: all of the day.
     :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
     :param maybe_later: those of the day after it that may belong to this one.
     """
