@@ -1,22 +1,24 @@
-"""Sending only what changed: beside reading the rows, a plain import, and the usual loop over ``updated_at``.
+"""Sending only what changed: beside a plain import of the same rows, day after day.
 
-    python benchmarks/audience.py [--rows 1000000] [--database sqlite|postgres]
+    python benchmarks/audience.py [--rows 1000000] [--database sqlite|postgres] [--plain 3]
 
-A database has the contacts and the state; a sink in a process of its own takes the requests. Each step is a new
-process. One percent of the rows change; later, one percent leave. The loop sees neither who left nor a row that was
-changed with an old ``updated_at``, as a restored or backdated one has. Only the ratios carry over to another machine.
+A database has the contacts and the state; a service in a process of its own knows who is on which list. Each step is a
+new process, and counts from before the query to the result. Only the ratios carry over to another machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,96 +28,47 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from airflow_provider_mail.arguments import ChangesOnly  # noqa: E402
-from benchmarks.contact_import import sink as sinks  # noqa: E402
-from benchmarks.support import postgres  # noqa: E402
+from airflow_provider_mail.arguments import Brakes, ChangesOnly  # noqa: E402
+from benchmarks.support import postgres, served  # noqa: E402
 
-SQL = "SELECT email, name, phone FROM people"
-PLAIN = ["email", "name", "phoneNumber"]
+SQL = "SELECT email, name, phone FROM people WHERE active = 1"
+# The database sorts, which takes time: compared with a plain import in the same order.
+SHUFFLED = f"{SQL} ORDER BY number * 7919 % 1000003"
 COLUMNS = {"email": "email", "name": "name", "phone": "phoneNumber"}
-STEPS = {
-    "read": "read the rows",
-    "plain": "plain import",
-    "first": "first run with a state",
-    "changes": "next run, 1 % changed",
-    "loop": "WHERE updated_at > ..., HttpHook",
-    "left": "next run, 1 % left",
-}
 
 
-def read() -> dict[str, int]:
-    """Read the rows as an import does."""
-    from airflow_provider_mail._task.storage import sql_hook
-    from airflow_provider_mail.warehouse.read import stream_rows
-
-    with stream_rows(sql_hook("people_db"), SQL) as (_, batches):
-        return {"rows": sum(map(len, batches))}
-
-
-def imported(**arguments: Any) -> dict[str, int]:
-    """Run the operator."""
-    from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
-
-    operator = SqlToMailContactsOperator(
-        task_id="people", sql_conn_id="people_db", sql=SQL, columns=COLUMNS, list_name="people", **arguments
-    )
-    ti = SimpleNamespace(dag_id="dag", task_id="people", run_id=os.environ["BENCHMARK_RUN"], map_index=-1, try_number=1)
-    result = operator.execute({"ti": ti, "params": {}})
-    counts = ("read", "accepted", "joined", "changed", "left", "requests")
-    return {name: result[name] for name in counts if name in result}
-
-
-def loop() -> dict[str, int]:
-    """The usual loop: rows since the last run, in requests one after the other."""
-    from airflow.providers.http.hooks.http import HttpHook
-
-    from airflow_provider_mail._task.storage import sql_hook
-
-    rows = sql_hook("people_db").get_records(f"{SQL} WHERE updated_at > 1")
-    mapping = [{"columnNum": number, "propertyName": name} for number, name in enumerate(PLAIN)]
-    http = HttpHook(method="POST", http_conn_id="http_default")
-    for start in range(0, len(rows), 5000):
-        body = {"contactData": [list(row) for row in rows[start : start + 5000]], "contactDataMapping": mapping}
-        http.run("/v5/contacts/imports", json=body | {"updateMode": 1}, headers={"ApiKey": "benchmark"})
-    return {"accepted": len(rows), "requests": -(-len(rows) // 5000)}
-
-
-EXACT = {"audience": "exact", "changes_only": ChangesOnly()}
-VARIANTS: dict[str, Callable[[], dict[str, int]]] = {
-    "read": read,
-    "plain": imported,
-    "first": lambda: imported(**EXACT),
-    "changes": lambda: imported(**EXACT),
-    "loop": loop,
-    "left": lambda: imported(**EXACT),
-}
-
-
-def run_step(name: str) -> None:
-    """Run one step in this process, and print what it took."""
-
+def run_step(sql: str, *, plain: bool) -> None:
+    """Run the import in this process, and print what it took."""
     import airflow_provider_mail.api.flows.import_contacts
     import airflow_provider_mail.transfers.sql_to_mail
     import airflow_provider_mail.warehouse.load  # noqa: F401
+    from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
+    arguments: dict[str, Any] = {} if plain else {"audience": "exact", "changes_only": ChangesOnly()}
+    if not plain:
+        arguments["brakes"] = Brakes(max_removed_fraction=1)
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.perf_counter()
-    counts = VARIANTS[name]()
+    operator = SqlToMailContactsOperator(
+        task_id="people", sql_conn_id="people_db", sql=sql, columns=COLUMNS, list_name="people", **arguments
+    )
+    ti = SimpleNamespace(dag_id="dag", task_id="people", run_id=os.environ["BENCHMARK_RUN"], map_index=-1, try_number=1)
+    result = operator.execute({"ti": ti, "params": {}})
     seconds = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    memory = (after.ru_maxrss - before.ru_maxrss) / 1024
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "memory": memory, **counts}))
+    counts = {name: result[name] for name in ("joined", "changed", "left") if name in result}
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "memory": (after.ru_maxrss - before.ru_maxrss) / 1024} | counts))
 
 
 @contextmanager
 def database(kind: str, folder: Path, rows: int) -> Iterator[tuple[str, Callable[[str], None]]]:
     """Fill a database; yield its connection for Airflow, and a function that runs a statement."""
     people = (
-        (number, f"person{number}@company{number % 997}.example.com", f"Name {number % 1000}", f"+49151{number:08d}", 0)
+        (number, f"person{number}@company{number % 997}.example.com", f"Name {number % 1000}", f"+49151{number:08d}", 1)
         for number in range(rows)
     )
-    create = "CREATE TABLE people (number integer PRIMARY KEY, email text, name text, phone text, updated_at integer)"
+    create = "CREATE TABLE people (number integer PRIMARY KEY, email text, name text, phone text, active integer)"
     if kind == "postgres":
         with postgres(folder) as server, server.database() as database, database.connect() as connection:
             connection.execute(create)
@@ -135,54 +88,93 @@ def database(kind: str, folder: Path, rows: int) -> Iterator[tuple[str, Callable
         yield json.dumps({"conn_type": "sqlite", "host": str(path)}), lambda sql: connection.execute(sql)
 
 
+class Steps:
+    """Runs steps, and keeps what they took.
+
+    :param execute: runs a statement in the database of the contacts.
+    """
+
+    def __init__(self, environment: dict[str, str], port: int, execute: Callable[[str], None], rows: int) -> None:
+        self._environment, self._port, self._execute, self._rows = environment, port, execute, rows
+        self._numbers = itertools.count(1)
+
+    def run(self, label: str, *changes: str, sql: str = SQL, plain: bool = False, needed: int | None = None) -> float:
+        """Run a step after changes, print it, and return its seconds."""
+        for change in changes:
+            self._execute(change)
+        self._sent()
+        command = [sys.executable, __file__, "--step", sql, *(["--as-plain"] if plain else [])]
+        environment = self._environment | {"BENCHMARK_RUN": str(next(self._numbers))}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+        figures = json.loads(done.stdout.splitlines()[-1]) | {"sent": self._sent()}
+        if needed is not None:
+            figures["needed"] = needed
+        shown = (f"{key} {value:,.{2 * isinstance(value, float)}f}" for key, value in figures.items())
+        print(f"{label:28}{', '.join(shown)}", flush=True)
+        self.last = figures
+        return float(figures["seconds"])
+
+    def _sent(self) -> int:
+        """Return how many rows the service has got since the last look."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/v5/rows", data=b"{}") as response:
+            return int(json.load(response)["rows"])
+
+    def all(self, plain_runs: int) -> None:
+        """Run all steps."""
+        rows = self._rows
+        plain = statistics.median(self.run("plain import", plain=True) for _ in range(plain_runs))
+        in_other_order = statistics.median(
+            self.run("plain, other order", sql=SHUFFLED, plain=True) for _ in range(plain_runs)
+        )
+        change = "UPDATE people SET name = 'Day {day}' WHERE number % 100 = {day}"
+        ratios = {"first run (aim 1.3)": self.run("first run") / plain, "nothing changed": self.run("0 %") / plain}
+        days = [self.run(f"1 %, day {day}", change.format(day=day), needed=rows // 100) for day in range(10)]
+        ratios["ten days of 1 %, mean (aim 1.3)"] = statistics.mean(days) / plain
+        ratios["other order, over plain in it (aim 1.3)"] = self.run("0 %, other order", sql=SHUFFLED) / in_other_order
+        most = "UPDATE people SET name = 'New' WHERE number % 10 < {tenths}"
+        ratios["30 % (aim 2)"] = self.run("30 %", most.format(tenths=3), needed=rows * 3 // 10) / plain
+        ratios["the day after, 1 %"] = self.run("1 %, the day after", change.format(day=50)) / plain
+        ratios["100 %"] = self.run("100 %", "UPDATE people SET name = 'All'", needed=rows) / plain
+        ratios["the day after that, 1 %"] = self.run("1 %, the day after", change.format(day=51)) / plain
+        sent = needed = 0
+        moving = []
+        for day in range(30):
+            self._execute(f"UPDATE people SET active = 1 WHERE active = 0 AND number * 31 % 50 = {day % 50}")
+            leave = f"UPDATE people SET active = 0 WHERE number % 100 = {day + 60}"
+            moving.append(self.run(f"1 % leave, day {day}", leave))
+            sent += self.last["sent"]
+            needed += sum(self.last[name] for name in ("joined", "changed", "left"))
+        ratios["30 days, 1 % leave, 2 % of those return, mean"] = statistics.mean(moving) / plain
+        ratios["their rows, sent over changed (aim 1.5)"] = sent / needed
+        print(f"\n{rows:,} rows; plain import {plain:.2f} s; ratios")
+        for title, ratio in ratios.items():
+            print(f"{title:50}{ratio:8.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--plain", type=int, default=3, help="plain imports, of which the median counts")
+    parser.add_argument("--step", help=argparse.SUPPRESS)
+    parser.add_argument("--as-plain", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.step:
-        run_step(arguments.step)
+        run_step(arguments.step, plain=arguments.as_plain)
         return
-    rows = arguments.rows
     with (
         tempfile.TemporaryDirectory() as name,
-        database(arguments.database, Path(name), rows) as (connection, execute),
-        sinks.running() as sink,  # one for all steps: another address is another account
+        database(arguments.database, Path(name), arguments.rows) as (connection, execute),
+        served("benchmarks.audience_sink") as service,
     ):
-        results: dict[str, dict[str, Any]] = {}
-        url = f"http://127.0.0.1:{sink.port}"
+        url = f"http://127.0.0.1:{service.port}"
         environment = os.environ | {
             "AIRFLOW_HOME": name,
             "AIRFLOW__MAIL__AUDIENCE_KEY": "benchmark",
             "AIRFLOW_CONN_PEOPLE_DB": connection,
             "AIRFLOW_CONN_MAIL_DEFAULT": json.dumps({"conn_type": "mail", "host": url, "password": "benchmark"}),
-            "AIRFLOW_CONN_HTTP_DEFAULT": json.dumps({"conn_type": "http", "host": url}),
         }
-        for step, label in STEPS.items():
-            if step == "changes":
-                execute("UPDATE people SET name = 'Changed', updated_at = 2 WHERE number % 100 = 1")
-                execute("UPDATE people SET name = 'Restored' WHERE number % 10000 = 7")
-            if step == "left":
-                execute("DELETE FROM people WHERE number % 100 = 2")
-            command = [sys.executable, __file__, "--step", step]
-            environment["BENCHMARK_RUN"] = step
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
-            results[step] = json.loads(done.stdout.splitlines()[-1])
-            shown = (
-                f"{key} {value:,.1f}" if isinstance(value, float) else f"{key} {value:,}"
-                for key, value in results[step].items()
-            )
-            print(f"{label:36}{', '.join(shown)}", flush=True)
-        print(f"\n{rows:,} rows in {arguments.database}; ratios of seconds")
-        for title, above, below in (
-            ("next run, over reading the rows (aim <= 1.3)", "changes", "read"),
-            ("next run, over a plain import", "changes", "plain"),
-            ("first run, over a plain import (aim <= 1.15)", "first", "plain"),
-        ):
-            print(f"{title:50}{results[above]['seconds'] / results[below]['seconds']:8.2f}")
-        missed = results["changes"]["accepted"] - results["loop"]["accepted"]
-        print(f"rows that the loop misses: {missed:,} changed with an old updated_at, and all that left")
+        Steps(environment, service.port, execute, arguments.rows).all(arguments.plain)
 
 
 if __name__ == "__main__":

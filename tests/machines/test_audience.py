@@ -526,6 +526,7 @@ def make(emulator: Emulator, clock: Clock, tmp_path: Path, monkeypatch: pytest.M
     return lambda: Audiences(emulator, clock, tmp_path, death)
 
 
+@pytest.mark.timeout(7200 if CAMPAIGNS else 300)
 def test_every_campaign_reaches_the_people_of_its_run(make: Callable[[], Audiences]) -> None:
     """With `make test-faults`, a thousand sequences."""
     SEEN.clear()
