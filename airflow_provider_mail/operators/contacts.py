@@ -246,8 +246,12 @@ class MailUpsertContactOperator(BaseMailOperator):
 class MailDeleteContactOperator(BaseNamedOperator):
     """Delete a contact permanently and return a receipt, for instance for an erasure request.
 
-    Returns ``deleted``, ``gone`` (whether a lookup afterwards does not find the address), ``at`` (ISO 8601, UTC),
-    ``reference`` and ``sandbox``; never the address.
+    With ``sql_conn_id``, the person is also taken out of the states of audiences, so that no later run sends the
+    address again, unless its source returns it.
+
+    Returns ``deleted``, ``gone`` (whether lookups afterwards do not find the address), ``spellings`` (in how many
+    spellings it was deleted and looked up), ``audiences`` (those that have forgotten the person), ``at`` (ISO 8601,
+    UTC), ``reference`` and ``sandbox``; never the address.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -255,8 +259,11 @@ class MailDeleteContactOperator(BaseNamedOperator):
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
-    :param contact_email: the address. A domain that is not ASCII is deleted in both of its forms. (``email`` is
-        Airflow's own argument: the recipient of alerts about the task.) (templated)
+    :param contact_email: the address. It is deleted as given, in small letters as imports send it, and a domain that is
+        not ASCII in both of its forms; where the service tells spellings apart, others stay. (``email`` is Airflow's
+        own argument: the recipient of alerts about the task.) (templated)
+    :param sql_conn_id: the connection of the database with the states of audiences. Default: none. (templated)
+    :param audiences_table: the table of audiences there. Default: ``mail_audiences``. (templated)
     :param reference: a text that is returned with the receipt, such as the number of the request. Default: none.
         (templated)
     :param ignore_if_missing: succeed when there is no such contact, as in a second try after a success. If false, the
@@ -268,6 +275,8 @@ class MailDeleteContactOperator(BaseNamedOperator):
     identified_by = ()
     done = "deleted"
     contact_email = RedactedField()
+    sql_conn_id: str | None
+    audiences_table: str
     reference: str | None
     ignore_if_missing: bool
 
@@ -276,6 +285,8 @@ class MailDeleteContactOperator(BaseNamedOperator):
         *,
         mail_conn_id: Templated[str] = "mail_default",
         contact_email: Templated[str],
+        sql_conn_id: Templated[str] | None = None,
+        audiences_table: Templated[str] = "mail_audiences",
         reference: Templated[str] | None = None,
         ignore_if_missing: bool = True,
         sandbox_mode: bool = False,
@@ -303,11 +314,30 @@ class MailDeleteContactOperator(BaseNamedOperator):
         return existed
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Delete the contact, and verify that the service no longer knows it."""
+        """Delete the contact, verify that the service no longer knows it, and let the audiences forget the person."""
         result = super().execute(context)
         with self.mail_errors():
-            gone = not any(request.exists(self.hook.get_conn()) for request in self._deletions(context))
+            deletions = self._deletions(context)
+            gone = not any(request.exists(self.hook.get_conn()) for request in deletions)
+            audiences = [] if result["sandbox"] else self._forget(deletions[0].email)
         if not gone and not result["sandbox"]:
             raise AirflowException("the service reports that the contact is deleted, and still returns it")
         at = datetime.now(UTC).replace(microsecond=0).isoformat()
-        return {**result, "gone": gone, "at": at, "reference": self.reference}
+        receipt = {"spellings": len(deletions), "audiences": audiences, "at": at, "reference": self.reference}
+        return {**result, "gone": gone, **receipt}
+
+    def _forget(self, email: str) -> list[str]:
+        """Take the person out of the audiences; return which have forgotten it.
+
+        :raises AirflowException: an audience has not; the next try asks again.
+        """
+        if self.sql_conn_id is None:
+            return []
+        from airflow_provider_mail._audience.people import forget
+        from airflow_provider_mail._audience.store import StateStore
+        from airflow_provider_mail._task.storage import sql_hook
+
+        results = forget(StateStore(sql_hook(self.sql_conn_id), self.audiences_table), email)
+        if kept := [f"{audience}: {result}" for audience, result in results.items() if result.startswith("not")]:
+            raise AirflowException(f"the contact was deleted, but not everywhere: {'; '.join(kept)}")
+        return sorted(results)

@@ -114,7 +114,8 @@ def tasks(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
         ("upsert_contact", "MailUpsertContactOperator", {
             "contact_email": "eva@example.com", "phone_number": "+4930123456", "name": "Eva",
             "list_name": "newsletter"}),
-        ("delete_contact", "MailDeleteContactOperator", {"contact_email": "gone@example.com"}),
+        ("delete_contact", "MailDeleteContactOperator", {
+            "contact_email": "gone@example.com", "sql_conn_id": "sqlite_everything", "audiences_table": "audiences"}),
         ("import_contacts", "MailImportContactsOperator", rows | {"contacts": [
             {"mail_address": "eva@example.com", "full_name": "Eva"},
             {"mail_address": "max@example.com", "full_name": None}]}),

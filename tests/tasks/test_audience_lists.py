@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.arguments import Suppress
+from airflow_provider_mail.operators.contacts import MailDeleteContactOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
@@ -317,10 +318,14 @@ def test_no_run_brings_back_a_person_who_was_erased(
     emulator.change_settings(contact_identity="folding" if folds else "exact")
     audience.load("ada bob cem eva")
     audience.load("ada bob")
-    for person in ("cem", "bob"):
-        _erase(emulator, person)
-        assert forget("warehouse", f"{person.upper()}@example.com") == {"dag/load": "forgotten"}
-        assert forget("warehouse", f"{person}@example.com") == {}
+    for person in ("CEM", "Bob"):
+        erase = MailDeleteContactOperator(
+            task_id="erase", contact_email=f"{person}@example.com", sql_conn_id="warehouse"
+        )
+        receipts = [done(erase), done(erase)]
+        assert [[receipt[name] for name in ("deleted", "gone", "audiences")] for receipt in receipts] == [
+            [True, True, ["dag/load"]], [False, True, []],
+        ]  # fmt: skip
     for people in ("ada", "ada eva", "ada"):
         audience.run(people, **arguments)
         assert emails(emulator) == "ada eva"
@@ -340,3 +345,10 @@ def test_a_claim_of_a_run_that_has_ended_keeps_nobody(
     audience.load("ada")
     warehouse.execute("""UPDATE mail_audiences SET claimed_by = '["dag", "load", "killed", -1]'""")
     assert forget("warehouse", "ada@example.com") == {"dag/load": result}
+    if task_state == "failed":
+        audience.run("ada bob")
+    erase = MailDeleteContactOperator(task_id="erase", contact_email="ada@example.com", sql_conn_id="warehouse")
+    if task_state == "running":
+        assert f"the contact was deleted, but not everywhere: dag/load: {result}" in error_of(lambda: done(erase))
+    else:
+        assert done(erase)["audiences"] == ["dag/load"]

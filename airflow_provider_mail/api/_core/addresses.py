@@ -80,11 +80,12 @@ def _ascii_domain(domain: str) -> str:
 
 
 def spellings(address: str) -> list[str]:
-    """Return the spellings in which the service may have an address: as given, then in NFC and with either domain."""
+    """Return the spellings in which the service may have an address: as given, in NFC, as it is imported."""
     composed = unicodedata.normalize("NFC", address.strip())
     local, at, domain = composed.rpartition("@")
     domains = (domain, _ascii_domain(domain), _unicode_domain(domain))
-    return list(dict.fromkeys((address, address.strip(), *(local + at + domain for domain in domains))))
+    others = (local + at + domain for domain in domains)
+    return list(dict.fromkeys((address, address.strip(), *others, address_key(address))))
 
 
 def _unicode_domain(domain: str) -> str:
