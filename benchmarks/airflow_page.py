@@ -38,6 +38,7 @@ PAGES = {
     "campaigns, searched": "campaigns?q=letter+12",
     "campaigns of a list": "campaigns?list=list+3&from=2026-03-01&state=sent",
     "campaigns, sorted": "campaigns?sort=open_rate",
+    "campaigns, middle page": "campaigns?page={middle_page}",
     "campaigns, last page": "campaigns?page={last}",
     "campaigns, CSV": "campaigns?csv=campaigns",
     "campaign": "campaign?account=mail_default&name=letter+{middle}",
@@ -216,7 +217,12 @@ def measure(options: argparse.Namespace) -> None:
     client = TestClient(outer, headers={"Authorization": f"Bearer {token('viewer')}"})
     forget()
     numbers = dict(zip(("one", "two", "three", "four", "five"), range(1, 6), strict=True))
-    values = {"last": options.campaigns // 50, "middle": options.campaigns // 2, **numbers}
+    values = {
+        "last": options.campaigns // 50,
+        "middle": options.campaigns // 2,
+        "middle_page": options.campaigns // 100,
+    }
+    values |= numbers
     print(
         f"{'':24}{'page':>10}{'':>10}{'':>10}{'statements':>12}\n{'':24}{'median':>10}{'p95':>10}{'CPU':>10}{'p95':>12}"
     )

@@ -6,7 +6,7 @@ import datetime
 import logging
 import mimetypes
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Annotated, Any, TypeAlias
 
@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BeforeValidator
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin import (
@@ -87,29 +87,44 @@ def route(path: str, template: str) -> Callable[[Show], Show]:
     """
 
     def register(show: Show) -> Show:
-        def respond(request: Request, **arguments: Any) -> Response:
+        def values(request: Request, /, **arguments: Any) -> Mapping[str, Any]:
             try:
-                values = show(request=request, **arguments)
+                return show(request=request, **arguments)
             except StaleTablesError:  # a table may have been dropped
-                values = show(request=request, **arguments)
-            name = request.query_params.get("csv")
-            if name is None:
-                values = {**values, "menu": sections.menu(Reader.of_page(), Reader.of_rejects())}
-                links = access.links_to(render.tasks_in(values["tables"].values()), request.state.mail_user)
-                return render.page(template, request, **values, task_links=links)
-            table = next((table for table in values["tables"].values() if table.name == name), None)
+                return show(request=request, **arguments)
+
+        def respond(request: Request, /, **arguments: Any) -> Response:
+            shown = {**values(request, **arguments), "menu": sections.menu(Reader.of_page(), Reader.of_rejects())}
+            links = access.links_to(render.tasks_in(shown["tables"].values()), request.state.mail_user)
+            return render.page(template, request, **shown, task_links=links)
+
+        def csv(wanted: str, request: Request, /, **arguments: Any) -> Iterator[str]:
+            tables = values(request, **arguments)["tables"].values()
+            table = next((table for table in tables if table.name == wanted), None)
             if table is None:
                 raise HTTPException(404, "This page has no such table.")
-            return render.download(table, request)
+            yield from table.csv(render.zone_of(request))
 
         @wraps(show)
-        async def endpoint(**arguments: Any) -> Response:
-            return await places.read(partial(respond, **arguments))
+        async def endpoint(request: Request, **arguments: Any) -> Response:
+            if (wanted := request.query_params.get("csv")) is None:
+                return await places.read(partial(respond, request, **arguments))
+            pieces = places.stream(partial(csv, wanted, request, **arguments))
+            # What fails before the first piece is shown; what fails later ends the response without its last part.
+            first = await anext(pieces)
+            headers = {"Content-Disposition": f'attachment; filename="mail-{wanted}.csv"'}
+            return StreamingResponse(chain_pieces(first, pieces), media_type="text/csv; charset=utf-8", headers=headers)
 
         app.get(path)(endpoint)
         return show
 
     return register
+
+
+async def chain_pieces(first: str, others: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield first
+    async for piece in others:
+        yield piece
 
 
 def tables(*grids: Grid | None) -> dict[str, Grid]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -56,6 +57,10 @@ STATES: Mapping[str, tuple[int, str]] = {
 }
 """Status of a send task, and when it is to be sent, by the name of the state; the other campaigns are sent."""
 
+MANY, MANY_ALONE = 10_000, 500
+"""Of more tasks than this it is known for a minute which were sent and have no statistics, unless these are many."""
+
+_alone: TtlCache[str] = TtlCache(60.0)
 _accounts: TtlCache[Sequence[str]] = TtlCache()
 _lists: TtlCache[Sequence[str]] = TtlCache()
 
@@ -119,39 +124,43 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
     matching = _matching(reader, wanted, zone)
-    expression, direction = SORTS[wanted.sort]
-    order = (
-        f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END, {expression} {direction}, "
-        "mail_name, mail_conn_id, team_name, guid"
-    )
-    names = ", ".join(("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS))
-    sums = "".join(f", SUM({name}) AS total_{name}" for name in COUNTS)
-    matches = matching.statement(names)
-    # With the page, in one statement. No `OVER ()`, in which DuckDB 1.4 and 1.5 fail now and then.
-    totals = f" CROSS JOIN (SELECT COUNT(*) AS total{sums} FROM matches) AS totals"
-
-    def statement(totals: str = "") -> str:
-        return f"{matches} SELECT * FROM matches{totals} ORDER BY {order}"
-
-    def read(count: int, offset: int = 0) -> Sequence[Row]:
-        return reader.rows(statement(totals), matching.parameters, limit=count, offset=offset)
+    sums = matching.sums()
+    total = int(sums["total"])
 
     def read_all() -> Iterator[Sequence[Any]]:
-        for batch in reader.batches(statement(), matching.parameters):
+        for batch in matching.all_rows(_order(wanted.sort)):
             yield from _with_tasks(reader, batch, has_accounts)
 
-    rows = read(PAGE_SIZE, (wanted.page - 1) * PAGE_SIZE)
-    counted = rows[:1] or (read(1) if wanted.page > 1 else [])
-    total = int(counted[0]["total"]) if counted else 0
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        list(_with_tasks(reader, rows, has_accounts)),
-        _total(counted[0], total) if total > 1 else (),
+        list(_with_tasks(reader, _page(matching, wanted, total), has_accounts)),
+        _total(sums, total) if total > 1 else (),
         read_all,
     )
     return Matches(table, total, accounts, lists(reader), wanted)
+
+
+def _page(matching: _Matching, wanted: Filter, total: int) -> Sequence[Row]:
+    """Read one page, from the end that is nearer: databases sort all rows before it."""
+    start = (wanted.page - 1) * PAGE_SIZE
+    count = min(PAGE_SIZE, total - start)
+    if count <= 0:
+        return []
+    behind = total - start - count
+    if behind < start:
+        return matching.rows(_order(wanted.sort, is_reversed=True), count=count, start=behind)[::-1]
+    return matching.rows(_order(wanted.sort), count=count, start=start)
+
+
+def _order(sort: str, *, is_reversed: bool = False) -> str:
+    expression, direction = SORTS[sort]
+    terms = [(f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END", "ASC"), (expression, direction)]
+    # MySQL puts null first, as one of the rows without a guid; Postgres puts it last, whichever these are.
+    terms += [(name, "ASC") for name in ("mail_name", "mail_conn_id", "team_name", "COALESCE(guid, '')")]
+    other = {"ASC": "DESC", "DESC": "ASC"}
+    return ", ".join(f"{term} {other[direction] if is_reversed else direction}" for term, direction in terms)
 
 
 def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
@@ -162,7 +171,7 @@ def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
 
 
 def _total(row: Row, total: int) -> Sequence[Any]:
-    counts = {name: int(row[f"total_{name}"] or 0) for name in COUNTS}
+    counts = {name: int(row[name] or 0) for name in COUNTS}
     return (f"All {total:,}", "", "", "", "", counts["sent_count"], *_rates(counts))
 
 
@@ -172,32 +181,83 @@ def _rates(counts: Mapping[str, Any]) -> Sequence[float | None]:
 
 @dataclass
 class _Matching:
-    """The conditions of the campaigns that match a filter, with their parameters."""
+    """The conditions of the campaigns that match a filter, with their parameters.
+
+    :param found: tables of the WITH that the conditions look into, which have parameters of their own.
+    :param has_state: whether a condition needs the states of campaigns with statistics.
+    """
 
     reader: Reader
     conditions: list[str] = field(default_factory=list)
     parameters: list[Any] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    found_parameters: list[Any] = field(default_factory=list)
+    has_state: bool = False
 
     def where(self, condition: str, *parameters: Any) -> None:
         self.conditions.append(condition)
         self.parameters.extend(parameters)
 
-    def statement(self, columns: str) -> str:
-        """Return the WITH of the matching campaigns, which are called ``matches``."""
-        tables = common_tables(self.reader)
-        condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        before = f"{tables}, " if tables else "WITH "
-        return f"{before}matches AS (SELECT {columns} FROM ({source(self.reader)}) AS a{condition})"
-
-    def of_tasks(self, condition: str) -> str:
-        """Return the condition for campaigns whose send task fulfills a condition; it needs its parameters twice."""
-        tasks = f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND {condition}"
+    def of_tasks(self, condition: str, *parameters: Any) -> str:
+        """Return the condition for campaigns whose send task fulfills a condition."""
+        name = f"found_{len(self.found)}"
+        tasks = f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL AND ({condition})"
+        self.found.append(f"{name} AS (SELECT mail_conn_id, team_name, mail_name {tasks})")
+        self.found_parameters.extend(parameters)
         # The second one is for statistics of a connection that names no team. With IS TRUE, Postgres looks the
         # identities up in a hash table instead of a loop: it takes a pattern for much rarer than it is.
         return (
-            f"((mail_conn_id, team_name, mail_name) IN (SELECT mail_conn_id, team_name, mail_name {tasks} "
-            f"UNION ALL SELECT mail_conn_id, '', mail_name {tasks})) IS TRUE"
+            f"((mail_conn_id, team_name, mail_name) IN (SELECT mail_conn_id, team_name, mail_name FROM {name} "
+            f"UNION ALL SELECT mail_conn_id, '', mail_name FROM {name})) IS TRUE"
         )
+
+    def rows(self, order: str, *, count: int, start: int) -> Sequence[Row]:
+        return self.reader.rows(self.statement(order, start + count), self._all_parameters, limit=count, offset=start)
+
+    def all_rows(self, order: str) -> Iterator[Sequence[Row]]:
+        return self.reader.batches(self.statement(order), self._all_parameters)
+
+    def sums(self) -> Row:
+        """Read the number of campaigns, and the sums of their counts."""
+        columns = ("total", *COUNTS)
+        sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
+        parts = self._parts(f"COUNT(*) AS total, {', '.join(f'SUM({name}) AS {name}' for name in COUNTS)}")
+        (row,) = self.reader.rows(
+            f"{self._tables} SELECT {sums} FROM ({' UNION ALL '.join(parts)}) AS a", self._all_parameters
+        )
+        return row
+
+    def statement(self, order: str, count: int = 0) -> str:
+        """Return the SELECT of the matching campaigns, or of the first ones.
+
+        The parts are sorted one by one, since SQLite takes twice as long to sort a union, and the states are looked up
+        for what is left.
+        """
+        columns = ("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS)
+        parts = self._parts(", ".join(columns))
+        if count:
+            limited = (self.reader.dialect.limited(f"{part} ORDER BY {order}", count, 0) for part in parts)
+            parts = [f"SELECT * FROM ({part}) AS b" for part in limited]
+        shown, joined = ", ".join(columns), ""
+        if _has_states(self.reader):
+            shown = shown.replace("mail_status", "COALESCE(mail_status, x.status) AS mail_status")
+            joined = f" LEFT JOIN states AS x ON {_same('c')}"
+        return f"{self._tables} SELECT {shown} FROM ({' UNION ALL '.join(parts)}) AS c{joined} ORDER BY {order}"
+
+    @property
+    def _tables(self) -> str:
+        return common_tables(self.reader, *self.found)
+
+    @property
+    def _all_parameters(self) -> Sequence[Any]:
+        return [*self.found_parameters, *self.parameters * len(parts(self.reader))]
+
+    def _parts(self, columns: str) -> Sequence[str]:
+        condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+        return [
+            f"SELECT {columns} FROM ({part}) AS a{condition}"
+            for part in parts(self.reader, has_states=self.has_state and _has_states(self.reader))
+        ]
 
 
 def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> _Matching:
@@ -209,8 +269,8 @@ def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> _Matching:
         pattern = f"%{_escaped(wanted.q.lower())}%"
         of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
         if has_tasks:
-            of_subject = matching.of_tasks("LOWER(subject) LIKE ? ESCAPE '!'")
-            matching.where(f"({of_name} OR {of_subject})", pattern, pattern, pattern)
+            of_subject = matching.of_tasks("LOWER(subject) LIKE ? ESCAPE '!'", pattern)
+            matching.where(f"({of_name} OR {of_subject})", pattern)
         else:
             matching.where(of_name, pattern)
     if wanted.list_name and has_tasks:
@@ -218,13 +278,15 @@ def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> _Matching:
         names = sorted({json.dumps(wanted.list_name, ensure_ascii=is_ascii) for is_ascii in (False, True)})
         lists_as_text = reader["campaigns"].as_text("rcpt_list_names")
         condition = " OR ".join(f"{lists_as_text} LIKE ? ESCAPE '!'" for _ in names)
-        matching.where(matching.of_tasks(f"({condition})"), *(2 * [f"%{_escaped(name)}%" for name in names]))
+        matching.where(matching.of_tasks(condition, *(f"%{_escaped(name)}%" for name in names)))
     if wanted.state in STATES:
         status, when = STATES[wanted.state]
+        matching.has_state = True
         matching.where("mail_status = ?", status)
         if when:
             matching.where(when, _time(reader, datetime.datetime.now(datetime.UTC)))
     elif wanted.state == "sent":
+        matching.has_state = True
         matching.where("COALESCE(mail_status, 2) NOT IN (-1, 1, 4)")
     if wanted.first:
         matching.where("sent_at >= ?", start_of_day(reader, wanted.first, zone))
@@ -249,15 +311,19 @@ def _escaped(text: str) -> str:
     return "".join(f"!{letter}" if letter in "!%_" else letter for letter in text)
 
 
-def common_tables(reader: Reader) -> str:
-    """Return the WITH that `source` needs; empty unless there are statistics and tasks.
+def _has_states(reader: Reader) -> bool:
+    return reader.has("campaign_stats") and reader.has("campaigns")
+
+
+def common_tables(reader: Reader, *more: str) -> str:
+    """Return the WITH that `parts` needs; empty unless there are statistics and tasks, or more tables.
 
     A name is unique within a team, and statistics belong to a task that was sent. So the state of a campaign with
     statistics is that of a task which was not sent only if no other task of its name and team was. The statistics of a
     connection that names no team, whose team is empty, belong to a task of any team.
     """
-    if not (reader.has("campaign_stats") and reader.has("campaigns")):
-        return ""
+    if not _has_states(reader):
+        return f"WITH {', '.join(more)}" if more else ""
     tasks = f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_status"
 
     def without_sent(team: str) -> str:
@@ -266,62 +332,96 @@ def common_tables(reader: Reader) -> str:
             "AND sent.mail_name = unsent.mail_name)"
         )
 
-    no_team = "''"
-
-    def without_stats(team: str, joined: str) -> str:
-        # For the two teams one after the other: SQLite is slower with IN.
-        return (
-            f"NOT EXISTS (SELECT 1 FROM {reader['campaign_stats'].spelled} AS s{joined} "
-            f"WHERE s.mail_conn_id = c.mail_conn_id AND s.team_name = {team} AND s.mail_name = c.mail_name "
-            "AND s.gone_at IS NULL)"
-        )
-
     def alone(status: str, joined: str = "") -> str:
         return (
             f"SELECT mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, mail_status "
             f"FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status {status} "
-            f"AND {without_stats('c.team_name', joined)} AND {without_stats(no_team, joined)}"
+            f"AND {_without_stats(reader, joined)}"
         )
 
-    return (
-        "WITH unsent AS (SELECT mail_conn_id, team_name, mail_name, MAX(mail_status) AS mail_status "
-        f"{tasks} <> 2 GROUP BY mail_conn_id, team_name, mail_name), "
+    with_state = f" JOIN states AS x ON {_same('s')}"
+    tables = [
+        # In this order, SQLite reads the table from its beginning to its end, and not by its key.
+        "unsent AS (SELECT mail_conn_id, team_name, mail_name, MAX(mail_status) AS mail_status "
+        f"{tasks} <> 2 GROUP BY mail_name, team_name, mail_conn_id)",
         f"sent AS (SELECT mail_conn_id, team_name, mail_name {tasks} = 2 "
-        "AND mail_name IN (SELECT mail_name FROM unsent)), "
-        "states AS (SELECT mail_conn_id, team_name, mail_name, mail_status FROM unsent "
-        f"{without_sent(' AND sent.team_name = unsent.team_name')} "
+        "AND mail_name IN (SELECT mail_name FROM unsent))",
+        "states AS (SELECT mail_conn_id AS account, team_name AS team, mail_name AS name, mail_status AS status "
+        f"FROM unsent {without_sent(' AND sent.team_name = unsent.team_name')} "
         "UNION ALL SELECT mail_conn_id, '', mail_name, MAX(mail_status) FROM unsent "
-        f"{without_sent('')} GROUP BY mail_conn_id, mail_name HAVING MIN(team_name) <> ''), "
-        f"alone AS ({alone('= 2')} UNION ALL {alone('<> 2', f' JOIN states AS x ON {_SAME}')})"
+        f"{without_sent('')} GROUP BY mail_conn_id, mail_name HAVING MIN(team_name) <> '')",
+        f"alone AS ({alone(f'= 2{_known_alone(reader)}')} UNION ALL {alone('<> 2', with_state)})",
+        *more,
+    ]
+    return f"WITH {', '.join(tables)}"
+
+
+def _same(table: str) -> str:
+    return f"x.account = {table}.mail_conn_id AND x.team = {table}.team_name AND x.name = {table}.mail_name"
+
+
+def _without_stats(reader: Reader, joined: str = "") -> str:
+    """Return the condition for tasks, called ``c``, that have no statistics."""
+    # For the two teams one after the other: SQLite is slower with IN.
+    return " AND ".join(
+        f"NOT EXISTS (SELECT 1 FROM {reader['campaign_stats'].spelled} AS s{joined} "
+        f"WHERE s.mail_conn_id = c.mail_conn_id AND s.team_name = {team} AND s.mail_name = c.mail_name "
+        "AND s.gone_at IS NULL)"
+        for team in ("c.team_name", "''")
     )
 
 
-_SAME = "x.mail_conn_id = s.mail_conn_id AND x.team_name = s.team_name AND x.mail_name = s.mail_name"
+def _known_alone(reader: Reader) -> str:
+    """Return a condition that spares a look for the statistics of each task that was sent, where there are many.
+
+    Of more than `MANY` tasks, those without statistics are as they were at most a minute ago, and looked up again.
+    """
+
+    def read() -> str:
+        (tasks,) = reader.rows(f"SELECT COUNT(*) AS total FROM {reader['campaigns'].spelled}")
+        if int(tasks["total"]) <= MANY:
+            return ""
+        rows = reader.rows(
+            f"SELECT guid FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2 "
+            f"AND {_without_stats(reader)} ORDER BY guid",
+            limit=MANY_ALONE + 1,
+        )
+        guids = [str(row["guid"]) for row in rows]
+        if len(guids) > MANY_ALONE or not all(_PLAIN.fullmatch(guid) for guid in guids):
+            return ""
+        return f" AND guid IN ({', '.join(map(repr, guids))})" if guids else " AND 1 = 0"
+
+    return _alone.get((reader.identity("campaign_stats"), reader.identity("campaigns")), read)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
+
 _SUMMED = "sent_count, open_count, click_count, hard_bounce + soft_bounce AS bounce_count, unsubscribe_count"
 
 
-def source(reader: Reader) -> str:
-    """Return the statement for all campaigns: those with statistics, and tasks without; empty without tables.
+def parts(reader: Reader, *, has_states: bool = False) -> Sequence[str]:
+    """Return the statements for all campaigns: those with statistics, and tasks without; none without tables.
 
-    Behind `common_tables`. What has statistics has no ``guid``, and a ``mail_status`` only unless it was sent.
+    Behind `common_tables`. What has statistics has no ``guid``.
+
+    :param has_states: whether those with statistics have a ``mail_status``; it is null if they were sent.
     """
-    has_stats, has_tasks = reader.has("campaign_stats"), reader.has("campaigns")
-    parts = []
-    if has_stats:
-        status, joined = ("x.mail_status", f" LEFT JOIN states AS x ON {_SAME}") if has_tasks else ("NULL", "")
-        parts.append(
+    statements = []
+    if reader.has("campaign_stats"):
+        status, joined = ("x.status", f" LEFT JOIN states AS x ON {_same('s')}") if has_states else ("NULLIF(0, 0)", "")
+        statements.append(
             "SELECT s.mail_conn_id, s.team_name, s.mail_name, NULL AS guid, mail_send_date AS sent_at, "
             f"{_SUMMED}, {status} AS mail_status FROM {reader['campaign_stats'].spelled} AS s{joined} "
             "WHERE gone_at IS NULL"
         )
-    if has_tasks:
-        parts.append(
+    if reader.has("campaigns"):
+        statements.append(
             "SELECT * FROM alone"
-            if has_stats
+            if reader.has("campaign_stats")
             else f"SELECT mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, "
             f"mail_status FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL"
         )
-    return " UNION ALL ".join(parts)
+    return statements
 
 
 def _with_tasks(reader: Reader, rows: Sequence[Row], has_accounts: bool) -> Iterator[Sequence[Any]]:

@@ -263,13 +263,13 @@ def _of(count: Any, what: str) -> str:
 
 def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
     """Return the charts of the last thirty days; none without a campaign in them or in those of the year before."""
-    source = campaigns.source(reader)
-    if not source:
+    parts = campaigns.parts(reader)
+    if not parts:
         return []
     today = datetime.datetime.now(zone).date()
     starts = _weeks(today)
     bounds = [*starts, today + datetime.timedelta(days=1)]
-    cases, parameters = [], []
+    cases, parameters = [], list[Any]()
     for number, (first, last) in enumerate(pairwise(bounds)):
         for shift, offset in ((datetime.timedelta(0), 0), (YEAR, len(starts))):
             cases.append(f"WHEN sent_at >= ? AND sent_at < ? THEN {number + offset}")
@@ -282,11 +282,15 @@ def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
         for shift in (datetime.timedelta(0), YEAR)
         for day in (bounds[0], bounds[-1])
     ]
+    weekly = " UNION ALL ".join(
+        f"SELECT CASE {' '.join(cases)} END AS week, {', '.join(campaigns.COUNTS)} "
+        f"FROM ({part}) AS a WHERE sent_count > 0 AND ({ranges})"
+        for part in parts
+    )
     rows = reader.rows(
-        f"{campaigns.common_tables(reader)} SELECT week, {sums} "
-        f"FROM (SELECT CASE {' '.join(cases)} END AS week, {', '.join(campaigns.COUNTS)} "
-        f"FROM ({source}) AS a WHERE sent_count > 0 AND ({ranges})) AS b WHERE week IS NOT NULL GROUP BY week",
-        [*parameters, *limits],
+        f"{campaigns.common_tables(reader)} SELECT week, {sums} FROM ({weekly}) AS b WHERE week IS NOT NULL "
+        "GROUP BY week",
+        [*parameters, *limits] * len(parts),
     )
     by_week = {int(row["week"]): {name: int(row[name] or 0) for name in campaigns.COUNTS} for row in rows}
     return [_measure(*measure, starts, by_week) for measure in MEASURES] if by_week else []

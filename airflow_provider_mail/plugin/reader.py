@@ -8,8 +8,8 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -226,8 +226,53 @@ class Places:
             async with asyncio.timeout(SECONDS), self._free:
                 return await aread(self._threads.start(function, SECONDS))
         except TimeoutError:
-            address = next((f" ({started.address})" for started in self._threads.readings if started.address), "")
-        raise NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
+            raise self._no_answer() from None
+
+    async def stream(self, pieces: Callable[[], Iterator[str]]) -> AsyncGenerator[str, None]:
+        """Run a generator that reads the database in a thread, two pieces ahead of who takes them.
+
+        When the caller goes away, its place becomes free, and the generator ends.
+
+        :raises NoAnswer: the next piece does not come within `SECONDS`.
+        """
+        loop, room, is_left = asyncio.get_running_loop(), threading.Semaphore(2), threading.Event()
+        ready: asyncio.Queue[str | None] = asyncio.Queue()
+
+        def produce() -> None:
+            try:
+                for piece in pieces():
+                    room.acquire()
+                    if is_left.is_set():
+                        return
+                    loop.call_soon_threadsafe(ready.put_nowait, piece)
+            finally:
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(ready.put_nowait, None)
+
+        async def within_limit(wanted: Awaitable[T]) -> T:
+            try:
+                return await asyncio.wait_for(wanted, SECONDS)
+            except TimeoutError:
+                raise self._no_answer() from None
+
+        await within_limit(self._free.acquire())
+        try:
+            reading = self._threads.start(produce, SECONDS)
+            try:
+                while (piece := await within_limit(ready.get())) is not None:
+                    yield piece
+                    room.release()
+                await asyncio.wrap_future(reading.result)
+            finally:
+                is_left.set()
+                room.release()
+                reading.end()
+        finally:
+            self._free.release()
+
+    def _no_answer(self) -> NoAnswer:
+        address = next((f" ({started.address})" for started in self._threads.readings if started.address), "")
+        return NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
 
 
 places = Places()
@@ -240,12 +285,14 @@ _LIMIT = 64
 
 
 class TtlCache(Generic[T]):
-    """The results of a function for ten minutes, in each process of the API server.
+    """The results of a function for some time, in each process of the API server.
 
+    :param seconds: for how long; by default ten minutes.
     :param clock: returns seconds, as ``time.monotonic`` does, which is the default.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = KEEP_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
         self._clock = clock
         self._results: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
         # A request that comes while a result is being computed waits for it.
@@ -262,7 +309,7 @@ class TtlCache(Generic[T]):
             raise TimeoutError
         try:
             cached = self._results.get(key)
-            if cached is not None and self._clock() - cached[0] < KEEP_SECONDS:
+            if cached is not None and self._clock() - cached[0] < self._seconds:
                 return cached[1]
             result = compute()
             self._results[key] = (self._clock(), result)

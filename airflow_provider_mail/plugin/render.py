@@ -6,12 +6,12 @@ import base64
 import csv
 import datetime
 import hashlib
+import io
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote, urlencode
 from zoneinfo import ZoneInfo
@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse
 
 from airflow_provider_mail._config import documentation_url
 from airflow_provider_mail.hold import RELEASE, stored_holds
@@ -31,8 +31,8 @@ Task: TypeAlias = tuple[str, str, str, int]
 
 Kind: TypeAlias = Literal["text", "number", "percent", "time", "day", "drawing"]
 
-_CSV_MEMORY = 1 << 20
-"""Size in bytes above which a CSV is kept in a temporary file until it is sent."""
+_PIECE = 1 << 16
+"""Number of characters of a CSV that are sent at once."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets would compute."""
@@ -100,13 +100,19 @@ class Grid:
             for column, value in zip(self.columns, row, strict=True)
         ]
 
-    def write_csv(self, file: Any, zone: datetime.tzinfo) -> None:
-        """Write its rows as CSV: times in ISO 8601, rates in percent, unknown values empty."""
-        writer = csv.writer(file)
+    def csv(self, zone: datetime.tzinfo) -> Iterator[str]:
+        """Yield its rows as CSV, piece by piece: times in ISO 8601, rates in percent, unknown values empty."""
+        piece = io.StringIO()
+        writer = csv.writer(piece)
         writer.writerow([_safe(column.label) for column in self.columns if column.kind != "drawing"])
         for row in self.all_rows() if self.all_rows else self.rows:
             cells = [(column, cell) for column, cell in self.cells(row) if column.kind != "drawing"]
             writer.writerow([_plain(column, cell.value, zone) for column, cell in cells])
+            if piece.tell() >= _PIECE:
+                yield piece.getvalue()
+                piece.seek(0)
+                piece.truncate()
+        yield piece.getvalue()
 
 
 def _plain(column: Column, value: Any, zone: datetime.tzinfo) -> str:
@@ -301,21 +307,6 @@ _environment.globals |= {
 def page(template: str, request: Request, *, status: int = 200, **values: Any) -> HTMLResponse:
     zone = zone_of(request)
     return HTMLResponse(_environment.get_template(template).render(**values, zone=zone, request=request), status)
-
-
-def download(grid: Grid, request: Request) -> Response:
-    """Write a table as CSV, in the thread that reads it: an error is shown, instead of a file that ends too early."""
-    file = SpooledTemporaryFile(_CSV_MEMORY, "w+", encoding="utf-8", newline="")  # noqa: SIM115 - sent later
-    grid.write_csv(file, zone_of(request))
-    file.seek(0)
-
-    async def chunks() -> AsyncIterator[str]:
-        with file:
-            while chunk := file.read(1 << 16):
-                yield chunk
-
-    headers = {"Content-Disposition": f'attachment; filename="mail-{grid.name}.csv"'}
-    return StreamingResponse(chunks(), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:

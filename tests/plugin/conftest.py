@@ -99,7 +99,14 @@ def forget(*, tables: bool = True) -> None:
     if tables:
         reader._found.clear()
         reader._missing.clear()
-    for remembered in (views._events, campaigns._accounts, campaigns._lists, lists._lists, lists._overlaps):
+    for remembered in (
+        views._events,
+        campaigns._alone,
+        campaigns._accounts,
+        campaigns._lists,
+        lists._lists,
+        lists._overlaps,
+    ):
         remembered.clear()
 
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -31,6 +31,7 @@ from airflow_provider_mail.plugin.reader import (
 )
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 from airflow_provider_mail.warehouse.connection import hook_of
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from tests.plugin.conftest import BASE_PATH, Page, Visitor
 from tests.support.clock import StillClock
 from tests.support.env import ROOT
@@ -262,9 +263,60 @@ def test_a_warehouse_that_hangs_takes_a_few_threads(still_clock: StillClock) -> 
     asyncio.run(run())
 
 
+def test_a_download_takes_longer_than_a_page(still_clock: StillClock) -> None:
+    """The limit is for each piece; who goes away leaves no thread, and frees the place."""
+    before, ended, go = threading.enumerate(), threading.Event(), threading.Event()
+
+    def slow() -> Iterator[str]:
+        for number in range(5):
+            still_clock.move(SECONDS - 1)
+            yield str(number)
+
+    def endless() -> Iterator[str]:
+        try:
+            while True:
+                yield "piece"
+        finally:
+            ended.set()
+
+    def hangs() -> Iterator[str]:
+        yield "first"
+        assert go.wait(PATIENCE)
+
+    def breaks() -> Iterator[str]:
+        yield "first"
+        raise WarehouseError("lost")
+
+    async def run() -> None:
+        places = Places()
+        assert [piece async for piece in places.stream(slow)] == list("01234")
+        for _ in range(2 * PLACES):
+            ended.clear()
+            pieces = places.stream(endless)
+            assert await anext(pieces) == "piece"
+            await pieces.aclose()
+            assert await asyncio.to_thread(ended.wait, PATIENCE)
+        pieces = places.stream(breaks)
+        assert await anext(pieces) == "first"
+        with pytest.raises(WarehouseError, match="lost"):
+            await anext(pieces)
+        pieces = places.stream(hangs)
+        assert await anext(pieces) == "first"
+        waiting = asyncio.create_task(anext(pieces))
+        await asyncio.sleep(0)
+        still_clock.move(SECONDS)
+        with pytest.raises(NoAnswer, match="did not answer within 20 seconds"):
+            await waiting
+        go.set()
+        await end_of_database_threads(before)
+        assert await places.read(lambda: "rows") == "rows"
+
+    asyncio.run(run())
+
+
 def test_a_result_is_computed_again_after_ten_minutes() -> None:
     now, computed = [0.0], []
-    cache: TtlCache[int] = TtlCache(lambda: now[0])
+    cache: TtlCache[int] = TtlCache(clock=lambda: now[0])
 
     def compute() -> int:
         computed.append(1)
@@ -276,6 +328,6 @@ def test_a_result_is_computed_again_after_ten_minutes() -> None:
 
 
 def test_of_many_results_only_the_newest_are_kept() -> None:
-    cache: TtlCache[int] = TtlCache(lambda: 0.0)
+    cache: TtlCache[int] = TtlCache(clock=lambda: 0.0)
     assert [cache.get(number, lambda number=number: number) for number in range(1000)] == [*range(1000)]
     assert [cache.get(number, lambda: -1) for number in (999, 0)] == [999, -1]

@@ -12,9 +12,12 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
+from airflow_provider_mail.api.campaigns import Campaign
+from airflow_provider_mail.plugin import campaigns
+from airflow_provider_mail.plugin.reader import TtlCache
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
-from tests.plugin.data import ACCOUNT, HOSTILE, TASK_NAME, load_stats, stats, task
+from tests.plugin.data import ACCOUNT, DAY, HOSTILE, TASK_NAME, UTC, load_stats, stats, task
 from tests.plugin.data import FIRST as FIRST_SENDING
 from tests.support.dags import RunResult
 from tests.warehouse.conftest import Warehouse
@@ -357,6 +360,50 @@ def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Wa
     assert "From Red" in text
     assert "1,000 30.0 %" in text
     assert names(visitor.get("campaigns", state="sent")) == []
+
+
+def test_of_many_tasks_those_without_statistics_are_known_for_a_minute(
+    visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has statistics by now is not shown twice; what was not sent yet is shown at once."""
+    monkeypatch.setattr(campaigns, "MANY", 2)
+    now = [0.0]
+    monkeypatch.setattr(campaigns, "_alone", TtlCache[str](60.0, lambda: now[0]))
+
+    def load(*tasks: Campaign) -> None:
+        rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING) for each in tasks]
+        empty.load(CAMPAIGNS, rows, "mail_campaigns")
+
+    counts = dict.fromkeys(("sentCount", "deliveredCount", "openCount", "clickCount", "hardBounce"), 9)
+    counts |= dict.fromkeys(("softBounce", "unsentCount", "unsubscribeCount"), 0)
+    load(*(task(name, 2, FIRST_SENDING, mailStats=counts) for name in ("a", "b", "it's")))
+    load_stats(empty, [stats("a", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
+    assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "it's"]
+    assert "All 3 1,018" in Page(visitor.get("campaigns")).text
+    load_stats(empty, [stats("b", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
+    load(task("c", 2, FIRST_SENDING), task("next", 1, datetime.datetime.now(UTC) + DAY))
+    # A guid with a quotation mark: all are compared.
+    assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
+    empty.execute("UPDATE mail_campaigns SET guid = 'plain' WHERE mail_name = 'it''s'")
+    now[0] = 60.0
+    assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
+    load(task("d", 2, FIRST_SENDING), task("draft", -1, FIRST_SENDING))
+    load_stats(empty, [stats("c", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
+    assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "draft", "it's", "next"]
+    now[0] = 120.0
+    assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "d", "draft", "it's", "next"]
+
+
+def test_pages_from_either_end_are_the_same(visitor: Visitor, empty: Warehouse) -> None:
+    """A page in the second half is read from the end; each campaign is on one page, in the order of the CSV."""
+    tied = [stats(f"letter {number:03}", FIRST_SENDING + number // 40 * DAY, number % 7) for number in range(137)]
+    load_stats(empty, tied, FIRST_SENDING + 4 * DAY, ACCOUNT)
+    for sort in campaigns.SORTS:
+        pages = [names(visitor.get("campaigns", sort=sort, page=str(number))) for number in (1, 2, 3)]
+        whole = visitor.get("campaigns", csv="campaigns", sort=sort).splitlines()[1:]
+        assert [name for page in pages for name in page] == [line.split(",")[0] for line in whole]
+        assert [len(page) for page in pages] == [50, 50, 37]
+    assert names(visitor.get("campaigns", page="4")) == []
 
 
 def test_a_csv_has_all_campaigns(visitor: Visitor, empty: Warehouse) -> None:
