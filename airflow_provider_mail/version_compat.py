@@ -134,6 +134,18 @@ def ask_supervisor() -> Callable[[Any], Any] | None:
     return None if comms is None else comms.send
 
 
+def serialized_tasks(dag_id: str) -> list[dict[str, Any]]:
+    """Return the tasks of a DAG as Airflow's database has them: their module and the fields that are templates.
+
+    Public ``airflow dags`` commands and the API show neither arguments nor modules, and reading the DAG's file runs it.
+    """
+    from airflow.models.serialized_dag import SerializedDagModel
+
+    row = SerializedDagModel.get(dag_id)
+    data = row.data if row else None
+    return [task["__var"] for task in data["dag"]["tasks"]] if data else []
+
+
 def use_connection(hook: DbApiHook, connection: Any) -> None:
     """Let a hook use this connection instead of reading the one that it is named after.
 

@@ -126,6 +126,7 @@ OUTSIDE_THE_SDK = {
     "airflow.utils.session": {"create_session"},
     "airflow.utils.state": {"TaskInstanceState"},
     "airflow.models": {"Connection"},
+    "airflow.models.serialized_dag": {"SerializedDagModel"},
     "airflow.models.taskinstance": {"TaskInstance"},
     "airflow.models.team": {"Team"},
     "airflow.models.trigger": {"Trigger"},

@@ -13,6 +13,7 @@ SQL_CONN_ID = Arg(
 )
 SENDER = Arg(("--sender",), help="sender address of campaigns; may be repeated", action="append", default=[])
 LIST = Arg(("--list",), help="a contact list that must exist; may be repeated", action="append", default=[])
+DAG_ID = Arg(("--dag-id",), help="check what the tasks of this DAG need, instead of the other arguments")
 STRICT = Arg(("--strict",), help="exit with 1 for warnings too", action="store_true")
 NAME = Arg(("name",), help="the campaign's exact name")
 PART = Arg(("--name",), help="only campaigns whose name contains this")
@@ -117,7 +118,8 @@ def get_cli_commands() -> list[CLICommand]:
     )  # fmt: skip
     commands = (
         _command("check", "Check whether a connection works", "commands.check", CONN_ID),
-        _command("doctor", doctor, "doctor.doctor", CONN_ID, SQL_CONN_ID, SENDER, LIST, STRICT, ARG_OUTPUT),
+        _command("doctor", doctor, "doctor.doctor", CONN_ID, SQL_CONN_ID, SENDER, LIST, DAG_ID, STRICT,
+                 ARG_OUTPUT),
         _command("campaigns", "List campaigns", "commands.campaigns",
                  CONN_ID, PART, STATUS, LIMIT, ALL_TEAM, ARG_OUTPUT),
         _command("campaign", "Show one campaign, or watch it until it is sent", "commands.campaign",

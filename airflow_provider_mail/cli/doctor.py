@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail._task.storage import sql_hook
+from airflow_provider_mail.api._core.pagination import find
+from airflow_provider_mail.api._core.shared_rate import redis_client
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.preflight import sender_finding
-from airflow_provider_mail.api.lists import find_list
+from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.cli.commands import command, show
 from airflow_provider_mail.cli.oauth import is_stored
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowException, AirflowNotFoundException
-from airflow_provider_mail.warehouse.errors import WarehouseError
+from airflow_provider_mail.version_compat import (
+    AIRFLOW_V_3_3_PLUS,
+    AirflowException,
+    AirflowNotFoundException,
+    serialized_tasks,
+)
+from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.webhook.health import ROTATE, receiver_status
 
 Level = Literal["ok", "warning", "error", "not checked"]
@@ -28,7 +37,8 @@ Level = Literal["ok", "warning", "error", "not checked"]
 class Diagnosis:
     """The outcome of one check.
 
-    :param check: ``connection``, ``service``, ``port``, ``database``, ``inbox``, ``triggerer``, ``sender`` or ``list``.
+    :param check: ``connection``, ``service``, ``port``, ``redis``, ``database``, ``inbox``, ``triggerer``, ``sender``,
+        ``list`` or ``dag``.
     :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
     :param fix: the command or setting that fixes it; empty when there is nothing to fix.
     """
@@ -56,23 +66,90 @@ def doctor(args: Namespace) -> None:
 
 
 def _diagnoses(args: Namespace) -> Iterator[Diagnosis]:
-    hook = MailHook(args.conn_id)
+    needs = [Need(args.conn_id, "", "")]
+    needs += [Need(args.conn_id, "database", name) for name in args.sql_conn_id]
+    needs += [Need(args.conn_id, "sender", name) for name in args.sender]
+    needs += [Need(args.conn_id, "list", name) for name in args.list]
+    if args.dag_id:
+        try:
+            needs = list(_dag_needs(serialized_tasks(args.dag_id)))
+        except Exception as error:
+            yield _no_database("dag", args.dag_id, error)
+            return
+        if not needs:
+            fix = "airflow dags reserialize, then airflow dags list-import-errors"
+            yield Diagnosis("dag", args.dag_id, "error", f"no DAG {args.dag_id!r} with tasks of this provider", fix)
+            return
+    for conn_id in dict.fromkeys(need.conn_id for need in needs):
+        yield from _account(MailHook(conn_id), [need for need in needs if need.conn_id == conn_id])
+    for conn_id in dict.fromkeys(need.subject for need in needs if need.check == "database"):
+        yield _database(conn_id)
+    yield from _receiver()
+    yield _triggerer()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a task needs.
+
+    :param conn_id: its connection to the service.
+    :param check: ``database``, ``sender``, ``list``, or ``new list`` if an import makes it; empty
+        for the account alone.
+    :param subject: the name of what it needs.
+    """
+
+    conn_id: str
+    check: str
+    subject: str
+
+
+_ARGUMENTS = {
+    "sql_conn_id": "database",
+    "inbox_conn_id": "database",
+    "sender_mail": "sender",
+    "list_name": "list",
+    "send_list_names": "list",
+    "seed_list_names": "list",
+    "repel_list_names": "list",
+}
+"""What the arguments of tasks name."""
+
+
+def _dag_needs(tasks: list[dict[str, Any]]) -> Iterator[Need]:
+    """Yield what the tasks of this provider need. What a template renders to is known when the task runs."""
+    for task in tasks:
+        if not task["_task_module"].startswith("airflow_provider_mail."):
+            continue
+        conn_id = task.get("mail_conn_id") or "mail_default"
+        if "{{" in conn_id:
+            continue
+        yield Need(conn_id, "", "")
+        for argument, check in _ARGUMENTS.items():
+            values = task.get(argument) or ()
+            for value in [values] if isinstance(values, str) else values:
+                makes = check == "list" and "_to_mail" in task["_task_module"]
+                if isinstance(value, str) and "{{" not in value:
+                    yield Need(conn_id, "new list" if makes else check, value)
+
+
+def _account(hook: MailHook, needs: list[Need]) -> Iterator[Diagnosis]:
+    """Check a connection to the service, and the senders and lists that tasks need there."""
     connection = _connection(hook)
     yield connection
     reachable = False
     if connection.level == "ok":
         yield _port(hook)
+        if hook.config.rate_limit_url:
+            yield _redis(hook)
         service = _service(hook)
         yield service
         reachable = service.level == "ok"
-    for conn_id in args.sql_conn_id:
-        yield _database(conn_id)
-    yield from _receiver()
-    yield _triggerer()
-    for sender in args.sender:
-        yield _sender(hook, sender) if reachable else _unreachable("sender", sender)
-    for name in args.list:
-        yield _list(hook, name) if reachable else _unreachable("list", name)
+    for need in dict.fromkeys(needs):
+        if need.check == "sender":
+            yield _sender(hook, need.subject) if reachable else _unreachable("sender", need.subject)
+        elif need.check.endswith("list"):
+            made = need.check == "new list"
+            yield _list(hook, need.subject, made=made) if reachable else _unreachable("list", need.subject)
 
 
 def _connection(hook: MailHook) -> Diagnosis:
@@ -82,14 +159,35 @@ def _connection(hook: MailHook) -> Diagnosis:
         "--conn-password '<API key>'"
     )
     try:
-        url = hook.config.base_url
+        connection = hook.get_connection(conn_id)
     except AirflowNotFoundException:
         return Diagnosis("connection", conn_id, "error", f"there is no connection {conn_id!r}", add)
+    try:
+        url = hook.config.base_url
+    except AirflowNotFoundException:
+        redis = connection.extra_dejson.get("rate_limit_conn_id")
+        message = f"connection {conn_id!r}: rate_limit_conn_id: there is no connection {redis!r}"
+        fix = f"airflow connections add {redis} --conn-uri redis://host:6379/0; or clear that field of {conn_id!r}"
+        return Diagnosis("connection", conn_id, "error", message, fix)
     except MailConfigError as error:
         fix = f"correct that field in Admin > Connections; or: airflow connections delete {conn_id}, then: {add}"
         return Diagnosis("connection", conn_id, "error", str(error), fix)
     sandbox = "; it is in sandbox mode: no mail is sent" if hook.config.sandbox else ""
     return Diagnosis("connection", conn_id, "ok", f"connection {conn_id!r} has the base URL {url}{sandbox}")
+
+
+def _redis(hook: MailHook) -> Diagnosis:
+    """Check the Redis of ``rate_limit_conn_id``."""
+    conn_id = hook.mail_conn_id
+    try:
+        with closing(redis_client(hook.config)) as redis:
+            redis.ping()
+    except MailConfigError as error:
+        return Diagnosis("redis", conn_id, "error", str(error), "pip install 'airflow-provider-mail[redis]'")
+    except Exception as error:
+        message = f"connection {conn_id!r}: rate_limit_conn_id: Redis cannot be used ({type(error).__name__})"
+        return Diagnosis("redis", conn_id, "error", message, "start Redis, or correct its connection")
+    return Diagnosis("redis", conn_id, "ok", f"Redis of connection {conn_id!r} responds")
 
 
 def _service(hook: MailHook) -> Diagnosis:
@@ -128,7 +226,27 @@ def _database(conn_id: str) -> Diagnosis:
         message, _, command = str(error).partition("pip install ")
         fix = f"pip install {command}" if command else "use the connection of a database, or correct its type"
         return Diagnosis("database", conn_id, "error", without_addresses(message).rstrip(), fix)
-    return Diagnosis("database", conn_id, "ok", f"connection {conn_id!r} has its provider ({type(hook).__name__})")
+    try:
+        with connected(hook) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute("SELECT 1")
+            allowed = _may_create(cursor) if type(hook).__name__ == "PostgresHook" else True
+    except Exception as error:
+        message = f"connection {conn_id!r}: the database cannot be used: {_first(error)}"
+        return Diagnosis("database", conn_id, "error", message, f"airflow connections get {conn_id}")
+    if not allowed:
+        message = f"connection {conn_id!r}: its user may not create tables, which loads and imports with a state need"
+        fix = "GRANT CREATE ON SCHEMA ... TO that user, or create the tables for it: docs/how-to/permissions.md"
+        return Diagnosis("database", conn_id, "warning", message, fix)
+    return Diagnosis("database", conn_id, "ok", f"connection {conn_id!r}: the database responds")
+
+
+def _first(error: Exception) -> str:
+    return without_addresses(str(error) if isinstance(error, WarehouseError) else connect_error_message(error))
+
+
+def _may_create(cursor: Any) -> bool:
+    cursor.execute("SELECT has_schema_privilege(current_schema(), 'CREATE')")
+    return bool(cursor.fetchone()[0])
 
 
 def _receiver() -> Iterator[Diagnosis]:
@@ -174,13 +292,24 @@ def _sender(hook: MailHook, sender: str) -> Diagnosis:
     return Diagnosis("sender", sender, finding.level, finding.text, "" if finding.level == "ok" else fix)
 
 
-def _list(hook: MailHook, name: str) -> Diagnosis:
+def _list(hook: MailHook, name: str, *, made: bool) -> Diagnosis:
     try:
         contact_list = find_list(hook.get_conn(), name)
+        if contact_list is None:
+            contact_list = find(
+                hook.get_conn(),
+                GetLists(page_size=100),
+                lambda record: record.list_name.casefold() == name.casefold(),
+            )
     except MailError as error:
         return Diagnosis("list", name, "error", without_addresses(str(error)))
+    if contact_list is not None and contact_list.list_name != name:
+        message = f"there is no list {name!r}, but {contact_list.list_name!r}: names are compared with their case"
+        return Diagnosis("list", name, "error", message, f"write {contact_list.list_name!r}")
     if contact_list is not None:
         return Diagnosis("list", name, "ok", f"list {name!r} exists")
+    if made:
+        return Diagnosis("list", name, "ok", f"list {name!r} does not exist yet: the import makes it")
     fix = f"MailCreateListOperator(task_id='create_list', list_name={name!r}), or import contacts into it"
     return Diagnosis("list", name, "error", f"there is no list {name!r}", fix)
 

@@ -12,14 +12,20 @@ from typing import Any
 
 import pytest
 from airflow.cli.cli_parser import get_parser as airflow_parser
+from airflow.dag_processing.bundles.manager import DagBundlesManager
 from airflow.jobs.job import Job
 from airflow.models import Connection
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.sdk import DAG
 from airflow.utils.session import create_session
 
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from mail_emulator import Emulator
 from tests.cli.conftest import Command, Said
-from tests.support.dags import AIRFLOW_VERSION
+from tests.support.dags import AIRFLOW_VERSION, register
 from tests.webhook.pushes import NOON, event, push, receive, sqlite_inbox
 
 NO_TRIGGERER = ("triggerer", "warning")
@@ -59,8 +65,8 @@ def test_all_is_well(doctor: Command, emulator: Emulator, monkeypatch: pytest.Mo
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", '{"conn_type": "sqlite", "host": "/tmp/warehouse.db"}')
     said = doctor("--sql-conn-id", "warehouse", "--sender", "news@example.com", "--list", "newsletter")
     assert said.status == 0
-    well = [(check, "ok") for check in ("connection", "port", "service", "database", "sender", "list")]
-    assert levels(said) == [*well[:4], NO_TRIGGERER, *well[4:]]
+    well = [(check, "ok") for check in ("connection", "port", "service", "sender", "list", "database")]
+    assert levels(said) == [*well, NO_TRIGGERER]
     assert [row["fix"] for row in said.data if row["level"] == "ok"] == [""] * 6
     reads = ("lists/get", "verified_senders/get")
     assert emulator.journal.count() == sum(emulator.journal.count(f"/v5/{read}") for read in reads)
@@ -84,9 +90,78 @@ def test_the_inbox_is_checked(doctor: Command, tmp_path: Path, monkeypatch: pyte
     assert only(doctor(), "inbox")["level"] == "error"
 
 
+def test_each_thing_is_used_as_tasks_use_it(
+    doctor: Command, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    emulator.add_list("newsletter")
+    down = {"conn_type": "postgres", "host": "127.0.0.1", "port": 1, "login": "u", "password": "hidden", "schema": "d"}
+    monkeypatch.setenv("AIRFLOW_CONN_DOWN", json.dumps(down))
+    no_file = {"conn_type": "sqlite", "host": str(tmp_path / "absent" / "warehouse.db")}
+    monkeypatch.setenv("AIRFLOW_CONN_NO_FILE", json.dumps(no_file))
+    rate = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
+    rate["extra"] = {"rate_limit_conn_id": "absent", "requests_per_second": 5}
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL_RATE", json.dumps(rate))
+    for arguments, check, message in (
+        ("--sql-conn-id down", "database", "connection 'down': the database cannot be used"),
+        ("--sql-conn-id no_file", "database", "connection 'no_file': the database cannot be used"),
+        ("-c mail_rate", "connection", "'mail_rate': rate_limit_conn_id: there is no connection 'absent'"),
+        ("--list Newsletter", "list", "there is no list 'Newsletter', but 'newsletter'"),
+    ):
+        said = doctor(*arguments.split())
+        assert (said.status, only(said, check)["level"]) == (1, "error")
+        assert message in only(said, check)["message"]
+        assert "hidden" not in said.out
+    monkeypatch.setenv("AIRFLOW_CONN_ABSENT", '{"conn_type": "redis", "host": "127.0.0.1", "port": 1}')
+    said = doctor("-c", "mail_rate")
+    assert (said.status, "Redis cannot be used" in only(said, "redis")["message"]) == (1, True)
+
+
+def test_what_the_tasks_of_a_dag_need(doctor: Command, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_CRM", '{"conn_type": "sqlite", "host": ":memory:"}')
+    with DAG("doctored", schedule=None) as dag:
+        SqlToMailContactsOperator(task_id="contacts", sql_conn_id="crm", sql="SELECT 1", list_name="new")
+        MailCreateCampaignOperator(
+            task_id="campaign",
+            subject="News",
+            content="<p>Hello</p>",
+            sender_mail="news@example.com",
+            send_list_names=["Customers", "{{ params.more }}"],
+        )
+        MailCampaignStatsToSqlOperator(task_id="statistics", mail_conn_id="mail_bad", sql_conn_id="absent")
+    emulator.add_list("customers")
+    if AIRFLOW_VERSION < (3, 1):
+        from airflow.models.dag import DAG as StoredDAG
+        from airflow.serialization.serialized_objects import LazyDeserializedDAG, SerializedDAG
+
+        data = SerializedDAG.to_dict(dag)
+        DagBundlesManager().sync_bundles_to_db()
+        StoredDAG.bulk_write_to_db("dags-folder", None, [SerializedDAG.from_dict(data)])
+        SerializedDagModel.write_dag(LazyDeserializedDAG(data=data), bundle_name="dags-folder")
+    else:
+        register(dag)
+    said = doctor("--dag-id", "doctored")
+    assert sorted(
+        {(row["check"], row["subject"], row["level"]) for row in said.data} - {("triggerer", "", "warning")}
+    ) == [
+        ("connection", "mail_bad", "ok"),
+        ("connection", "mail_default", "ok"),
+        ("database", "absent", "error"),
+        ("database", "crm", "ok"),
+        ("list", "Customers", "error"),
+        ("list", "new", "ok"),
+        ("port", "mail_bad", "ok"),
+        ("port", "mail_default", "ok"),
+        ("sender", "news@example.com", "ok"),
+        ("service", "mail_bad", "error"),
+        ("service", "mail_default", "ok"),
+    ]
+    said = doctor("--dag-id", "unknown")
+    assert (said.status, only(said, "dag")["level"]) == (1, "error")
+
+
 def test_a_missing_connection_can_be_added_with_the_fix(doctor: Command) -> None:
     said = doctor("-c", "nowhere", "--list", "newsletter")
-    assert (said.status, levels(said)) == (1, [("connection", "error"), NO_TRIGGERER, ("list", "not checked")])
+    assert (said.status, levels(said)) == (1, [("connection", "error"), ("list", "not checked"), NO_TRIGGERER])
     program, *words = shlex.split(only(said, "connection")["fix"])
     typed = airflow_parser().parse_args(words)
     assert (program, typed.conn_id, typed.conn_type) == ("airflow", "nowhere", "mail")

@@ -144,7 +144,7 @@ def run_dag(
     """
     from airflow.utils.session import create_session
 
-    _register(dag)
+    register(dag)
     when = logical_date or datetime.datetime.now(datetime.UTC)
     run = dag.test(logical_date=when, run_conf=conf)
     with create_session() as session:
@@ -157,7 +157,7 @@ def run_dag(
         return AirflowResult(run.dag_id, run.run_id, str(run.state), tasks, dag)
 
 
-def _register(dag: DAG) -> None:
+def register(dag: DAG) -> None:
     """Do what the dag-processor does with a file: from 3.1 on a task instance needs a stored version of its DAG."""
     if AIRFLOW_VERSION < (3, 1):
         return

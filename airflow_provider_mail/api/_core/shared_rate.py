@@ -83,7 +83,7 @@ class SharedRate:
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        self._redis = _redis(config)
+        self._redis = redis_client(config)
         self._waits_for_redis = config.rate_limit_when_away == "wait"
         assert config.requests_per_second is not None
         self._interval = WINDOW / config.requests_per_second
@@ -157,7 +157,7 @@ class SharedRate:
         self._redis.close()
 
 
-def _redis(config: ClientConfig) -> Any:
+def redis_client(config: ClientConfig) -> Any:
     """Return a client of Redis.
 
     :raises MailConfigError: a package is missing.
