@@ -7,18 +7,24 @@ equals that of the loader, or the load has failed and changed nothing.
 from __future__ import annotations
 
 import datetime
+import json
 import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider_mail._task.rejects import UnstorableRecords
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.transfers.mail_to_object_storage import (
+    MailContactsToObjectStorageOperator,
+    MailStatsToObjectStorageOperator,
+)
 from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from mail_emulator import Emulator
@@ -140,6 +146,10 @@ class Account:
     known: set[str] = field(default_factory=set)
     """Contacts that some load has stored."""
     mails: dict[str, int] = field(default_factory=dict)
+    files: dict[str, set[tuple[Any, ...]]] = field(default_factory=dict)
+    """Campaigns of each day's file."""
+    filed: set[str] = field(default_factory=set)
+    """Contacts of the last load of files."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -150,8 +160,15 @@ class World:
     """Accounts in one warehouse, whose days pass."""
 
     def __init__(
-        self, warehouse: Warehouse, accounts: list[Account], clock: Clock, connect: Callable[..., None], seed: int
+        self,
+        warehouse: Warehouse,
+        accounts: list[Account],
+        clock: Clock,
+        connect: Callable[..., None],
+        seed: int,
+        folder: Path,
     ) -> None:
+        self.folder = folder
         self.warehouse, self.accounts, self.clock, self.connect = warehouse, accounts, clock, connect
         self.loader, self.chance = Loader(), random.Random(seed)
         self._began, self._worker = time.monotonic(), 0.0
@@ -192,7 +209,8 @@ class World:
             name = chance.choice(sorted(account.campaigns))
             sent_at, sent, opens = account.campaigns.pop(name)
             service.set_campaign_state(name, "removed")
-            if chance.random() < 0.4:
+            # Names are unique.
+            if chance.random() < 0.4 and f"{name} renamed" not in account.campaigns:
                 self._send(account, f"{name} renamed", sent_at, sent, opens)
         for _ in range(chance.randint(0, 3)):
             free = [name for name in account.used if name not in account.campaigns]
@@ -227,13 +245,21 @@ class World:
             load(account)
             self.compare()
             self.pass_time(MINUTE)
+        if self.chance.random() < 0.4:
+            for load in (self.write_days, self.write_contacts):
+                self.lie()
+                load(account)
+                self.pass_time(MINUTE)
 
     def _run(self, table: str, disturbance: Any, **arguments: Any) -> bool:
         """Run a load; return whether it was green."""
+        return self._executed(disturbance, lambda: load_task(table, **arguments))
+
+    def _executed(self, disturbance: Any, task: Callable[[], Any]) -> bool:
         self.loads += 1
         try:
             with disturbance:
-                executed(load_task(table, **arguments))
+                executed(task())
         except (MailError, WarehouseError, AirflowException) as error:
             self.failed, self.error = self.failed + 1, error
             return False
@@ -349,6 +375,56 @@ class World:
             account.known = set(ids)
         elif not is_short:
             raise AssertionError("a load of a whole list has failed") from self.error
+
+    # Files
+
+    def write_days(self, account: Account) -> None:
+        """Write the last days; a failed task leaves each file as it was, or as it should be."""
+        days = [f"{(self.now() - back * DAY).date()}" for back in range(4)]
+        answer = {
+            day: {(name, sent, opens) for name, (at, sent, opens) in account.campaigns.items() if f"{at.date()}" == day}
+            for day in days
+        }
+        here = {name for rows in answer.values() for name, *_ in rows}
+        names = {name for day in days for name, *_ in account.files.get(day, ())} & here
+        is_short = self.chance.random() < 0.3 and names
+        disturbance: Any = self._short(account, CAMPAIGN_STATS, names) if is_short else nullcontext()
+        folder = self.folder / f"{account.conn_id}-{account.team}" / "days"
+        is_green = self._executed(
+            disturbance,
+            lambda: MailStatsToObjectStorageOperator(
+                task_id="write", mail_conn_id=account.conn_id, path=f"file://{folder}", file_format="jsonl",
+                start_day=days[-1], end_day=days[0], allow_empty=True,
+            ),
+        )  # fmt: skip
+        if not is_green and not is_short:
+            raise AssertionError("files of a whole answer have failed") from self.error
+        for day in days:
+            lines = [line for file in folder.glob(f"*={day}/*.jsonl") for line in file.read_text().splitlines()]
+            found = {(row["mail_name"], row["sent_count"], row["open_count"]) for row in map(json.loads, lines)}
+            right = [answer[day]] if is_green else [answer[day], account.files.get(day, set())]
+            assert found in right, (day, found, right)
+            account.files[day] = found
+
+    def write_contacts(self, account: Account) -> None:
+        ids = {contact["id"] for contact in account.service.contacts("news")}
+        is_short = self.chance.random() < 0.3 and account.filed & ids
+        disturbance: Any = self._short(account, LIST, account.filed & ids) if is_short else nullcontext()
+        folder = self.folder / f"{account.conn_id}-{account.team}" / "contacts"
+        is_green = self._executed(
+            disturbance,
+            lambda: MailContactsToObjectStorageOperator(
+                task_id="write", mail_conn_id=account.conn_id, path=f"file://{folder}", file_format="jsonl",
+                list_name="news",
+            ),
+        )  # fmt: skip
+        if is_green:
+            account.filed = ids
+        elif not is_short:
+            raise AssertionError("a file of a whole list has failed") from self.error
+        if loads := sorted(file.parent for file in folder.glob("*/_SUCCESS")):
+            lines = [line for file in loads[-1].glob("*.jsonl") for line in file.read_text().splitlines()]
+            assert {json.loads(line)["id"] for line in lines} == account.filed
 
     # Comparison
 

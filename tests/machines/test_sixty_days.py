@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from tests.support.clock import Clock
 from tests.warehouse.conftest import Warehouse, make_warehouse, warehouse_database, warehouse_maria  # noqa: F401
 
 
-def run(warehouse: Warehouse, clock: Clock, monkeypatch: pytest.MonkeyPatch, days: int, seed: int) -> World:
+def run(
+    warehouse: Warehouse, clock: Clock, monkeypatch: pytest.MonkeyPatch, folder: Path, days: int, seed: int
+) -> World:
     """Two accounts, one of which has two teams."""
 
     def connect(conn_id: str, service: Emulator, team: str) -> None:
@@ -25,7 +28,7 @@ def run(warehouse: Warehouse, clock: Clock, monkeypatch: pytest.MonkeyPatch, day
     with Emulator() as first, Emulator() as second, Emulator() as third:
         accounts = [Account("mail_default", "", first), Account("mail_default", "Shop", second),
                     Account("mail_shop", "Shop", third)]  # fmt: skip
-        world = World(warehouse, accounts, clock, connect, seed)
+        world = World(warehouse, accounts, clock, connect, seed, folder)
         monkeypatch.setattr(warehouse_load, "database_time", lambda hook: world.now())
         live(world, days)
     return world
@@ -35,5 +38,6 @@ def test_every_number_is_right_or_red(
     make_warehouse: Callable[..., Warehouse],  # noqa: F811
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    run(make_warehouse("sqlite"), clock, monkeypatch, days=8, seed=1)
+    run(make_warehouse("sqlite"), clock, monkeypatch, tmp_path, days=8, seed=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,9 @@ DAYS = int(os.environ.get("MAIL_TEST_DAYS", "60"))
 
 @pytest.mark.parametrize(("kind", "seed"), [("sqlite", 5), ("psycopg3", 3), ("duckdb", 4), ("mysql", 5)])
 def test_every_number_is_right_or_red(
-    make_warehouse: Callable[..., Warehouse], clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
-) -> None:
-    world = run(make_warehouse(kind, stays_open=True), clock, monkeypatch, days=DAYS, seed=seed)
+    make_warehouse: Callable[..., Warehouse], clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    kind: str, seed: int,
+) -> None:  # fmt: skip
+    world = run(make_warehouse(kind, stays_open=True), clock, monkeypatch, tmp_path, days=DAYS, seed=seed)
     assert world.loads >= 4 * DAYS
+    print(f"{kind}: {world.loads} loads, {world.failed} of them failed as they should")
