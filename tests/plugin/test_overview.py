@@ -83,6 +83,16 @@ def test_nothing_needs_attention(visitor: Visitor, empty: Warehouse) -> None:
     assert "nothing Nothing failed, and the numbers are up to date." in Page(visitor.get("")).text
 
 
+def test_a_failed_campaign_that_is_gone_needs_no_attention(visitor: Visitor, empty: Warehouse) -> None:
+    tasks = [task(name, 4, NOW - days * DAY) for name, days in (("lost", 2), ("deleted", 3), ("long ago", 31))]
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=NOW) for each in tasks]
+    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    empty.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'deleted'")
+    assert "failed 1 campaign failed since 2026-03-10" in Page(visitor.get("")).text
+    empty.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'lost'")
+    assert "nothing Nothing failed, and the numbers are up to date." in Page(visitor.get("")).text
+
+
 def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> None:
     tasks = [task(f"planned {n:02}", 1, NOW + n * DAY) for n in range(1, 11)]
     tasks += [task("under way", 1, NOW - DAY / 24), task("sent", 2, NOW), task("gone", 1, NOW)]
