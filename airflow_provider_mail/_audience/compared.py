@@ -14,24 +14,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
 from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Absent, Change, Comparison
 from airflow_provider_mail._audience.people import states
-from airflow_provider_mail._audience.removal import Removal, deletes_contacts
+from airflow_provider_mail._audience.removal import Final, Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import BUCKETS, Identity, People, Rows, bucket_of, digests
 from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.state import (
     GONE,
     MAX_RUNS,
     NEW,
-    OLD,
     AudienceState,
     DamagedStateError,
     Entry,
     Ledger,
+    Step,
     is_member,
     mapping_of,
     settings_of,
@@ -406,8 +406,9 @@ class ComparedAudience(Audience):
         if state is None:
             self._accepted_people = self.progress.accepted
             return
-        for _, changes in self._comparison.changes():
-            self._note_changes(changes, rejected)
+        if self._logs:
+            for _, changes in self._comparison.changes():
+                self._note_changes(changes, rejected)
         if not self._comparison.size_before:
             self._counts = {JOINED: self.progress.accepted, CHANGED: 0, LEFT: 0}
         self._accepted_people = self.progress.accepted
@@ -451,11 +452,12 @@ class ComparedAudience(Audience):
         for number in range(BUCKETS):
             rows = self._people.bucket(number)
             current = digests([line for line, _ in rows.values()])
-            entries = [
-                (key, digest, sinces.get(key) or state.began_at)
-                for (key, (_, place)), digest in zip(rows.items(), current, strict=True)
-                if not rejected or self._people.number(place) not in rejected
-            ]
+            began = [sinces.get(key) or state.began_at for key in rows] if sinces else repeat(state.began_at)
+            entries = list(zip(rows, current, began, strict=False))
+            if rejected:
+                places = (place for _, place in rows.values())
+                numbers = map(self._people.number, places)
+                entries = [entry for entry, number in zip(entries, numbers, strict=True) if number not in rejected]
             yield number, entries + [(key, NEW, 0) for key in absent if bucket_of(key) == number]
 
     # --- changes ---
@@ -468,41 +470,42 @@ class ComparedAudience(Audience):
         self._is_changing = True
         state.ledger.complete = not self._exact
         if comparison.counts[JOINED] or comparison.counts[CHANGED] or comparison.counts[RETURNED] or people.unknown:
-            doubts = {
-                number: [
-                    (change.key, change.before, NEW if change.before in (None, NEW) else OLD, 0)
-                    for change in changes
-                    if change.operation != RETURNED
-                ]
+            state.change(
+                (number, [(each.key, each.before, each.doubt, 0) for each in changes if each.operation != RETURNED])
                 for number, changes in comparison.changes()
-            }
-            state.change(doubts)
+            )
             plan = replace(self._plan, list_name=self.list_name)
             send(self._changed(plan.chunk_size), plan, _noting(rejected, on_reject))
         if not state.writes:
             return
         removal = Removal(self, state, comparison)
         leaving: dict[int, list[Absent]] = {number: list(absent) for number, absent in comparison.absent()}
-        final: dict[int, list[tuple[bytes, int | None, int, int]]] = {}
+        final: Final = {}
         returned: list[Change] = []
-        for number, changes in comparison.changes():
+        for number, changes in comparison.changes() if rejected or self._logs or comparison.counts[RETURNED] else ():
             self._note_changes(changes, rejected)
             for change in changes:
                 is_return = change.operation == RETURNED
-                doubt = change.before if is_return else (NEW if change.before in (None, NEW) else OLD)
                 if people.number(change.place) not in rejected:
-                    since = 0 if change.operation == CHANGED else state.began_at
-                    final.setdefault(number, []).append((change.key, doubt, change.digest, since))
                     if is_return:
                         returned.append(change)
-                    continue
-                if is_return or doubt is None:
-                    continue
-                if doubt == NEW and change.before is None:
-                    final.setdefault(number, []).append((change.key, doubt, GONE, 0))
-                elif self._exact:
-                    leaving.setdefault(number, []).append(Absent(change.key, doubt))
-        removal.remove(leaving, returned, final)
+                elif not is_return and change.before is None:
+                    final.setdefault(number, []).append((change.key, NEW, GONE, 0))
+                elif not is_return and self._exact:
+                    leaving.setdefault(number, []).append(Absent(change.key, change.doubt))
+
+        def accepted() -> Iterator[tuple[int, list[Step]]]:
+            for number, changes in comparison.changes():
+                kept = changes
+                if rejected:
+                    kept = [each for each in changes if people.number(each.place) not in rejected]
+                began = state.began_at
+                yield (
+                    number,
+                    [(each.key, each.doubt, each.digest, 0 if each.operation == CHANGED else began) for each in kept],
+                )
+
+        removal.remove(leaving, returned, final, accepted())
         self._new_exclusion = removal.made_list
         self._accepted_people = state.ledger.size
         self._complete(state)

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_provider_mail._audience.rows import BUCKETS, People, digests
 from airflow_provider_mail._audience.state import (
+    NEW,
     OLD,
     AudienceState,
     Bucket,
@@ -45,6 +46,13 @@ class Change(NamedTuple):
             return JOINED
         return CHANGED if is_member(self.before) else RETURNED
 
+    @property
+    def doubt(self) -> int:
+        """The value in the state while the row is being sent."""
+        if self.before is None or self.before == NEW:
+            return NEW
+        return OLD if is_member(self.before) else self.before
+
 
 class Absent(NamedTuple):
     """A person of the state whom the source did not return, and who is not certain to be excluded."""
@@ -62,7 +70,8 @@ class Comparison:
 
     def __init__(self, people: People, state: AudienceState | None, others: Sequence[AudienceState] = ()) -> None:
         self._people = people
-        self._changes: Spool[tuple[int, list[Change]]] = Spool()
+        self._is_new = state is None
+        self._changes: Spool[tuple[int, tuple[Sequence[Any], ...]]] = Spool()
         self._absent: Spool[tuple[int, list[Absent]]] = Spool()
         self._away: Spool[list[tuple[bytes, int]]] = Spool()
         self.counts: Counter[str] = Counter()
@@ -87,16 +96,19 @@ class Comparison:
 
     def _compare(self, number: int, values: dict[bytes, int]) -> None:
         rows = self._people.bucket(number)
-        current = digests([line for line, _ in rows.values()])
-        before_of = values.get
-        changes = [
-            Change(key, *row, before_of(key), digest)
-            for (key, row), digest in zip(rows.items(), current, strict=True)
-            if before_of(key) != digest
-        ]
-        if changes:
-            self.counts.update(change.operation for change in changes)
-            self._changes.add((number, changes))
+        if self._is_new:
+            self.counts[JOINED] += len(rows)
+            return
+        current = dict(zip(rows, digests([line for line, _ in rows.values()]), strict=True))
+        if differing := {key for key, _ in current.items() - values.items()}:
+            changed = [key for key in current if key in differing]
+            befores = [values.get(key) for key in changed]
+            returned = sum(before is not None and not is_member(before) for before in befores)
+            joined = befores.count(None)
+            self.counts.update({JOINED: joined, RETURNED: returned, CHANGED: len(changed) - joined - returned})
+            lines, places = zip(*map(rows.__getitem__, changed), strict=True)
+            # Columns: pickling an object for each change takes longer than the rest of the comparison.
+            self._changes.add((number, (changed, lines, places, befores, [current[key] for key in changed])))
         absent: list[Absent] = []
         for key in values.keys() - rows.keys():
             value = values[key]
@@ -106,14 +118,18 @@ class Comparison:
                 absent.append(Absent(key, value))
         if absent:
             self._absent.add((number, sorted(absent)))
-        away = [(key, value) for key, value in values.items() if exclusion_of(value) is not None]
+        away = [(key, value) for key, value in values.items() if not is_digest(value)]
+        away = [(key, value) for key, value in away if exclusion_of(value) is not None]
         if away:
             self._away.add(away)
         self.size_before += len(values) - len(away)
 
     def changes(self) -> Iterator[tuple[int, list[Change]]]:
         """Yield the changes by bucket."""
-        yield from self._changes
+        for number, columns in self._changes:
+            yield number, list(map(Change, *columns))
+        for number in range(BUCKETS) if self._is_new else ():
+            yield number, [Change(key, *row, None, 0) for key, row in self._people.bucket(number).items()]
 
     def absent(self) -> Iterator[tuple[int, list[Absent]]]:
         """Yield by bucket the people who are to be removed."""

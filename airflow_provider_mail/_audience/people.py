@@ -97,7 +97,7 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
             if found:
                 value = state.bucket(bucket_of(person)).values[person]
                 # Not only a later part that says so: the bucket is written anew, without the address.
-                state.change({bucket_of(person): [(person, value, GONE, 0)]}, anew=True)
+                state.change([(bucket_of(person), [(person, value, GONE, 0)])], anew=True)
                 results[audience] = "forgotten"
         except DamagedStateError:
             # Whoever is in it: the next run sends everybody.

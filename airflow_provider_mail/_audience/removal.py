@@ -16,6 +16,7 @@ from airflow_provider_mail._audience.state import (
     NEW,
     AudienceState,
     Exclusion,
+    Step,
     excluded_on,
     exclusion_of,
 )
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 EXCLUSION_LISTS = 8
 """Exclusion lists of an audience: if one person comes back, only the list with that person is made anew."""
 
-Final = dict[int, list[tuple[bytes, int | None, int, int]]]
+Final = dict[int, list[Step]]
 """The last change of each person in this run, by bucket."""
 
 
@@ -64,12 +65,19 @@ class Removal:
         for _, absent in self._comparison.absent():
             yield from (person.key for person in absent)
 
-    def remove(self, leaving: Mapping[int, list[Absent]], returned: Collection[Change], final: Final) -> None:
+    def remove(
+        self,
+        leaving: Mapping[int, list[Absent]],
+        returned: Collection[Change],
+        final: Final,
+        accepted: Iterable[tuple[int, list[Step]]],
+    ) -> None:
         """Remove people, and store where everybody is after this run.
 
         :param leaving: people who are not in the audience any more, by bucket, with their values in the state.
         :param returned: people who were excluded and have come back.
-        :param final: the other changes; those of the people who leave are added.
+        :param final: other changes of this run; those of the people who leave are added.
+        :param accepted: the changes of people whose rows the service has accepted, by bucket; read once.
         """
         state, now = self._state, self._state.began_at
         keys = [person.key for person in chain.from_iterable(leaving.values())]
@@ -82,16 +90,16 @@ class Removal:
         if not self._audience._exact:
             for number, people in leaving.items():
                 final.setdefault(number, []).extend((person.key, person.before, GONE, 0) for person in people)
-            state.change(final)
+            state.change(_joined(accepted, final))
             return
-        self._exclude(leaving, returned, final, now)
+        self._exclude(leaving, returned, final, accepted, now)
 
     def delete_absent(self, keys: Collection[bytes]) -> None:
         """Delete contacts after everybody was sent; the state has these people as `NEW`."""
         final: Final = {}
         for key in self.delete(keys, final, dict.fromkeys(keys, NEW)):
             final.setdefault(bucket_of(key), []).append((key, NEW, GONE, 0))
-        self._state.change(final)
+        self._state.change(final.items())
 
     def delete(self, keys: Collection[bytes], final: Final, before: Mapping[bytes, int]) -> set[bytes]:
         """Delete contacts; return those who are not, since they are in other audiences.
@@ -109,7 +117,7 @@ class Removal:
         for key in to_delete:
             doubts[bucket_of(key)].append((key, before[key], NEW, 0))
             final.setdefault(bucket_of(key), []).append((key, NEW, GONE, 0))
-        self._state.change(doubts)
+        self._state.change(doubts.items())
         client = task.hook.get_conn()
         for key in to_delete:
             delete(client, DeleteContact(email=key.decode()))
@@ -118,7 +126,12 @@ class Removal:
         return set(keys) - set(to_delete)
 
     def _exclude(
-        self, leaving: Mapping[int, list[Absent]], returned: Collection[Change], final: Final, now: int
+        self,
+        leaving: Mapping[int, list[Absent]],
+        returned: Collection[Change],
+        final: Final,
+        accepted: Iterable[tuple[int, list[Step]]],
+        now: int,
     ) -> None:
         """Put people on an exclusion list, and make those lists anew that people came back from."""
         state, exclusions = self._state, self._state.ledger.exclusions
@@ -141,7 +154,7 @@ class Removal:
                     )
                 final.setdefault(number, []).append((person.key, excluded_on(on, doubtful=True), excluded_on(on), 0))
         if doubts:
-            state.change(doubts)
+            state.change(doubts.items())
         names: dict[int, str] = {}
         for number in anew:
             names[number] = self._audience.new_exclusion(number)
@@ -155,11 +168,11 @@ class Removal:
         for number, name in names.items():
             exclusions[number].name = name
             self.made_list = True
-        state.change(final)
+        state.change(_joined(accepted, final))
         emptied = [each for each in exclusions if each.name and not each.sure and not each.doubtful]
         for exclusion in emptied:
             exclusion.name = ""
-        if not final or emptied:
+        if emptied:
             state.save()
 
     def _target(self, anew: Collection[int]) -> int:
@@ -223,3 +236,10 @@ class Removal:
         """Ask whether a person who cannot be excluded is a contact: the specification does not show why not."""
         value = str(reject.row[0])
         return "@" not in value or DeleteContact(email=value).exists(self._task.hook.get_conn())
+
+
+def _joined(accepted: Iterable[tuple[int, list[Step]]], final: Final) -> Iterator[tuple[int, list[Step]]]:
+    """Yield the changes of both by bucket; those in ``final`` are taken out of it."""
+    for number, steps in accepted:
+        yield number, steps + final.pop(number, [])
+    yield from list(final.items())

@@ -220,18 +220,21 @@ class People:
 
         :param rows: line and place of each.
         """
-        decode = msgspec.json.Decoder().decode
-        values, numbers, lines = [], [], []
-        for line, place in rows:
-            values.append(self._odd[place] if place in self._odd else decode(line))
-            numbers.append(self.number(place))
-            lines.append(place >> _NUMBER_BITS)
-        return SelectedRows(values, numbers, lines if any(lines) else ())
+        encoded, places = zip(*rows, strict=True)
+        values = msgspec.json.decode(b"[" + b",".join(encoded) + b"]")
+        if self._odd:
+            values = [self._odd.get(place, row) for place, row in zip(places, values, strict=True)]
+        return self._numbered(values, places)
+
+    @staticmethod
+    def _numbered(rows: Iterable[Sequence[Any]], places: Sequence[int]) -> SelectedRows:
+        if max(places) >> _NUMBER_BITS == 0:
+            return SelectedRows(rows, places)
+        numbers = [place & ((1 << _NUMBER_BITS) - 1) for place in places]
+        return SelectedRows(rows, numbers, [place >> _NUMBER_BITS for place in places])
 
     def without_person(self, size: int) -> Iterator[SelectedRows]:
         """Yield the rows that the import will reject, in lists of a size."""
         for begin in range(0, len(self.unknown), size):
-            part = self.unknown[begin : begin + size]
-            lines = [place >> _NUMBER_BITS for place, _ in part]
-            numbers = [self.number(place) for place, _ in part]
-            yield SelectedRows([row for _, row in part], numbers, lines if any(lines) else ())
+            places, rows = zip(*self.unknown[begin : begin + size], strict=True)
+            yield self._numbered(rows, places)

@@ -13,7 +13,7 @@ import struct
 import time
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from secrets import token_hex
 from types import SimpleNamespace
@@ -185,8 +185,8 @@ def _unpacked(content: bytes) -> tuple[list[bytes], array[int], array[int]]:
     return zlib.decompress(content[4 + 12 * count :]).split(b"\n"), values, times
 
 
-Changes = Mapping[int, list[tuple[bytes, int | None, int, int]]]
-"""By bucket: key, value before, new value, and since when (0: as before) of each person."""
+Step = tuple[bytes, int | None, int, int]
+"""Key, value before, new value, and since when (0: as before) of a person."""
 
 
 class AudienceState:
@@ -277,19 +277,20 @@ class AudienceState:
         except (ValueError, zlib.error, struct.error) as error:
             raise DamagedStateError(str(error)) from None
 
-    def change(self, changes: Changes, *, anew: bool = False) -> None:
+    def change(self, changes: Iterable[tuple[int, list[Step]]], *, anew: bool = False) -> None:
         """Store values of people, and the ledger.
 
+        :param changes: by bucket.
         :param anew: write the buckets anew, so that nobody is in an earlier part.
         """
         if not self.writes:
             return
         parts: list[StoredPart] = []
         replaced: list[int] = []
-        for number, people in changes.items():
+        for number, people in changes:
             if not people:
                 continue
-            for _, before, value, _ in people:
+            for before, value in [(before, value) for _, before, value, _ in people if not _stays(before, value)]:
                 self.ledger.count(before, -1)
                 self.ledger.count(value, 1)
             bucket = self.bucket(number) if anew or self._may_be_due(number, len(people)) else None
@@ -325,7 +326,10 @@ class AudienceState:
         self.ledger = ledger
         parts = []
         for number, entries in buckets:
-            for _, value, _ in entries:
+            others = [value for _, value, _ in entries if value < _FIRST_DIGEST]
+            ledger.size += len(entries) - len(others)
+            ledger.listed += len(entries) - len(others)
+            for value in others:
                 ledger.count(value, 1)
             if entries:
                 parts.append(self._sealed(generation, number, 0, entries))
@@ -366,6 +370,11 @@ class AudienceState:
         """
         if self.writes:
             self.header = self.store.change(self.header, **changes)
+
+
+def _stays(before: int | None, value: int) -> bool:
+    """Return whether a person is on the list before and after, so that no number changes."""
+    return before is not None and (before == OLD or is_digest(before)) and (value == OLD or is_digest(value))
 
 
 def read_ledger(key: AudienceKey, header: Header) -> Ledger:

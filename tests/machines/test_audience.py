@@ -275,6 +275,7 @@ class Audiences(RuleBasedStateMachine):
         """Erase people: they leave the source, the service and the states, and no run brings them back."""
         self.undisturbed = False
         erased = set(sorted(people)[:2])
+        self.death.begin(None)
         if self.scheduled or self.store is None:
             return
         with self._key_of_deployment():
@@ -531,17 +532,19 @@ def test_every_campaign_reaches_the_people_of_its_run(make: Callable[[], Audienc
     """With `make test-faults`, a thousand sequences."""
     SEEN.clear()
     number = CAMPAIGNS // 4 or examples(10) * (20 if ALL_FAULTS else 1)
-    run_state_machine_as_test(
-        make,
-        settings=settings(
-            max_examples=number,
-            stateful_step_count=6,
-            suppress_health_check=list(HealthCheck),
-            deadline=None,
-            database=None,
-        ),
-    )
-    print("\n" + ", ".join(f"{count:,} {what}" for what, count in SEEN.items()))
+    try:
+        run_state_machine_as_test(
+            make,
+            settings=settings(
+                max_examples=number,
+                stateful_step_count=6,
+                suppress_health_check=list(HealthCheck),
+                deadline=None,
+                database=None,
+            ),
+        )
+    finally:
+        print("\n" + ", ".join(f"{count:,} {what}" for what, count in SEEN.items()))
     assert SEEN["campaigns"] >= CAMPAIGNS
 
 

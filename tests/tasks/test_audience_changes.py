@@ -308,7 +308,7 @@ def test_the_state_shows_nobody(audience: Audience, warehouse: SqlDatabase) -> N
 def test_without_a_secret_there_is_no_state(audience: Audience, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "")
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "")
-    assert "set [mail] audience_key" in error_of(lambda: audience.load("ada"))
+    assert "[mail] audience_key: there is no secret" in error_of(lambda: audience.load("ada"))
 
 
 def test_a_file_of_which_only_changes_are_sent(emulator: Emulator, warehouse: SqlDatabase, tmp_path: Path) -> None:
