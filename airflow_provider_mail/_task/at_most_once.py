@@ -208,10 +208,6 @@ class Mailing:
         """Whether the record outlives the try."""
         return self.task_state.durable
 
-    def use(self, hook: MailHook) -> None:
-        """Continue with another hook, after a request that was not carried out."""
-        self.hook, self._failure = hook, None
-
     def send(self, chunks: Iterable[Chunk]) -> MailingState:
         """Send the chunks that were not sent yet, and begin them in order.
 

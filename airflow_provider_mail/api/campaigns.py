@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -379,17 +379,35 @@ def existing_campaigns(client: Client, mail_names: Collection[str]) -> dict[str,
     return existing
 
 
+def exists(client: Client, request: CreateCampaign, mail_name: str) -> bool:
+    """Return whether a campaign that is listed exists: a service may still list one that was deleted.
+
+    The specification shows neither the response to the deletion of one that is gone, nor that such a name is free. So
+    both are asked, in sandbox mode.
+
+    :param request: that created it.
+    :param mail_name: its name at the service.
+    """
+    return _is_accepted(client, DeleteCampaign(mail_name=mail_name, sandbox_mode=True)) and not _is_accepted(
+        client, request.model_copy(update={"mail_name": mail_name, "sandbox_mode": True})
+    )
+
+
+def _is_accepted(client: Client, request: MailRequest[Any]) -> bool:
+    try:
+        client.send(request)
+    except MailRejectedError:
+        return False
+    return True
+
+
 def is_scheduled(client: Client, mail_name: str) -> bool:
     """Return whether the service would cancel a campaign, that is, whether its send time is ahead.
 
     The specification shows neither the status of a scheduled campaign nor that of a cancelled one: both may look like a
     draft. A cancellation in sandbox mode distinguishes them and changes nothing.
     """
-    try:
-        client.send(CancelCampaign(mail_name=mail_name, sandbox_mode=True))
-    except MailRejectedError:
-        return False
-    return True
+    return _is_accepted(client, CancelCampaign(mail_name=mail_name, sandbox_mode=True))
 
 
 def state_after_rejection(client: Client, mail_name: str) -> tuple[Campaign | None, bool | None]:

@@ -18,7 +18,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from airflow_provider_mail.api._core import interrupt
-from airflow_provider_mail.api._core.exchange import BeforeWrite, Call, Exchange, OnRequest, transport_error
+from airflow_provider_mail.api._core.exchange import BeforeWrite, Call, Exchange, OnRequest, Renew, transport_error
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PagedRequest, PageResponse
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
@@ -49,12 +49,19 @@ class MailClient(Exchange):
     :param before_write: called with the path of the operation right before the first byte of each HTTP request, when
         the rate and a free connection have been waited for. A ``MailError`` that it raises prevents the request.
         Default: nothing is called.
+    :param renew: returns the settings as they are now, or ``None``; called after a 401. If their credentials have
+        changed, the client continues with them. Default: the credentials do not change.
     """
 
     def __init__(
-        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
+        self,
+        config: ClientConfig,
+        *,
+        on_request: OnRequest | None = None,
+        before_write: BeforeWrite | None = None,
+        renew: Renew | None = None,
     ) -> None:
-        super().__init__(config, credentials_probe=GetLists(page_size=1), on_request=on_request)
+        super().__init__(config, credentials_probe=GetLists(page_size=1), on_request=on_request, renew=renew)
         self._before_write = before_write
         self._https = {os.getpid(): http_client(config)}
         self._urls: dict[str, httpx.URL] = {}

@@ -202,6 +202,11 @@ class ClientConfig(BaseModel):
         assert self.api_key is not None
         return {"ApiKey": self.api_key.get_secret_value()}
 
+    def with_credentials_of(self, other: ClientConfig) -> ClientConfig:
+        """Return these settings with the credentials of other ones."""
+        fields = ("auth_type", "api_key", "access_token")
+        return self.model_copy(update={name: getattr(other, name) for name in fields})
+
     def ssl_context(self) -> ssl.SSLContext:
         """Return the TLS settings, cached until a certificate file changes: creating them takes 16 ms.
 

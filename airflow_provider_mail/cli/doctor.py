@@ -19,6 +19,7 @@ from airflow_provider_mail.api.flows.preflight import sender_finding
 from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.cli.commands import command, show
 from airflow_provider_mail.cli.oauth import is_stored
+from airflow_provider_mail.hooks.connection import RENEW, fields_of, token_end
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import (
     AIRFLOW_V_3_3_PLUS,
@@ -137,7 +138,7 @@ def _account(hook: MailHook, needs: list[Need]) -> Iterator[Diagnosis]:
     connection = _connection(hook)
     yield connection
     reachable = False
-    if connection.level == "ok":
+    if connection.level != "error":
         yield _port(hook)
         if hook.config.rate_limit_url:
             yield _redis(hook)
@@ -172,8 +173,14 @@ def _connection(hook: MailHook) -> Diagnosis:
     except MailConfigError as error:
         fix = f"correct that field in Admin > Connections; or: airflow connections delete {conn_id}, then: {add}"
         return Diagnosis("connection", conn_id, "error", str(error), fix)
-    sandbox = "; it is in sandbox mode: no mail is sent" if hook.config.sandbox else ""
-    return Diagnosis("connection", conn_id, "ok", f"connection {conn_id!r} has the base URL {url}{sandbox}")
+    message = f"connection {conn_id!r} has the base URL {url}"
+    if hook.config.sandbox:
+        message += "; it is in sandbox mode: no mail is sent"
+    level: Level = "ok"
+    if hook.config.auth_type == "oauth" and (end := token_end(fields_of(hook.get_connection(conn_id)))) is not None:
+        message += f"; its OAuth access token ends at {end.time:%Y-%m-%d %H:%M:%S} UTC"
+        level = "warning" if end.is_due else "ok"
+    return Diagnosis("connection", conn_id, level, message, RENEW.format(conn_id) if level == "warning" else "")
 
 
 def _redis(hook: MailHook) -> Diagnosis:

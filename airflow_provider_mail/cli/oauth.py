@@ -24,7 +24,7 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.oauth import GetToken, TokenResponse, authorize_url
 from airflow_provider_mail.cli.commands import command, fail, show
-from airflow_provider_mail.hooks.connection import client_config, fields_of, seconds_left
+from airflow_provider_mail.hooks.connection import client_config, fields_of, token_end
 from airflow_provider_mail.hooks.mail import MailHook
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -79,7 +79,7 @@ def login(args: Namespace) -> None:
     else:
         _store(args.conn_id, entries)
     destination = args.token_file or f"connection {args.conn_id!r}"
-    print(f"The access token is stored in {destination}; it {_life(seconds_left(entries))}.")
+    print(f"The access token is stored in {destination}; it {_life(_seconds_left(entries))}.")
 
 
 @command
@@ -90,7 +90,7 @@ def status(args: Namespace) -> None:
     row = {"connection": args.conn_id, "authentication": auth_type}
     data: dict[str, Any] = {"conn_id": args.conn_id, "auth_type": auth_type}
     if auth_type == "oauth":
-        obtained, remaining = fields.get("oauth_obtained_at"), seconds_left(fields)
+        obtained, remaining = fields.get("oauth_obtained_at"), _seconds_left(fields)
         # A permanent token has no time of expiry; neither has one of which it is not known when it was obtained.
         is_life_known = obtained is not None or remaining is not None
         row |= {
@@ -268,6 +268,11 @@ def _is_host(target: SplitResult, host: str) -> bool:
         return (actual.hostname, actual.port or 80) == (target.hostname, target.port or 80)
     except ValueError:
         return False
+
+
+def _seconds_left(fields: Mapping[str, Any]) -> float | None:
+    end = token_end(fields)
+    return None if end is None else end.left
 
 
 def _life(remaining: float | None) -> str:

@@ -272,20 +272,29 @@ RENEWAL_SECONDS = 300
 access token")."""
 
 
-def token_expiry_warning(connection: ConnectionLike) -> str:
-    """Return how to renew an access token that expires soon or has expired; empty for any other."""
-    left = seconds_left(fields_of(connection))
-    if left is None or left >= RENEWAL_SECONDS:
-        return ""
-    state = f"expires in {left:.0f} s" if left > 0 else "has expired"
-    return (
-        f"the OAuth access token {state}; renew it with: airflow mail oauth login --conn-id {connection.conn_id} "
-        "(before Airflow 3.2: python -m airflow_provider_mail oauth login ...)"
-    )
+RENEW = "airflow mail oauth login --conn-id {} (before Airflow 3.2: python -m airflow_provider_mail oauth login ...)"
+"""The command that renews a token, for a connection id."""
 
 
-def seconds_left(fields: Mapping[str, Any]) -> float | None:
-    """Return the remaining seconds of the token stored by the login command; ``None`` when permanent or unknown.
+@dataclass(frozen=True, slots=True)
+class TokenEnd:
+    """When an access token ends.
+
+    :param time: in UTC.
+    :param left: seconds until then; negative if it has ended.
+    """
+
+    time: datetime
+    left: float
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the service issues a new one."""
+        return self.left < RENEWAL_SECONDS
+
+
+def token_end(fields: Mapping[str, Any]) -> TokenEnd | None:
+    """Return when the token ends that the login command stored; ``None`` when it is permanent or that is unknown.
 
     :param fields: the fields of the connection; see :func:`fields_of`.
     :raises MailConfigError: when ``oauth_expires_at`` is not a time.
@@ -296,7 +305,17 @@ def seconds_left(fields: Mapping[str, Any]) -> float | None:
         ends = datetime.fromisoformat(str(text))
     except ValueError:
         raise MailConfigError("oauth_expires_at: is not an ISO 8601 time") from None
-    return ((ends if ends.tzinfo else ends.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
+    ends = ends.astimezone(UTC) if ends.tzinfo else ends.replace(tzinfo=UTC)
+    return TokenEnd(ends, (ends - datetime.now(UTC)).total_seconds())
+
+
+def token_expiry_warning(connection: ConnectionLike) -> str:
+    """Return how to renew an access token that expires soon or has expired; empty for any other."""
+    end = token_end(fields_of(connection))
+    if end is None or not end.is_due:
+        return ""
+    state = f"expires in {end.left:.0f} s" if end.left > 0 else "has expired"
+    return f"the OAuth access token {state}; renew it with: {RENEW.format(connection.conn_id)}"
 
 
 PLACEHOLDERS = ("mail_name", "guid", "id")

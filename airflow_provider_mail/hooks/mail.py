@@ -8,6 +8,7 @@ argument is the client, such as ``find_list(hook.get_conn(), name)``.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +29,7 @@ from airflow_provider_mail.hooks.connection import (
     redis_url,
     token_expiry_warning,
 )
-from airflow_provider_mail.version_compat import BaseHook
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, BaseHook
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -100,6 +101,9 @@ class MailHook(BaseHook):
 
     @cached_property
     def _holder(self) -> _ConnectionHolder:
+        return _ConnectionHolder(self._read_connection())
+
+    def _read_connection(self) -> Connection:
         from airflow_provider_mail.version_compat import mask_secret
 
         connection = self.get_connection(self.mail_conn_id)
@@ -107,7 +111,7 @@ class MailHook(BaseHook):
         for secret in (connection.password, *(fields.get(name) for name in FIELDS if FIELDS[name].secret)):
             if secret:
                 mask_secret(secret)
-        return _ConnectionHolder(connection)
+        return connection
 
     @cached_property
     def team_name(self) -> str | None:
@@ -167,7 +171,19 @@ class MailHook(BaseHook):
     def _client(self) -> MailClient:
         from airflow_provider_mail.api.client import MailClient
 
-        return MailClient(self.config, on_request=self._on_request(), before_write=self._before_write)
+        return MailClient(
+            self.config, on_request=self._on_request(), before_write=self._before_write, renew=self._latest_config
+        )
+
+    def _latest_config(self) -> ClientConfig | None:
+        """Read the connection again, after a 401; ``None`` if it cannot be read."""
+        if not AIRFLOW_V_3_3_PLUS and threading.current_thread() is not threading.main_thread():
+            return None  # The channel to Airflow is not safe for threads there.
+        try:
+            return client_config(self._read_connection())
+        except Exception as error:
+            self.log.warning("connection %r could not be read again: %s", self.mail_conn_id, type(error).__name__)
+            return None
 
     def get_conn(self) -> MailClient:
         """Return the client of this hook; :meth:`close` closes it."""

@@ -130,7 +130,7 @@ class BaseSendOperator(BaseInterruptibleOperator):
     def _send(self, context: Context) -> tuple[Mailing, bool]:
         from airflow_provider_mail._task.at_most_once import Mailing
         from airflow_provider_mail._task.state import TaskState, task_state
-        from airflow_provider_mail.api.errors import MailAuthError, MailError
+        from airflow_provider_mail.api.errors import MailError
 
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -156,15 +156,6 @@ class BaseSendOperator(BaseInterruptibleOperator):
             if mailing.state.done:
                 self.log.info("In earlier tries, %s. Continuing with the next request.", mailing.state)
             try:
-                try:
-                    self.new_interrupt().run(mailing.send, chunks)
-                    return mailing, sandbox
-                except MailAuthError as error:
-                    if error.may_have_taken_effect or not self._has_new_credentials():
-                        raise
-                # The request was not carried out: the token was renewed, or the key exchanged, while the batch ran.
-                self.log.info("The connection has other credentials by now. Continuing with them.")
-                mailing.use(self.hook)
                 self.new_interrupt().run(mailing.send, chunks)
                 return mailing, sandbox
             except Exception as error:
@@ -172,13 +163,6 @@ class BaseSendOperator(BaseInterruptibleOperator):
                 if stateless and isinstance(error, MailError) and error.temporary:
                     raise AirflowFailException(f"{error}. {mailing.state}; {NO_TASK_STATE}") from error
                 raise
-
-    def _has_new_credentials(self) -> bool:
-        """Read the connection again; return whether its credentials have changed."""
-        before = self.hook.config.credentials()
-        self.hook.close()
-        del self.__dict__["hook"]
-        return self.hook.config.credentials() != before
 
     def _check_position(self, context: Context) -> None:
         """Fail if the mapped list of a cleared run may have moved: then another task instance may have sent this.

@@ -138,8 +138,13 @@ def _cancel(context: Context, body: Body) -> None:
 
 def _get(context: Context, body: Body) -> dict[str, Any]:
     settings = context.settings
-    conditions = ["deleted_at IS NULL", "hidden_looks = 0", "visible_at <= ?"]
-    values: list[object] = [context.now]
+    conditions = ["coalesce(deleted_at, ?) > ?", "hidden_looks = 0", "visible_at <= ?"]
+    shown_since = context.now - int(settings.removed_shown_seconds * 1000)
+    values: list[object] = [
+        context.now + 1,
+        shown_since if settings.removed_shown_seconds else context.now,
+        context.now,
+    ]
     if body["allTeam"]:
         if not settings.cross_team_permission:
             raise ServiceError(settings.forbidden_team_code, "no permission for allTeam")

@@ -61,6 +61,7 @@ class EmulatorSettings:
     not_found_code: int = setting(404, "Body code when the named object does not exist (200: it is ignored).")
     duplicate_code: int = setting(400, "Body code when a list, template or sender of that name exists.")
     duplicate_mail_name_code: int = setting(400, "Body code when a campaign of that mailName exists.")
+    removed_shown_seconds: float = setting(0.0, "Seconds for which campaign get still returns a deleted task.")
     stored_mail_name: Literal["as_sent", "lower", "nfc", "spaces", "all"] = setting(
         "as_sent",
         "What a new mailName becomes: small letters, NFC, single spaces and none at its ends, or all three.",

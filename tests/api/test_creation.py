@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, CreateCampaign
+from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, CreateCampaign, DeleteCampaign
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import (
     MailAnswerLostError,
@@ -115,7 +115,7 @@ def test_every_field_that_differs_is_named(service: Emulator, client: MailClient
     draft = changed(only_save=True, mail_name="draft")
     create(client, draft)
     assert create(client, draft.model_copy(update={"only_save": None}), ignore=["only_save"]).adopted
-    assert service.journal.count(SENDS) == 2
+    assert [entry["body"].get("sandboxMode") for entry in service.journal.entries(SENDS)].count(None) == 2
     with pytest.raises(MailValidationError, match=r"ignore: sender: not among .*subject"):
         create(client, ignore=["subject", "sender", "attachment"])
 
@@ -492,3 +492,22 @@ def test_a_name_that_may_not_survive_is_refused(name: str) -> None:
     with pytest.raises(MailValidationError, match=r"mail_name: .*the service may rewrite: write '[^ ].*'"):
         CreateCampaign(**REQUEST.model_dump() | {"mail_name": name})
     CancelCampaign(mail_name=name)  # what exists may have it
+
+
+@pytest.mark.parametrize("who", ["this task", "another one"])
+@pytest.mark.parametrize("code", [200, 404])
+def test_a_deleted_draft_that_is_still_listed_is_not_adopted(
+    service: Emulator, client: MailClient, who: str, code: int
+) -> None:
+    service.change_settings(removed_shown_seconds=600, not_found_code=code)
+    draft, state = changed(only_save=True), CreationState()
+    create(client, draft, memory=state)
+    assert create(client, draft, memory=state).adopted
+    by_others(service, DeleteCampaign(mail_name=REQUEST.mail_name))
+    memory = state if who == "this task" else CreationState()
+    with pytest.raises(MailPendingCampaignError, match=r"lists the draft .* would not delete it"):
+        create(client, draft, memory=memory)
+    service.clock.advance(601)
+    memory.cleared = True
+    assert create(client, draft, memory=memory).adopted is False
+    assert len(service.campaigns(REQUEST.mail_name)) == 2

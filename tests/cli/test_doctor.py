@@ -159,6 +159,21 @@ def test_what_the_tasks_of_a_dag_need(doctor: Command, emulator: Emulator, monke
     assert (said.status, only(said, "dag")["level"]) == (1, "error")
 
 
+@pytest.mark.parametrize(("seconds", "level"), [(3600, "ok"), (200, "warning"), (-60, "warning")])
+def test_when_an_access_token_ends(
+    doctor: Command, emulator: Emulator, monkeypatch: pytest.MonkeyPatch, seconds: int, level: str
+) -> None:
+    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    extra = {"auth_type": "oauth", "access_token": emulator.issue_token(), "oauth_expires_at": ends.isoformat()}
+    connection = {"conn_type": "mail", "host": emulator.base_url, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(connection))
+    said = doctor()
+    shown = only(said._replace(out=said.out[said.out.index("[\n") :]), "connection")  # behind the log
+    assert shown["level"] == level
+    assert f"its OAuth access token ends at {ends:%Y-%m-%d %H:%M:%S} UTC" in shown["message"]
+    assert ("airflow mail oauth login --conn-id mail_default" in shown["fix"]) is (level == "warning")
+
+
 def test_a_missing_connection_can_be_added_with_the_fix(doctor: Command) -> None:
     said = doctor("-c", "nowhere", "--list", "newsletter")
     assert (said.status, levels(said)) == (1, [("connection", "error"), ("list", "not checked"), NO_TRIGGERER])

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from airflow_provider_mail.api.errors import MailAnswerLostError, MailError, MailValidationError
 from airflow_provider_mail.api.transactional import SendMail
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailBatchOperator
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -39,6 +41,7 @@ from tests.tasks.sending import (
     batch,
     batch_result,
     bodies,
+    campaign,
     everybody,
     letters,
     mailed,
@@ -449,14 +452,42 @@ def test_a_mapped_task_that_never_ran_sends_when_the_run_is_cleared(emulator: Em
     assert set(mailed(emulator).values()) == {1}
 
 
-def test_credentials_that_are_exchanged_while_a_batch_runs(emulator: Emulator, connect: Connect) -> None:
+@pytest.mark.parametrize(("status", "in_flight"), [(200, 1), (401, 1), (401, 3)])
+def test_credentials_that_are_exchanged_while_a_batch_runs(
+    emulator: Emulator, connect: Connect, status: int, in_flight: int
+) -> None:
+    if in_flight > 1 and AIRFLOW_VERSION < (3, 3):
+        pytest.skip("reads the connection in the main thread only")
+    emulator.change_settings(bad_api_key_http_status=status)
+
     def exchange() -> None:
         emulator.settings.api_key = "another"
         connect(password="another")
 
     with at_request(emulator, SENDS, 2, exchange):
-        assert Tries().run(batch(messages=letters(40)))["recipients"] == 40
+        assert Tries().run(batch(messages=letters(80), max_in_flight=in_flight))["recipients"] == 80
     assert set(mailed(emulator).values()) == {1}
+
+
+def test_credentials_are_read_once_more_before_a_task_fails(emulator: Emulator, connect: Connect) -> None:
+    """Of every kind of task that writes."""
+    emulator.add_list("newsletter", ["ada@example.com"])
+    rows = [{"email": address(number)} for number in range(3)]
+    imports = MailImportContactsOperator(task_id=TASK, contacts=rows, list_name="new", max_in_flight=1)
+    for kind in (single(), campaign(), imports, MailCancelCampaignOperator(task_id=TASK, mail_name="none")):
+        assert kind.hook.config  # read before the exchange
+        emulator.settings.api_key += "+"
+        connect(password=emulator.settings.api_key)
+        emulator.journal.clear()
+        Tries().run(kind)
+        assert [entry["auth"] for entry in emulator.journal.entries()].count("invalid") == 1
+    assert mailed(emulator)["ada@example.com"] == 1
+    assert (len(emulator.campaigns("spring")), len(emulator.contacts())) == (1, 4)
+    emulator.settings.api_key = "revoked"
+    emulator.journal.clear()
+    with pytest.raises(AirflowFailException, match="airflow mail oauth login"):
+        Tries().run(single())
+    assert emulator.journal.count(SENDS) == 1
 
 
 def test_a_batch_is_halved_until_a_proxy_passes_it_on(emulator: Emulator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -83,10 +84,15 @@ BeforeWrite: TypeAlias = Callable[[str], None]
 prevents the request."""
 
 
+Renew: TypeAlias = Callable[[], ClientConfig | None]
+"""Reads the settings of the connection again; ``None`` if that is not possible now."""
+
+
 class Exchange(ABC):
     """A client, except for how it reaches the service and how it waits.
 
     :param credentials_probe: a request that reads and that every valid credential may send.
+    :param renew: returns the settings as they are now, whose credentials may have changed; see :meth:`send`.
     :param clock: returns monotonic seconds.
     """
 
@@ -101,8 +107,11 @@ class Exchange(ABC):
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
         on_request: OnRequest | None = None,
+        renew: Renew | None = None,
     ) -> None:
         self.config = config
+        self._renew = renew
+        self._renewal = threading.Lock()
         self.max_seconds = config.timeout * TOTAL_TIMEOUT_FACTOR
         self._credentials_probe = credentials_probe
         self.throttle = Throttle(config.requests_per_second, clock)
@@ -138,11 +147,34 @@ class Exchange(ABC):
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
 
+        A 401 carries nothing out. If the connection has other credentials by then, since its token was renewed or its
+        key exchanged, the operation is repeated with them, once.
+
         :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
         """
         self.enter_process()
         with clear_traceback_frames():
+            used = self.config
+            try:
+                return self._attempts(request)
+            except MailAuthError as error:
+                is_probe = request is self._credentials_probe or not request.authenticated
+                if is_probe or error.may_have_taken_effect or not self._is_renewed(used):
+                    raise
             return self._attempts(request)
+
+    def _is_renewed(self, used: ClientConfig) -> bool:
+        """Read the credentials again, unless another thread has; return whether they have changed."""
+        with self._renewal:
+            if self.config is used and self._renew is not None:
+                latest = self._renew()
+                # Another service or account is not what the work began with.
+                if latest is not None and latest.base_url == used.base_url:
+                    self.config = used.with_credentials_of(latest)
+            if self.config.credentials() == used.credentials():
+                return False
+        log.warning("The service rejected the credentials, and the connection has others by now: continuing with them.")
+        return True
 
     def _attempts(self, request: MailRequest[R]) -> R:
         """Send a request until there is a response or a final error."""
@@ -215,6 +247,7 @@ class Exchange(ABC):
     def after_fork(self) -> None:
         """Replace what must not be shared with the parent process."""
         self.throttle = Throttle(self.config.requests_per_second, self._clock)
+        self._renewal = threading.Lock()
 
     def _wait_for_slot(self) -> float:
         """Wait until the request may be sent, by the rate of this client and by that of all; return the seconds.

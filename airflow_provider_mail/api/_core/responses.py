@@ -101,7 +101,10 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
     if result == 429:
         return MailRateLimitError(f"{prefix}: too many requests{text}", retry_after=retry_after, **details)
     if result == 401:
-        advice = "Check the connection's password (API key) or access_token, and auth_type"
+        advice = (
+            "Check the connection's password (API key) or access_token, and auth_type; renew an OAuth token with: "
+            "airflow mail oauth login"
+        )
         return MailAuthError(f"{prefix}: the service rejected the credentials{text}. {advice}", **details)
     if result == 408:
         return MailAnswerLostError(f"{prefix}: the service timed out{text}", **details)

@@ -22,6 +22,7 @@ from airflow_provider_mail.api.campaigns import (
     DeleteCampaign,
     GetCampaigns,
     MailStatus,
+    exists,
     find_campaign,
     find_rewritten,
     is_new,
@@ -374,8 +375,21 @@ def _adopt_if_sent(
         ignore = {*ignore, "only_save"}
     creation = adopt(request, campaign, ignore, clock.latest(), own=state.is_own, digests=state.digests)
     _check_owner(request, campaign, state, clock, not_older_than)
+    if draft:
+        _check_draft(client, request, campaign)
     state.mark_seen(_sends_at(campaign, clock), campaign.guid)
     return creation
+
+
+def _check_draft(client: Client, request: CreateCampaign, campaign: Campaign) -> None:
+    """Reject a draft that may have been deleted: the service may still list it."""
+    if campaign.mail_status == MailStatus.DRAFT and not exists(client, request, campaign.mail_name):
+        raise MailPendingCampaignError(
+            f"mail_name: the service lists the draft {campaign.mail_name!r}, and would not delete it, or would create "
+            "another one of that name: it was deleted. It was not adopted, and nothing was created. The next try looks "
+            "again; if the draft stays, choose another mail_name",
+            operation=GetCampaigns.path,
+        )
 
 
 def _not_sent(
@@ -438,6 +452,7 @@ def _handle_incomplete(
             status = "a draft" if campaign.mail_status == MailStatus.DRAFT else "not scheduled"
             action = f"It is {status} and will not be sent, so it is not adopted. "
     elif choice == "keep":
+        _check_draft(client, request, campaign)
         return replace(adopt(request, campaign, ignore, clock.latest(), own=True), incomplete=True)
     # A user who deletes it may clear the task to create it again, unless it has been sent by then.
     state.mark_sends_at(None if cancelled else _sends_at(campaign, clock))
