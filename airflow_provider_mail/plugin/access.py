@@ -225,7 +225,9 @@ class Decision:
 
 def decisions(user: Any) -> Sequence[Decision]:
     """Return the tasks that wait for a person, of the DAGs that a user may read, the longest first."""
-    from airflow.models.trigger import Trigger
+    if not AIRFLOW_V_3_1_PLUS:
+        return []
+    from airflow.models.hitl import HITLDetail
 
     mail = aliased(TaskInstance)
     sends = select(mail.id).where(
@@ -235,11 +237,12 @@ def decisions(user: Any) -> Sequence[Decision]:
     )
     query = (
         select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
-        .add_columns(Trigger.created_date)
-        .join(Trigger, TaskInstance.trigger_id == Trigger.id)
-        .where(TaskInstance.state == TaskInstanceState.DEFERRED, Trigger.classpath.endswith(".HITLTrigger"))
+        .add_columns(HITLDetail.created_at)
+        .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
+        # From Airflow 3.3, such a task has a state of its own, and no trigger.
+        .where(HITLDetail.responded_at.is_(None), TaskInstance.state.in_(("deferred", "awaiting_input")))
         .where(sends.exists())
-        .order_by(Trigger.created_date, TaskInstance.dag_id, TaskInstance.task_id)
+        .order_by(HITLDetail.created_at, TaskInstance.dag_id, TaskInstance.task_id)
     )
     with create_session() as session:
         rows = [(*row,) for row in session.execute(query)]

@@ -18,6 +18,7 @@ from airflow_provider_mail.plugin import access
 from airflow_provider_mail.plugin.reader import TABLES, Reader
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, forget, may_read_only
@@ -415,14 +416,19 @@ def test_parts_without_data_are_on_one_page(visitor: Visitor, empty: Warehouse) 
     assert "All parts have data." in text_of(visitor, "more")
 
 
+@pytest.mark.skipif(not AIRFLOW_V_3_1_PLUS, reason="Airflow 3.0 asks no person")
+@pytest.mark.parametrize("state", ["deferred", "awaiting_input"])
 def test_a_decision_has_its_button(
-    visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+    visitor: Visitor, empty: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """Of a run that has tasks of mail; the page leads to the task in Airflow, where a person decides."""
+    """Of a run that has tasks of mail; the page leads to the task in Airflow, where a person decides.
+
+    :param state: that of the task up to Airflow 3.2, and from 3.3.
+    """
+    from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
-    from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
-    from sqlalchemy import update
+    from sqlalchemy import select, update
 
     runs = {}
     for dag_id in ("newsletter", "other"):
@@ -430,12 +436,11 @@ def test_a_decision_has_its_button(
             EmptyOperator(task_id="approve"), EmptyOperator(task_id="send")
         runs[dag_id] = run_dag(dag).run_id
         with create_session() as session:
-            row = Trigger("airflow.providers.standard.triggers.hitl.HITLTrigger", {})
-            session.add(row)
-            session.flush()
             of_run = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == runs[dag_id])
             is_it = of_run & (TaskInstance.task_id == "approve")
-            session.execute(update(TaskInstance).where(is_it).values(trigger_id=row.id, state="deferred"))
+            session.execute(update(TaskInstance).where(is_it).values(state=state))
+            asked = session.scalars(select(TaskInstance.id).where(is_it)).one()
+            session.add(HITLDetail(ti_id=asked, options=["Approve", "Reject"], subject="Send it?", params={}))
             if dag_id == "newsletter":
                 of_mail = of_run & (TaskInstance.task_id == "send")
                 session.execute(update(TaskInstance).where(of_mail).values(operator="MailCreateCampaignOperator"))
@@ -445,5 +450,9 @@ def test_a_decision_has_its_button(
     assert [link for link in page.links() if link.endswith("/required_actions")] == [
         f"/team/airflow/dags/newsletter/runs/{quote(runs['newsletter'], safe='')}/tasks/approve/required_actions"
     ]
-    may_read_only(monkeypatch, "other")
+    with monkeypatch.context() as patch:
+        may_read_only(patch, "other")
+        assert "waits for a person" not in text_of(visitor, "")
+    with create_session() as session:
+        session.execute(update(HITLDetail).values(responded_at=datetime.datetime.now(datetime.UTC)))
     assert "waits for a person" not in text_of(visitor, "")
