@@ -29,6 +29,8 @@ RATIOS = [
     ("batch, one in flight, over the loop, kept", "batch ours 1", "batch loop", ""),
     ("batch, eight in flight, over the loop, kept", "batch ours 8", "batch loop", "<= 0.2 at 50 ms"),
     ("batch, eight in flight, over 16 threads, kept", "batch ours 8", "batch careful", ""),
+    ("batch with a memory, one in flight", "batch remembered 1", "batch ours 1", "<= 1.3"),
+    ("batch with a memory, eight in flight", "batch remembered 8", "batch ours 8", ""),
     ("upserts over the loop, kept", "upsert ours", "upsert loop", "<= 1.6"),
     ("upserts over the loop, new connections", "upsert ours", "upsert loop new", "<= 1.1"),
     ("creations over the loop, kept", "creation ours", "creation loop", "<= 1.6"),

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,19 +106,32 @@ def _loop(kind: str, *, is_kept: bool, threads: int = 1) -> Run:
     return run
 
 
-def _operator(in_flight: int) -> Run:
+def _operator(in_flight: int, *, remembers: bool = False) -> Run:
     from airflow_provider_mail.operators.transactional import MailSendBatchOperator
 
     for module in LAZILY_IMPORTED:
         import_module(module)
+    arguments: dict[str, Any] = {}
+    if remembers:
+        from airflow_provider_mail._audience.memory import Memory
+
+        database = Path(os.environ["AIRFLOW_HOME"], f"memory-{os.getpid()}.db")
+        os.environ["AIRFLOW_CONN_MEMORY"] = json.dumps({"conn_type": "sqlite", "host": str(database)})
+        os.environ |= {"AIRFLOW__MAIL__MEMORY_CONN_ID": "memory", "AIRFLOW__MAIL__AUDIENCE_KEY": "a secret"}
+        memory = Memory.configured()
+        assert memory is not None
+        memory.create()
+        arguments = {"once_per": "a", "at_most": (3, timedelta(days=7))}
     store = TaskStateStore(Path(os.environ["AIRFLOW_HOME"], f"state-{os.getpid()}.db"))
 
     def run() -> int:
         operator = MailSendBatchOperator(
-            task_id="send", sender_mail=SENDER, **LETTER, messages=mails, max_in_flight=in_flight
+            task_id="send", sender_mail=SENDER, **LETTER, messages=mails, max_in_flight=in_flight, **arguments
         )
         ti = SimpleNamespace(dag_id="benchmark", task_id="send", run_id="1", map_index=-1, try_number=1, max_tries=0)
-        result = operator.execute({"ti": ti, "task_state_store": store})  # type: ignore[typeddict-item]
+        dag_run = SimpleNamespace(run_after=datetime.now(UTC), clear_number=0)
+        context: Any = {"ti": ti, "dag_run": dag_run, "task_state_store": store}
+        result = operator.execute(context)
         return int(result["recipients"])
 
     return run
@@ -146,6 +160,8 @@ def _requests(kind: str) -> Run:
 VARIANTS: dict[str, Callable[[], Run]] = {
     "batch ours 1": lambda: _operator(1),
     "batch ours 8": lambda: _operator(8),
+    "batch remembered 1": lambda: _operator(1, remembers=True),
+    "batch remembered 8": lambda: _operator(8, remembers=True),
     "batch loop": lambda: _loop("batch", is_kept=True),
     "batch loop new": lambda: _loop("batch", is_kept=False),
     "batch careful": lambda: _loop("batch", is_kept=True, threads=16),
