@@ -24,5 +24,5 @@ with DAG(
     tags=["mail", "example"],
 ) as dag:
     # The asset starts other DAGs when something new was stored.
-    MailEventsToSqlOperator(task_id="drain", sql_conn_id="warehouse", retention_days=7, outlets=[events_asset()])
+    MailEventsToSqlOperator(task_id="drain", sql_conn_id="warehouse", keep_days=7, outlets=[events_asset()])
 # [END howto_drain_events]

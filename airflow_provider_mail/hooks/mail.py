@@ -218,10 +218,12 @@ class MailHook(BaseHook):
         emit(counts, {"mail_conn_id": self.mail_conn_id, "operation": operation})
 
     def close(self) -> None:
-        """Close the client's connections."""
+        """Close the client's connections. The next request reads the connection again, such as a rotated key."""
         client = self.__dict__.pop("_client", None)
         if client is not None:
             client.close()
+        for name in [name for name in vars(self) if isinstance(getattr(MailHook, name, None), cached_property)]:
+            del self.__dict__[name]
 
     def send(self, request: MailRequest[R]) -> R:
         """Perform one operation of the service.

@@ -62,7 +62,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
     :param max_pushes: the maximum number of pushes that one run drains. Default: all.
     :param on_unstorable: what to do with an event that cannot be read or stored: ``reject`` it to the dead letters; or
         ``fail`` the task, naming push, position and reason, and leave its batch in the inbox. Default: ``reject``.
-    :param retention_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
+    :param keep_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
     """
 
     inbox_conn_id: str | None
@@ -72,7 +72,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
     batch_size: int
     max_pushes: int | None
     on_unstorable: OnUnstorable
-    retention_days: float | None
+    keep_days: float | None
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
         batch_size: int = 1000,
         max_pushes: int | None = None,
         on_unstorable: OnUnstorable = "reject",
-        retention_days: float | None = 7.0,
+        keep_days: float | None = 7.0,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -122,8 +122,8 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
         finally:
             progress.close()
         deleted = 0
-        if self.retention_days is not None:
-            deleted = self.inbox.delete_drained(datetime.now(UTC) - timedelta(days=self.retention_days))
+        if self.keep_days is not None:
+            deleted = self.inbox.delete_drained(datetime.now(UTC) - timedelta(days=self.keep_days))
         inbox_table = SqlTable(self.inbox.hook, str(self.inbox.name))
         self.moved(inbox_table, SqlTable(self.sql_hook, self.table), rows=drained.events, table=EVENTS)
         emit({RECORDS_REJECTED: drained.dead_letters}, task_tags(self))

@@ -202,6 +202,9 @@ def test_one_hook_keeps_one_client_until_it_is_closed(make_hook: MakeHook) -> No
     hook.close()
     hook.close()
     assert hook.get_conn() is not client
+    make_hook(host="https://api.example.com", password="rotated")
+    hook.close()
+    assert hook.config.api_key.get_secret_value() == "rotated"
     assert MailHook().mail_conn_id == "mail_default"
 
 

@@ -369,7 +369,7 @@ WRONG_VALUES: dict[str, dict[str, list[Any]]] = {
         "path": ["", "nope://lake/mail"], "start_day": ["soon"], "file_format": ["csv"], "lookback_days": [-1]},
     "MailEventsToSqlOperator": {
         "inbox_conn_id": ["nowhere", None], "inbox_table": ["mail_events"], "table": ["a b"],
-        "dead_letters_table": ["mail_events"], "batch_size": [0, 1.5], "max_pushes": [0], "retention_days": [-1]},
+        "dead_letters_table": ["mail_events"], "batch_size": [0, 1.5], "max_pushes": [0], "keep_days": [-1]},
     "MailEventsReconcileOperator": {
         "counters": [["opens"], "sent_count"], "event_types": [[]], "time_zone": ["Mars/Olympus"], "table": ["a b"],
         "start_day": ["yesterday"], "tolerance": [-1], "tolerance_fraction": [1.5], "lookback_days": [0.5]},

@@ -80,7 +80,7 @@ def test_drained_pushes_are_deleted_after_the_retention(inbox: Inbox, warehouse:
     assert [drain()["deleted_pushes"] for _ in range(2)] == [0, 0]
     clock.sleep(7.1 * 86_400)
     receive(inbox, [push(event(2))])
-    options: list[dict[str, Any]] = [{"retention_days": None}, {}, {"retention_days": 0}]
+    options: list[dict[str, Any]] = [{"keep_days": None}, {}, {"keep_days": 0}]
     deleted = [drain(**arguments)["deleted_pushes"] for arguments in options]
     assert deleted == [0, 1, 1]
 
