@@ -88,6 +88,11 @@ def _assignments(codes: list[str]) -> list[str]:
     """Return the plain values that a page names once and uses later, such as a query or a window."""
     found = {}
     for node in (node for code in codes for node in ast.parse(code).body):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Dict):
+        if isinstance(node, ast.Assign) and _is_value(node.value):
             found[ast.unparse(node.targets[0])] = ast.unparse(node)
     return list(found.values())
+
+
+def _is_value(node: ast.expr) -> bool:
+    """Whether an expression has no names, so that it means the same wherever it is written."""
+    return not any(isinstance(part, ast.Name) for part in ast.walk(node))

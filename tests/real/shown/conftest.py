@@ -21,6 +21,7 @@ LOADS = """
 import pendulum
 from airflow.sdk import DAG
 
+from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.transfers.mail_to_sql import (
     MailCampaignsToSqlOperator, MailCampaignStatsToSqlOperator, MailContactsToSqlOperator,
     MailTransactionalStatsToSqlOperator,
@@ -31,6 +32,7 @@ with DAG("loads", schedule=None, start_date=pendulum.datetime(2026, 1, 1)) as da
     MailCampaignsToSqlOperator(task_id="campaigns", sql_conn_id="warehouse")
     MailCampaignStatsToSqlOperator(task_id="statistics", sql_conn_id="warehouse", snapshots=True)
     MailTransactionalStatsToSqlOperator(task_id="transactional", sql_conn_id="warehouse")
+    MailEventsToSqlOperator(task_id="events", sql_conn_id="warehouse")
 """
 
 
@@ -40,25 +42,21 @@ class Reader:
     environment: dict[str, str]
     emulator: Emulator
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the reader's folder."""
-        with (self.folder / "log").open("w") as log:
-            return subprocess.run(
-                command,
-                cwd=self.folder,
-                env=self.environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                check=False,
-            )
+    def run(self, *command: str) -> str:
+        """Run a command in the reader's folder; return what it printed, which is in the file `log` too."""
+        log = self.folder / "log"
+        with log.open("a") as file:
+            start = file.tell()
+            done = subprocess.run(command, cwd=self.folder, env=self.environment, stdout=file, stderr=file, check=False)
+        printed = log.read_text()[start:]
+        assert done.returncode == 0, printed[-3000:]
+        return printed
 
-    def run_dags(self, folder: Path) -> dict[str, str]:
-        """Run all files of a folder; return the error of each, which is empty where all went well."""
+    def run_shown(self) -> dict[str, str]:
+        """Run the files of the folder `shown`; return the error of each, which is empty where all went well."""
         script = Path(__file__).parent / "run_dags.py"
-        done = self.run(sys.executable, str(script), str(folder))
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"file"')]
-        assert done.returncode == 0, (self.folder / "log").read_text()[-3000:]
+        printed = self.run(sys.executable, str(script), str(self.folder / "shown"))
+        lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"file"')]
         return {line["file"]: line["error"] for line in lines}
 
 
@@ -86,6 +84,9 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
             environment[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(
                 {"conn_type": "sqlite", "host": str(folder / f"{name}.db")}
             )
+        environment["AIRFLOW__MAIL__INBOX_CONN_ID"] = "warehouse"
+        environment["AIRFLOW__EMAIL__FROM_EMAIL"] = "shop@example.com"
+        (folder / "report.csv").write_text("day,orders\n2026-03-02,12\n")
         with sqlite3.connect(folder / "crm.db") as crm:
             crm.execute("CREATE TABLE customers (email TEXT, name TEXT, subscribed INTEGER)")
             rows = [(f"customer{number}@example.com", f"Customer {number}", 1) for number in range(20)]
@@ -93,10 +94,12 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         with sqlite3.connect(folder / "shop.db") as shop:
             shop.execute("CREATE TABLE carts (id INTEGER, email TEXT, item TEXT)")
             shop.execute("INSERT INTO carts VALUES (1, 'ada@example.com', 'Engine')")
-        (folder / "dags").mkdir()
-        (folder / "dags" / "loads.py").write_text(LOADS)
+        for name in ("dags", "shown"):
+            (folder / name).mkdir()
+        (folder / "shown" / "loads.py").write_text(LOADS)
         reader = Reader(folder, environment, emulator)
-        assert reader.run("airflow", "db", "migrate").returncode == 0
-        assert reader.run_dags(folder / "dags") == {"loads": ""}
-        (folder / "dags" / "loads.py").unlink()
+        reader.run("airflow", "db", "migrate")
+        receive = (sys.executable, "-m", "airflow_provider_mail", "receive", "rotate")  # makes the tables of the inbox
+        reader.run(*receive, "--url", "https://mail.example.com", "--no-save")
+        assert reader.run_shown() == {"loads": ""}
         yield reader

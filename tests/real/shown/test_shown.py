@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,13 +13,12 @@ from tests.real.shown.conftest import Reader
 
 @pytest.mark.timeout(900)
 def test_python(reader: Reader) -> None:
-    folder = Path(reader.environment["AIRFLOW__CORE__DAGS_FOLDER"])
     shown = {block.name: block for block in blocks("python") if not block.not_run and not block.embedded}
     for name, block in shown.items():
-        (folder / f"{name}.py").write_text(dag_file(block))
-    errors = reader.run_dags(folder)
+        (reader.folder / "shown" / f"{name}.py").write_text(dag_file(block))
+    errors = reader.run_shown()
     assert errors.keys() == shown.keys()
-    assert {str(shown[name]): error for name, error in errors.items() if error} == {}
+    assert [f"{shown[name]}: {error}" for name, error in errors.items() if error] == []
 
 
 def test_json_and_yaml_are_read() -> None:
