@@ -44,6 +44,8 @@ with DAG(
         subject="News of {{ dag_run.run_after.strftime('%B') }}",
         content="<p>Hello {% raw %}{{name}}{% endraw %}, this is new: ...</p>",
         audience=sync_contacts.output,
+        max_run_age=7 * 86_400,
+        on_old_run="skip",
     )
     # [END howto_create_campaign]
 

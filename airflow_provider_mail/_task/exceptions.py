@@ -9,12 +9,16 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, clear_frames
-from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 log = logging.getLogger(__name__)
 
 # Linear in any text: error messages may have a hundred kilobytes without a space.
 _ADDRESS = re.compile(r"(?<![^\s@<>,;:\"'()\[\]])([^\s@<>,;:\"'()\[\]]++)@(?=([\w-][\w.-]*+))")
+
+
+class OldRunError(MailValidationError):
+    """The run is older than ``max_run_age``, and the task is skipped for that: the request was not sent."""
 
 
 class AirflowErrors(AbstractContextManager[None]):
@@ -46,7 +50,7 @@ class AirflowErrors(AbstractContextManager[None]):
         message = self._message(error)
         if error.temporary:
             raise error.with_text(message) from None
-        raise AirflowFailException(message) from None
+        raise (AirflowSkipException if isinstance(error, OldRunError) else AirflowFailException)(message) from None
 
     def _message(self, error: MailError) -> str:
         """Return the message with the operation last: Airflow's log view cuts an exception off at the right."""

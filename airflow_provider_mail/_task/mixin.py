@@ -296,6 +296,7 @@ class SendGuardMixin(MailTaskMixin):
 
     send_window: SendWindow | None = None
     max_run_age: float | None = None
+    on_old_run: Literal["fail", "skip"] = "fail"
     log: Any
     _due: datetime | None = None
     """When the run was due, for ``max_run_age``."""
@@ -322,6 +323,7 @@ class SendGuardMixin(MailTaskMixin):
         :raises MailHeldError: a hold is set, or could not be read.
         :raises MailValidationError: the send window is closed.
         """
+        from airflow_provider_mail._task.exceptions import OldRunError
         from airflow_provider_mail.api.errors import MailValidationError
 
         if operation not in GUARDED:
@@ -331,7 +333,7 @@ class SendGuardMixin(MailTaskMixin):
         if self.max_run_age is not None and self._due is not None:
             age = datetime.now(UTC) - self._due
             if age > timedelta(seconds=self.max_run_age):
-                raise MailValidationError(
+                raise (OldRunError if self.on_old_run == "skip" else MailValidationError)(
                     f"max_run_age: this run was due at {self._due:%Y-%m-%dT%H:%M:%SZ}, {age} ago, as in catch-up or a "
                     "backfill: this request was not sent. To let it pass, leave out max_run_age and clear the task, or "
                     "trigger the DAG by hand",

@@ -543,6 +543,7 @@ ARGUMENTS: dict[str, Rule] = {
     "on_duplicate_recipient": choice("fail", "skip", "allow"),
     "on_empty": choice("error", "skip", "continue"),
     "on_incomplete": choice("cancel", "keep", "fail"),
+    "on_old_run": choice("fail", "skip"),
     "on_no_difference": choice("a", "b", "leader", "fail"),
     "on_removed": choice("exclude", "ignore", "delete_contact"),
     "on_unfilled_tag": choice("fail", "warn"),

@@ -99,8 +99,9 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
     :param send_window: the hours and days at which it may go out, see
         :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
         and no try sends after that opening has closed. Default: at any time.
-    :param max_run_age: the task fails instead of sending when its run was due longer ago, as in catch-up or a backfill;
-        seconds or a timedelta. Default: a run of any age sends.
+    :param max_run_age: nothing is sent when the run was due longer ago, as in catch-up or a backfill; seconds or a
+        timedelta. Default: a run of any age sends.
+    :param on_old_run: what the task does then: ``fail``, or ``skip``. Default: ``fail``.
     :param only_save: save a draft and send nothing. Default: false.
     :param audience: whom it is sent to: the result of a task that imports contacts, or of a mapped one, as in
         ``audience=task.output``. Lists that are named besides are added. Default: none. (templated)
@@ -182,6 +183,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         send_date: Templated[datetime] | None = None,
         send_window: SendWindow | None = None,
         max_run_age: float | timedelta | None = None,
+        on_old_run: Literal["fail", "skip"] = "fail",
         only_save: bool = False,
         audience: Templated[Mapping[str, Any] | Sequence[Templated[Mapping[str, Any]]]] | None = None,
         send_list_names: Templated[Sequence[Templated[str]]] | None = None,

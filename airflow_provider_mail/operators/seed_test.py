@@ -72,6 +72,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     send_date = None
     send_window = None
     max_run_age = None
+    on_old_run = "fail"
     only_save = False
     repel_list_names = None
     ignore_differences = ()

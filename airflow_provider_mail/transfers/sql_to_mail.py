@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
@@ -203,8 +203,9 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     :param send_window: the hours and days at which it may go out, see
         :class:`~airflow_provider_mail.send_window.SendWindow`: a send time outside of it is moved to its next opening,
         and no try sends after that opening has closed. Default: at any time.
-    :param max_run_age: the task fails instead of sending when its run was due longer ago, as in catch-up or a backfill;
-        seconds or a timedelta. Default: a run of any age sends.
+    :param max_run_age: nothing is sent when the run was due longer ago, as in catch-up or a backfill; seconds or a
+        timedelta. Default: a run of any age sends.
+    :param on_old_run: what the task does then: ``fail``, or ``skip``. Default: ``fail``.
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
@@ -269,6 +270,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         send_date: Templated[datetime] | None = None,
         send_window: SendWindow | None = None,
         max_run_age: float | timedelta | None = None,
+        on_old_run: Literal["fail", "skip"] = "fail",
         category: Templated[str] | None = None,
         campaign: Templated[str] | None = None,
         track_open: bool = False,

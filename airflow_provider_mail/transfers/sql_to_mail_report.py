@@ -6,7 +6,7 @@ import base64
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
@@ -60,8 +60,9 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
     :param send_date: the send time: a datetime with a zone or ISO 8601 text with one. Default: now. (templated)
     :param send_window: the hours and days at which it may go out, see
         :class:`~airflow_provider_mail.send_window.SendWindow`. Default: at any time.
-    :param max_run_age: the task fails instead of sending when its run was due longer ago, as in catch-up or a backfill;
-        seconds or a timedelta. Default: a run of any age sends.
+    :param max_run_age: nothing is sent when the run was due longer ago, as in catch-up or a backfill; seconds or a
+        timedelta. Default: a run of any age sends.
+    :param on_old_run: what the task does then: ``fail``, or ``skip``. Default: ``fail``.
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param campaign: the task name label: letters and digits, 100 bytes at most. Default: none. (templated)
     :param track_open: count opens. Default: false.
@@ -127,6 +128,7 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
         send_date: Templated[datetime] | None = None,
         send_window: SendWindow | None = None,
         max_run_age: float | timedelta | None = None,
+        on_old_run: Literal["fail", "skip"] = "fail",
         category: Templated[str] | None = None,
         campaign: Templated[str] | None = None,
         track_open: bool = False,

@@ -298,10 +298,13 @@ def test_the_clock_of_the_service_decides(ahead: int, now: str, closed: bool, at
 
 def test_a_run_that_is_long_past_sends_nothing(emulator: Emulator) -> None:
     """As in catch-up: the runs of these tests were due long ago."""
-    old = {"max_run_age": datetime.timedelta(days=1)}
+    old: dict[str, Any] = {"max_run_age": datetime.timedelta(days=1)}
     for make in (lambda: campaign(**old), lambda: batch(messages=letters(1), **old)):
         with pytest.raises(AirflowFailException, match="max_run_age: this run was due at 2024-03-07T00:00:00Z"):
             Tries().run(make())
+    old["on_old_run"] = "skip"
+    for make in (lambda: campaign(**old), lambda: batch(messages=letters(1), **old)):
+        assert Tries().run_all(make) == "skipped"
     Tries().run(campaign(max_run_age=datetime.timedelta(days=3_000)))
     assert (len(created(emulator)), bodies(emulator)) == (1, [])
 
