@@ -22,7 +22,7 @@ from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RE
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Final, Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import BUCKETS, Identity, People, Rows, bucket_of, digests
-from airflow_provider_mail._audience.sealing import AudienceKey
+from airflow_provider_mail._audience.sealing import AudienceKey, deployment_digest
 from airflow_provider_mail._audience.state import (
     GONE,
     MAX_RUNS,
@@ -95,7 +95,7 @@ class ComparedAudience(Audience):
         self._exact = task.audience == "exact"
         self.new_list = AudienceList.of(
             task.list_name or "",
-            task=f"{ti.dag_id}/{ti.task_id}",
+            task=f"{deployment_digest()}/{ti.dag_id}/{ti.task_id}",
             run_id=ti.run_id,
             begun_at=datetime.fromtimestamp(time.time(), UTC),
             part=None if ti.map_index in (None, -1) else ti.map_index,

@@ -78,3 +78,9 @@ class AudienceKey:
 def tag_of(sealed: str) -> bytes:
     """Return what identifies a sealed part: the tag that authenticates it."""
     return base64.b64decode(sealed[-2 * TAG_BYTES :])[-TAG_BYTES:]
+
+
+def deployment_digest() -> str:
+    """Return what tells this deployment from one with the same DAGs, such as a copy for tests, by their secrets."""
+    secrets = [setting("audience_key"), str(conf.get("core", "fernet_key", fallback="") or "")]
+    return hashlib.sha256(b"airflow_provider_mail.deployment/" + "/".join(map(str, secrets)).encode()).hexdigest()

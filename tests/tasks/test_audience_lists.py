@@ -353,3 +353,35 @@ def test_a_claim_of_a_run_that_has_ended_keeps_nobody(
             done(erase)
     else:
         assert done(erase)["audiences"] == ["dag/load"]
+
+
+# --- lists of other deployments and runs ---
+
+
+def test_another_deployment_deletes_no_list(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """It has the same DAGs and no prefix, and its own secret."""
+    plain = partial(test_audience.imported, keep_lists=1)
+    ours = done(plain("ada"))["send_list_names"]
+    monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "of the copy")
+    for run_id in ("second", "third"):
+        clock.sleep(DAY)
+        theirs = done(plain("ada"), run_id)["send_list_names"]
+    assert test_audience.lists(emulator) == sorted(ours + theirs)
+
+
+def test_lists_with_another_name_in_each_run_are_deleted(emulator: Emulator, clock: Clock) -> None:
+    for number in range(3):
+        last = done(test_audience.imported("ada", list_name=f"friends {number}", keep_lists=1), str(number))
+        clock.sleep(DAY)
+    assert test_audience.lists(emulator) == last["send_list_names"]
+
+
+def test_who_clears_an_old_run_is_not_told_to_mail_again(emulator: Emulator, audience: Audience, clock: Clock) -> None:
+    done(created(audience.load("ada bob", "old"), None), "old")
+    sent = emulator.campaigns()
+    clock.sleep(DAY)
+    audience.load("ada eva", "new")
+    said = error_of(lambda: done(created(audience.load("ada eva", "old"), sent[0]["mailName"]), "old"))
+    assert "deleting it, mails people again" in said
+    assert "delete that campaign" not in said
+    assert len(emulator.campaigns()) == 1

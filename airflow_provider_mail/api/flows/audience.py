@@ -49,7 +49,7 @@ class AudienceList:
     :param title: what people read: the prefix of the deployment and the ``list_name`` of the task, perhaps cut.
     :param role: whether campaigns are sent to it, or exclude it.
     :param begun_at: when the try began to fill it, by the worker's clock.
-    :param owner: digest of the task and its ``list_name``: the lists of others are left alone.
+    :param owner: digest of the deployment and its task: the lists of others are left alone.
     :param run: digest of the DAG run.
     :param part: the index of a mapped task. Default: none.
     :param plan: digest of the plan whose stage is on it. Default: the people are not divided into stages.
@@ -79,7 +79,8 @@ class AudienceList:
 
         :param prefix: distinguishes the deployments that use one account; with its separator.
         """
-        owner = _digest(f"{prefix}{task}/{list_name}")
+        # Not the list_name, which may be another one in each run.
+        owner = _digest(f"{prefix}{task}")
         unnamed = cls(
             title="", role="excluded", begun_at=begun_at, owner=owner, run=_digest(run_id),
             part=part, plan=plan,
@@ -130,7 +131,7 @@ def delete_old_lists(
     """
     lists = [
         name
-        for name in _audience_lists(client, current.title)
+        for name in _audience_lists(client, current.owner)
         if name.owner == current.owner and not (own_part and name.part != current.part)
     ]
     old = [
@@ -244,7 +245,7 @@ def last_size(client: Client, current: AudienceList) -> int:
     """Return how many people the last list of an audience has without those who are excluded; 0 without a list."""
     own = [
         name
-        for name in _audience_lists(client, current.title)
+        for name in _audience_lists(client, current.owner)
         if (name.owner, name.part, name.plan) == (current.owner, current.part, current.plan)
     ]
     begun_at = max((name.begun_at for name in own if name.role == "sent"), default=None)

@@ -28,7 +28,7 @@ from airflow_provider_mail.api.campaigns import (
 )
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailConflictError, MailRejectedError, MailValidationError
-from airflow_provider_mail.api.flows.audience import without_time
+from airflow_provider_mail.api.flows.audience import AudienceList, without_time
 
 MINUTE = 60.0
 """The resolution in seconds with which send times are compared."""
@@ -139,6 +139,11 @@ def adopt(
             None: f"{choose}. But if an earlier try of this task created it, {warning}; {allow}",
             False: choose,
         }[own]
+        if not own and _is_same_audience(request, campaign):
+            advice = (
+                "it is to the same audience as it was in an earlier import. Another mail_name, or deleting it, mails "
+                "people again. If it was sent for this run, mark this task as success"
+            )
         if own and campaign.send_time_is_ahead(now):
             advice = (
                 "nobody was mailed yet: cancel and delete that campaign and clear this task, or clear it with "
@@ -150,6 +155,15 @@ def adopt(
             operation=request.path,
         )
     return Creation(mail_name=campaign.mail_name, id=None, guid=campaign.guid, adopted=True, campaign=campaign)
+
+
+def _is_same_audience(request: CreateCampaign, campaign: Campaign) -> bool:
+    """Return whether both are to lists of the same exact audience."""
+    owners = [
+        {audience.owner for name in names or () if (audience := AudienceList.parse(name)) is not None}
+        for names in (request.send_list_names, campaign.rcpt_list_names)
+    ]
+    return bool(owners[0] & owners[1])
 
 
 class MailDifferentCampaignError(MailConflictError):
