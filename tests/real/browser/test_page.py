@@ -169,28 +169,6 @@ def test_pictures(visit: Open) -> None:
     frame.get_by_role("link", name="Campaigns", exact=True).click()
     frame.get_by_role("heading", name="Campaigns").wait_for()
     page.screenshot(path=folder / "page-campaigns.png")
-    token = page.context.request.get("/auth/token").json()["access_token"]
-    hold = {"set_by": "ada", "set_at": "2026-11-28T08:00:00+00:00", "reason": "wrong price in the spring offer"}
-    sizes = {"desktop": (1000, 760), "phone": (390, 760)}
-    for is_held in (False, True):
-        if is_held:
-            variable = {"key": "mail_hold", "value": json.dumps(hold)}
-            headers = {"Authorization": f"Bearer {token}"}
-            assert page.context.request.post("/api/v2/variables", data=variable, headers=headers).ok
-        for size, (width, height) in sizes.items():
-            for scheme in ("light", "dark"):
-                page = visit("/mail/", color_scheme=scheme, viewport={"width": width, "height": height})
-                if is_held:
-                    page.get_by_role("alert").wait_for()
-                    page.screenshot(path=folder / f"page-hold-{size}-{scheme}.png")
-                    continue
-                page.screenshot(path=folder / f"page-overview-{size}-{scheme}.png", full_page=size == "phone")
-                page.goto("/mail/waits")
-                page.screenshot(path=folder / f"page-waits-{size}-{scheme}.png")
-                page.goto("/mail/campaigns?q=newsletter")
-                page.get_by_role("link", name="Three ideas").first.click()
-                page.get_by_role("img", name="Opens in percent").wait_for()
-                page.screenshot(path=folder / f"page-campaign-{size}-{scheme}.png", full_page=True)
 
 
 def fill_year(warehouse: Warehouse) -> None:
