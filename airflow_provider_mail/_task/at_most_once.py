@@ -255,9 +255,10 @@ class Mailing:
             and len(self.state.ahead) < MAX_AHEAD
             and (chunk := self._again.pop() if self._again else next(left, None)) is not None
         ):
-            if 0 < self._largest < self.state.part(chunk).versions:
+            in_doubt = str(chunk.index) in self.state.under_way
+            if not in_doubt and 0 < self._largest < self.state.part(chunk).versions:
                 self.state.halve(chunk, self._largest)
-            begun.append((chunk, str(chunk.index) in self.state.under_way))
+            begun.append((chunk, in_doubt))
             self.state.under_way[str(chunk.index)] = chunk.digest
         if begun:
             self._write()
@@ -339,15 +340,18 @@ class Mailing:
             self.state.under_way.pop(str(chunk.index), None)
 
     def _halve(self, chunk: Chunk, error: MailError, *, in_doubt: bool) -> bool:
-        """Send a request in halves if it is too large for a proxy; return whether it can be halved."""
+        """Send a request in halves if it is too large for a proxy; return whether it can be halved.
+
+        One in doubt is repeated as it was, under its id, or not at all.
+        """
         versions = self.state.part(chunk).versions
-        if not isinstance(error, MailRejectedError) or 413 not in (error.status, error.code) or versions == 1:
+        is_too_large = isinstance(error, MailRejectedError) and 413 in (error.status, error.code)
+        if in_doubt or not is_too_large or versions == 1:
             return False
         self._largest = (versions + 1) // 2
         log.warning("%s. Continuing with at most %d messages in a request.", error, self._largest)
         self.state.halve(chunk, self._largest)
-        if not in_doubt:
-            del self.state.under_way[str(chunk.index)]
+        del self.state.under_way[str(chunk.index)]
         self._again.append(chunk)
         return True
 

@@ -247,6 +247,15 @@ def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
     )
 
 
+def test_a_request_in_doubt_is_not_cut(emulator: Emulator) -> None:
+    """Its parts would have other ids than the one that the service knows."""
+    machine = Sending(emulator)
+    machine.begin(2, True)
+    machine.run_a_try("fail", away=range(2, 6))
+    machine.run_a_try("resend", largest=1)
+    machine.teardown()
+
+
 # What the machine meets only now and then: tries, each with a choice and a fault at one request.
 
 STORIES: dict[str, list[tuple[Any, ...]]] = {
