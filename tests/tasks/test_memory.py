@@ -102,6 +102,7 @@ def test_any_window() -> None:
     assert cap.allows([0, 9], 10) is True
     assert cap.allows([1, 9], 10) is False
     assert cap.allows([5, 14], 10) is False
+    assert cap.allows([5, 15], 10) is True
     assert cap.allows([], 0) is True
 
 
