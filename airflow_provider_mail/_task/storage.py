@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -36,6 +36,9 @@ MAX_ATTACHMENT_BYTES = 100_000_000
 COMPLETE = "_SUCCESS"
 """The name of the empty file that is written last into the folder of a load, as Hadoop and Spark do."""
 
+
+_TIME, _MICROSECOND = "%Y%m%dt%H%M%S%f", timedelta(microseconds=1)
+"""The time in the name of a load's folder."""
 
 MAX_LOADS = 20
 """How many of the newest loads in a folder are looked at for the last one of a list."""
@@ -245,7 +248,7 @@ def write_load(
     from airflow_provider_mail.warehouse.rows import Source
 
     # Each try has a name of its own: a worker that is believed dead may still write.
-    folder = parent / f"{datetime.now(UTC):%Y%m%dt%H%M%S%f}_{uuid.uuid4().hex[:8]}"
+    folder = parent / f"{_next_time(parent):{_TIME}}_{uuid.uuid4().hex[:8]}"
     stamp = current_task_run().values(table, datetime.now(UTC))
     sizes: list[int] = []
     written: list[ObjectStoragePath] = []
@@ -265,6 +268,15 @@ def write_load(
                 remove(file)
         raise
     return WrittenLoad(folder, stored, len(sizes), sum(sizes))
+
+
+def _next_time(parent: ObjectStoragePath) -> datetime:
+    """The present time, or one after that of the newest load in a folder: clocks of workers differ."""
+    now = datetime.now(UTC)
+    for path in parent.iterdir() if parent.is_dir() else ():
+        with suppress(ValueError):
+            now = max(now, datetime.strptime(path.name.partition("_")[0], _TIME).replace(tzinfo=UTC) + _MICROSECOND)
+    return now
 
 
 def last_load(parent: ObjectStoragePath, table: Table, where: Mapping[str, str]) -> Iterator[list[tuple[Any, ...]]]:

@@ -429,14 +429,17 @@ class World:
     # Comparison
 
     def _same(self, ours: str, theirs: str) -> None:
+        problem = None
         try:
             found = self.warehouse.query(ours)
-        except Exception:  # the table is not there before the first load
-            found = []
+        except Exception as error:  # the table is not there before the first load
+            found, problem = [], error
         expected = self.loader.rows(theirs)
         ours_, theirs_ = ({tuple(map(str, row)) for row in rows} for rows in (found, expected))
         if (len(found), ours_) != (len(expected), theirs_):
-            raise AssertionError(f"{ours}: the tables have {ours_ - theirs_}, and should have {theirs_ - ours_}")
+            raise AssertionError(
+                f"{ours}: the tables have {ours_ - theirs_}, and should have {theirs_ - ours_}"
+            ) from problem
 
     def compare(self) -> None:
         account = "mail_conn_id, team_name"

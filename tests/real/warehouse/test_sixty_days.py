@@ -15,6 +15,7 @@ from tests.warehouse.conftest import Warehouse
 DAYS = int(os.environ.get("MAIL_TEST_DAYS", "60"))
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("kind", "seed"), [("sqlite", 5), ("psycopg3", 3), ("duckdb", 4), ("mysql", 5)])
 def test_every_number_is_right_or_red(
     make_warehouse: Callable[..., Warehouse], clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
