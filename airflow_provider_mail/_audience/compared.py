@@ -40,7 +40,7 @@ from airflow_provider_mail._audience.store import Header, StateChangedError, Sta
 from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import task_instance_name
 from airflow_provider_mail._task.progress import store_run
-from airflow_provider_mail._task.storage import Spool
+from airflow_provider_mail._task.storage import Spool, current_task_run
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
     AudienceList,
@@ -631,7 +631,9 @@ class ComparedAudience(Audience):
         def store_changes(hook: DbApiHook, now: datetime) -> None:
             rows = ((import_id, state.key.people(key)[0], operation, now) for key, operation in people)
             table = derived_name(task.changes_only.log_table, "_changes")
-            load(hook, AUDIENCE_CHANGES, table, rows, replace_where={"import_id": import_id})
+            load(
+                hook, AUDIENCE_CHANGES, table, rows, replace_where={"import_id": import_id}, task_run=current_task_run()
+            )
 
         connect = lambda: task.audience_hook(task.changes_only.sql_conn_id)  # noqa: E731
         store_run(task.log, connect, AUDIENCE_RUNS, task.changes_only.log_table, values, store_changes)

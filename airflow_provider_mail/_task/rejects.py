@@ -125,6 +125,7 @@ def store_rejects(
     :param keep_days: rows of any task that were rejected more than this many days ago are deleted in the same
         transaction. ``None``: no rows are deleted.
     """
+    from airflow_provider_mail._task.storage import current_task_run
     from airflow_provider_mail.warehouse.load import load
     from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 
@@ -136,6 +137,7 @@ def store_rejects(
         (reject_row(reject, import_id=import_id, rejected_at=now) for reject in rejects),
         replace_where={"import_id": import_id},
         expire_before=None if keep_days is None else now - timedelta(days=keep_days),
+        task_run=current_task_run(),
     )
 
 
@@ -161,10 +163,11 @@ class UnstorableRecords:
 
         :param options: further arguments of :func:`~airflow_provider_mail.warehouse.load.load`.
         """
+        from airflow_provider_mail._task.storage import current_task_run
         from airflow_provider_mail.warehouse.load import load
 
         assert self.target
-        options = {"lock_timeout": self.lock_timeout, **options}
+        options = {"lock_timeout": self.lock_timeout, "task_run": current_task_run(), **options}
         return load(self.target, table, name, rows, on_unstorable=self.begin(), **options)
 
     def begin(self) -> OnUnstorable | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_mail.warehouse.rows import OnUnstorable
-    from airflow_provider_mail.warehouse.table import Table, TableName
+    from airflow_provider_mail.warehouse.table import Table, TableName, TaskRun
 
 T = TypeVar("T")
 
@@ -94,6 +94,20 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
         return hook_of(sql_conn_id)
     except WarehouseError as error:
         raise AirflowFailException(f"sql_conn_id: {error}") from None
+
+
+def current_task_run() -> TaskRun:
+    """Return the try of the task that runs; outside of a task, an empty one."""
+    from airflow.sdk import get_current_context
+
+    from airflow_provider_mail.warehouse.table import TaskRun
+
+    try:
+        ti = get_current_context()["ti"]
+    except RuntimeError:
+        return TaskRun()
+    map_index = -1 if ti.map_index is None else ti.map_index
+    return TaskRun(ti.run_id, ti.dag_id, ti.task_id, map_index, ti.try_number)
 
 
 def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, TableName]:
@@ -244,7 +258,6 @@ def write_load(
         error.
     """
     from airflow_provider_mail.warehouse.files import encode_files
-    from airflow_provider_mail.warehouse.load import current_task_run
     from airflow_provider_mail.warehouse.rows import Source
 
     # Each try has a name of its own: a worker that is believed dead may still write.

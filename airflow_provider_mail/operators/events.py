@@ -170,6 +170,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:
         """Compare each day, and store the rows."""
         from airflow_provider_mail._task.statistics import Observation
+        from airflow_provider_mail._task.storage import current_task_run
         from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.load import load
@@ -194,7 +195,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
             )
             for difference in compared
         ]
-        load(self.sql_hook, EVENT_DIFFERENCES, self.table, rows, now=observation.now())
+        load(self.sql_hook, EVENT_DIFFERENCES, self.table, rows, now=observation.now(), task_run=current_task_run())
         return compared
 
     def _differences(self, day: date, record: TransactionalStats | None) -> list[Difference]:

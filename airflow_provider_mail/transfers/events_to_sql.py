@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from airflow.sdk import Asset
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail._task.storage import SqlTask, check_tables, current_task_run
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.operators._base import BaseMailOperator
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -104,7 +104,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
         from airflow_provider_mail.webhook.drain import EventTables, UnreadableEventError, drain
 
         self._check()
-        tables = EventTables(self.sql_hook, self.table, self.dead_letters_table)
+        tables = EventTables(self.sql_hook, self.table, self.dead_letters_table, current_task_run())
         self.inbox.create()
         tables.create()
         progress = ProgressLog(self.log, context, "events")

@@ -390,9 +390,8 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         return CAMPAIGN_STATS if self.kind == "campaigns" else TRANSACTIONAL_STATS
 
     def _write_days(self, folder: ObjectStoragePath, start_day: date, end_day: date) -> dict[str, Any]:
-        from airflow_provider_mail._task.storage import put, remove
+        from airflow_provider_mail._task.storage import current_task_run, put, remove
         from airflow_provider_mail.warehouse.files import encode
-        from airflow_provider_mail.warehouse.load import current_task_run
         from airflow_provider_mail.warehouse.rows import Source
 
         table = self.declared_table()

@@ -57,6 +57,7 @@ def load(
     history: History | None = None,
     on_unstorable: OnUnstorable | None = None,
     lock_timeout: float = LOCK_TIMEOUT,
+    task_run: TaskRun | None = None,
 ) -> LoadResult:
     """Insert rows, or update those with the same keys, in one transaction on one connection.
 
@@ -86,6 +87,7 @@ def load(
         or marked as gone, since a rejected row may exist in the table. Default: the first such row fails the load.
     :param lock_timeout: seconds to wait for a lock in Postgres, MySQL and MariaDB; in SQLite and DuckDB it is a minute.
         Default: 600.
+    :param task_run: the try of a task that loads, for the columns that say so. Default: none.
     :raises UnconfirmedError: when ``removal`` does not allow that many rows to be removed.
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
@@ -101,23 +103,12 @@ def load(
         lock_timeout=lock_timeout,
         clock=Clock(now) if now else None,
         history=history,
-        task_run=current_task_run(),
+        task_run=task_run or TaskRun(),
     )
     dialect = dialect_of(hook)(hook, request)
     dialect.check_conditions()
     with infrequent_gc():
         return run_with_connection(dialect, dialect.load, tells_rows=True)
-
-
-def current_task_run() -> TaskRun:
-    from airflow.sdk import get_current_context
-
-    try:
-        ti = get_current_context()["ti"]
-    except RuntimeError:
-        return TaskRun()
-    map_index = -1 if ti.map_index is None else ti.map_index
-    return TaskRun(ti.run_id, ti.dag_id, ti.task_id, map_index, ti.try_number)
 
 
 def database_time(hook: DbApiHook) -> datetime.datetime:

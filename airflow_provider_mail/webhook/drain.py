@@ -37,6 +37,7 @@ from airflow_provider_mail.webhook.events import (
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
+    from airflow_provider_mail.warehouse.table import TaskRun
     from airflow_provider_mail.webhook.inbox import Inbox, StoredPush
 
 BATCH_BYTES = 4 * 2**20
@@ -90,11 +91,13 @@ class EventTables:
 
     :param events: name of the table of events, optionally with its schema.
     :param dead_letters: name of the table of dead letters, likewise.
+    :param task_run: the try of a task that loads them. Default: none.
     """
 
     hook: DbApiHook
     events: str
     dead_letters: str
+    task_run: TaskRun | None = None
 
     def create(self) -> None:
         """Create the tables, or add columns of a later version."""
@@ -114,7 +117,7 @@ class EventTables:
         def on_unstorable(row: Sequence[Any], _: UnstorableError) -> None:
             add(_letter_of(row, Reason.DATABASE))
 
-        loaded = load(self.hook, EVENTS, self.events, rows, on_unstorable=on_unstorable)
+        loaded = load(self.hook, EVENTS, self.events, rows, on_unstorable=on_unstorable, task_run=self.task_run)
         drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0), existing=loaded.existing)
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
@@ -123,7 +126,8 @@ class EventTables:
     def store_dead_letters(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
         """Store dead letters, and count the new ones."""
         if letters:
-            loaded = load(self.hook, DEAD_LETTERS, self.dead_letters, (letter.row() for letter in letters))
+            rows = (letter.row() for letter in letters)
+            loaded = load(self.hook, DEAD_LETTERS, self.dead_letters, rows, task_run=self.task_run)
             for reason, count in (loaded.inserted_by or {}).items():
                 drained.reasons[Reason.of(str(reason))] += count
             drained.conflicts = drained.reasons[Reason.CONFLICT]

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.execution_time.context import set_current_context
 
 from airflow_provider_mail import warehouse as warehouse_package
 from airflow_provider_mail.warehouse import dialects
@@ -20,7 +19,7 @@ from airflow_provider_mail.warehouse.dialects import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
 from airflow_provider_mail.warehouse.request import LOADS, MarkGone
-from airflow_provider_mail.warehouse.table import (
+from airflow_provider_mail.warehouse.table import (, TaskRun
     JSON,
     LOAD_COLUMNS,
     TEXT,
@@ -195,11 +194,9 @@ def load_as(
     run_id: str | None, warehouse: Warehouse, table: Table, rows: Any, map_index: int | None = 3, **options: Any
 ) -> LoadResult:
     """Load rows as the second try of a mapped task, or outside of a task."""
-    if run_id is None:
-        return warehouse.load(table, rows, **options)
-    ti: Any = SimpleNamespace(run_id=run_id, dag_id="crm", task_id="load", map_index=map_index, try_number=2)
-    with set_current_context({"ti": ti}):  # type: ignore[typeddict-item]
-        return warehouse.load(table, rows, **options)
+    index = -1 if map_index is None else map_index
+    task_run = None if run_id is None else TaskRun(run_id, "crm", "load", index, 2)
+    return warehouse.load(table, rows, task_run=task_run, **options)
 
 
 @pytest.mark.parametrize("kind", ALL)
