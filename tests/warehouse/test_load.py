@@ -19,13 +19,14 @@ from airflow_provider_mail.warehouse.dialects import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
 from airflow_provider_mail.warehouse.request import LOADS, MarkGone
-from airflow_provider_mail.warehouse.table import (, TaskRun
+from airflow_provider_mail.warehouse.table import (
     JSON,
     LOAD_COLUMNS,
     TEXT,
     TIMESTAMP,
     Column,
     Table,
+    TaskRun,
     text,
 )
 from tests.warehouse.conftest import ALL, COPY, Warehouse, in_each_dialect
