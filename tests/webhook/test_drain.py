@@ -138,6 +138,20 @@ def test_an_unreadable_event_may_fail_the_drain_and_stays(embedded: Drains) -> N
     assert embedded.drain() == Drained(1, 1, Counter(Delivered=1), dead_letters=1)
 
 
+def test_an_older_push_that_is_stored_meanwhile_is_drained(embedded: Drains) -> None:
+    """Numbers are not in the order of commits: one before the last that was taken may appear later."""
+
+    def set_drained(value: str) -> None:
+        with embedded.inbox.connected() as cursor:
+            cursor.execute(f"UPDATE {embedded.inbox.table} SET drained_at = {value} WHERE id = 1")
+            cursor.connection.commit()
+
+    embedded.receive(*(push(event(number)) for number in range(3)))
+    set_drained("'2026-01-01 00:00:00+00:00'")
+    drained = embedded.drain(batch_size=1, on_batch=lambda total: set_drained("NULL") if total.pushes == 1 else None)
+    assert drained.pushes == len(embedded.events()) == 3
+
+
 def test_a_drain_stops_at_its_limit_and_reports_its_progress(embedded: Drains) -> None:
     embedded.receive(*(push(event(number)) for number in range(10)))
     reported: list[int] = []
