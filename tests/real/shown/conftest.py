@@ -86,6 +86,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
             )
         environment["AIRFLOW__MAIL__INBOX_CONN_ID"] = "warehouse"
         environment["AIRFLOW__EMAIL__FROM_EMAIL"] = "shop@example.com"
+        environment["AIRFLOW__EMAIL__EMAIL_BACKEND"] = "airflow_provider_mail.utils.emailer.send_email"
         (folder / "report.csv").write_text("day,orders\n2026-03-02,12\n")
         with sqlite3.connect(folder / "crm.db") as crm:
             crm.execute("CREATE TABLE customers (email TEXT, name TEXT, subscribed INTEGER)")

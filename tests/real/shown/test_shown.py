@@ -11,6 +11,7 @@ from tests.real.shown.blocks import blocks, dag_file
 from tests.real.shown.conftest import Reader
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_python(reader: Reader) -> None:
     shown = {block.name: block for block in blocks("python") if not block.not_run and not block.embedded}
