@@ -474,7 +474,10 @@ def test_credentials_are_read_once_more_before_a_task_fails(emulator: Emulator, 
     emulator.add_list("newsletter", ["ada@example.com"])
     rows = [{"email": address(number)} for number in range(3)]
     imports = MailImportContactsOperator(task_id=TASK, contacts=rows, list_name="new", max_in_flight=1)
-    for kind in (single(), campaign(), imports, MailCancelCampaignOperator(task_id=TASK, mail_name="none")):
+    kinds = [single(), campaign(), MailCancelCampaignOperator(task_id=TASK, mail_name="none")]
+    if threads := AIRFLOW_VERSION >= (3, 3):  # before, the connection is read in the main thread only
+        kinds.append(imports)
+    for kind in kinds:
         assert kind.hook.config  # read before the exchange
         emulator.settings.api_key += "+"
         connect(password=emulator.settings.api_key)
@@ -482,7 +485,7 @@ def test_credentials_are_read_once_more_before_a_task_fails(emulator: Emulator, 
         Tries().run(kind)
         assert [entry["auth"] for entry in emulator.journal.entries()].count("invalid") == 1
     assert mailed(emulator)["ada@example.com"] == 1
-    assert (len(emulator.campaigns("spring")), len(emulator.contacts())) == (1, 4)
+    assert (len(emulator.campaigns("spring")), len(emulator.contacts())) == (1, 4 if threads else 1)
     emulator.settings.api_key = "revoked"
     emulator.journal.clear()
     with pytest.raises(AirflowFailException, match="airflow mail oauth login"):
