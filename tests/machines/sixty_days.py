@@ -208,7 +208,12 @@ class World:
         if account.campaigns and chance.random() < 0.25:  # one is deleted, or renamed
             name = chance.choice(sorted(account.campaigns))
             sent_at, sent, opens = account.campaigns.pop(name)
+            told = service.clock.now()
+            # By every clock that lies later, it is gone: the service lists what it deletes later.
+            service.clock.set(START - 500 * DAY)
             service.set_campaign_state(name, "removed")
+            service.clock.set(told)
+            service.clock.freeze()
             # Names are unique.
             if chance.random() < 0.4 and f"{name} renamed" not in account.campaigns:
                 self._send(account, f"{name} renamed", sent_at, sent, opens)
