@@ -21,7 +21,7 @@ from fastapi import Depends, HTTPException, Request
 from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import aliased
 
-from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of
+from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of, token_expiry_warning
 from airflow_provider_mail.plugin import base_path
 from airflow_provider_mail.plugin.render import OTHER_TEAMS, Cell, Column, Grid, Task
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook, conf
@@ -110,6 +110,15 @@ def platform_url(account: str, campaign: Campaign) -> str:
         return campaign_url(template, mail_name=campaign.name, guid=campaign.guid) if template else ""
     except Exception as error:  # no such connection, or one that is not valid: there is no link
         _log.debug("No link to the platform: %s", type(error).__name__)
+        return ""
+
+
+def token_warning(account: str) -> str:
+    """Return how to renew the access token of a connection that ends; empty for any other."""
+    try:
+        return token_expiry_warning(BaseHook.get_connection(account))
+    except Exception as error:  # no such connection here, or one that is not valid
+        _log.debug("The end of a token is not known: %s", type(error).__name__)
         return ""
 
 

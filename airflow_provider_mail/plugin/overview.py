@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow_provider_mail.plugin import campaigns, imports, lists, views
-from airflow_provider_mail.plugin.access import Wait
+from airflow_provider_mail.plugin.access import Wait, token_warning
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.reader import Reader, Row
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
@@ -239,9 +239,14 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
 
 
 def _loads(reader: Reader) -> Sequence[Finding]:
-    problems = []
     now = datetime.datetime.now(datetime.UTC)
-    for loaded in views.loads(reader):
+    loads = views.loads(reader)
+    problems = [
+        Finding("failed", "token", f"{account}: {warning}", "loads")
+        for account in sorted({loaded.account for loaded in loads})
+        if (warning := token_warning(account))
+    ]
+    for loaded in loads:
         what = views.what(reader, loaded.table)
         stale_lists = [part for part in loaded.lists if part.is_stale]
         if loaded.latest.is_stale:

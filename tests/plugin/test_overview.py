@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import time_machine
+from airflow.models import Connection
 
 from airflow_provider_mail.plugin import access, overview
 from airflow_provider_mail.plugin.access import Wait, Waits
@@ -81,6 +82,21 @@ def test_nothing_needs_attention(visitor: Visitor, empty: Warehouse) -> None:
     load_stats(empty, [stats("one", NOW - DAY, 10)], NOW, ACCOUNT)
     forget()
     assert "nothing Nothing failed, and the numbers are up to date." in Page(visitor.get("")).text
+
+
+@pytest.mark.parametrize(("left", "shown"), [(-1, "has expired"), (299, "expires in 299 s"), (301, "")])
+def test_a_token_that_ends_needs_attention(
+    left: int, shown: str, visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"auth_type": "oauth", "oauth_expires_at": (NOW + datetime.timedelta(seconds=left)).isoformat()}
+    connection = Connection(conn_id=ACCOUNT, conn_type="mail", host="mail.example.com", extra=extra)
+    monkeypatch.setenv(f"AIRFLOW_CONN_{ACCOUNT.upper()}", connection.as_json())
+    load_stats(empty, [stats("one", NOW - DAY, 10)], NOW, ACCOUNT)
+    text = Page(visitor.get("")).text
+    if shown:
+        assert f"token {ACCOUNT}: the OAuth access token {shown}; renew it with: airflow mail oauth login" in text
+    else:
+        assert "OAuth" not in text
 
 
 def test_a_failed_campaign_that_is_gone_needs_no_attention(visitor: Visitor, empty: Warehouse) -> None:
