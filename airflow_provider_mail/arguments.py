@@ -70,7 +70,9 @@ class Suppress(ArgumentGroup):
         suppress=Suppress(events_table="mail_events", table="do_not_mail", sql_conn_id="warehouse")
 
     :param events_table: the table of events: it leaves out people who unsubscribed, complained, were dropped, or
-        bounced three times since the last delivery. Default: none. (templated)
+        bounced three times since the last delivery, by the events of ``mail_conn_id``. Default: none. (templated)
+    :param opted_in_sql: a query whose first column has addresses, and whose second one has the time at which the person
+        last agreed to get mail: events before that time do not count. Default: none. (templated)
     :param table: a table whose column ``email`` has the addresses of people to leave out. Default: none. (templated)
     :param sql: a query whose first column has the addresses of people to leave out. Default: none. (templated)
     :param audiences: names of other audiences whose people to leave out, as ``airflow mail audience status`` shows
@@ -81,9 +83,10 @@ class Suppress(ArgumentGroup):
     :raises ValueError: naming each argument that is wrong.
     """
 
-    template_fields: ClassVar = ("events_table", "table", "sql", "audiences_table", "sql_conn_id")
+    template_fields: ClassVar = ("events_table", "opted_in_sql", "table", "sql", "audiences_table", "sql_conn_id")
 
     events_table: Templated[str] | None = None
+    opted_in_sql: Templated[str] | None = None
     table: Templated[str] | None = None
     sql: Templated[str] | None = None
     audiences: Sequence[str] | None = None
@@ -94,6 +97,8 @@ class Suppress(ArgumentGroup):
         super().__post_init__()
         if self.events_table is None and self.table is None and self.sql is None and not self.audiences:
             raise ValueError("Suppress: events_table, table, sql, audiences: give at least one of them")
+        if self.opted_in_sql is not None and self.events_table is None:
+            raise ValueError("Suppress: opted_in_sql: is for the events of events_table, and there is none")
 
 
 @dataclass(frozen=True, kw_only=True)

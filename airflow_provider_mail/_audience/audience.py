@@ -163,7 +163,7 @@ class Audience:
         if suppress is None:
             return frozenset()
         hook = self.task.audience_hook(suppress.sql_conn_id)
-        people = suppressed_people(hook, events=suppress.events_table, sql=suppress.sql, table=suppress.table)
+        people = suppressed_people(hook, suppress, self.task.mail_conn_id)
         if suppress.audiences:
             from airflow_provider_mail._audience.people import members
             from airflow_provider_mail._audience.store import StateStore

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api.errors import MailValidationError
+from airflow_provider_mail.warehouse.rows import moment
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from airflow_provider_mail.arguments import Suppress
+
+log = getLogger(__name__)
 
 BOUNCES = 3
 """Mails that bounced since the last delivery, from which a person is left out: an event does not show whether a bounce
@@ -16,62 +25,107 @@ is permanent."""
 
 _EVENTS = """
 SELECT email, event_code, COALESCE(unique_msg_id, event_id), triggered_time FROM {table}
-WHERE email IS NOT NULL AND event_code IN ('Unsubscribed', 'SpamReport', 'Dropped', 'Bounced')
+WHERE mail_conn_id = {mark} AND email IS NOT NULL
+AND event_code IN ('Unsubscribed', 'SpamReport', 'Dropped', 'Bounced')
 """
 _DELIVERIES = """
-SELECT email, MAX(triggered_time) FROM {table} WHERE event_code = 'Delivered' AND email IS NOT NULL GROUP BY email
+SELECT email, MAX(triggered_time) FROM {table}
+WHERE mail_conn_id = {mark} AND event_code = 'Delivered' AND email IS NOT NULL GROUP BY email
 """
+_ACCOUNTS = "SELECT DISTINCT mail_conn_id FROM {table}"
 
 
-def suppressed_people(hook: DbApiHook, *, events: str | None, sql: str | None, table: str | None) -> frozenset[int]:
+def suppressed_people(hook: DbApiHook, suppress: Suppress, mail_conn_id: str) -> frozenset[int]:
     """Return the people whom the user's tables leave out, each as the hash of the key.
 
     Python's hash of a key differs in every process, so it identifies nobody.
 
-    :param sql: a query whose first column has addresses.
-    :param table: a table with a column ``email``.
+    :param mail_conn_id: the account whose events count.
     :raises WarehouseError: when a query fails; never with values.
+    :raises MailValidationError: the second column of ``opted_in_sql`` has no times.
     """
-    from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+    from airflow_provider_mail.warehouse.read import StoredTable
     from airflow_provider_mail.warehouse.tables.events import EVENTS
 
     people = set[int]()
-    if events:
-        people |= _suppressed_by_events(hook, StoredTable(hook, EVENTS, events).spelled)
-    queries = [f"SELECT email FROM {StoredTable(hook, EVENTS, table).spelled}"] if table else []
-    for query in [*queries, sql] if sql else queries:
-        with stream_rows(hook, query) as (_, streamed):
-            for rows in streamed:
-                people.update(hash(address_key(address)) for address, *_ in rows if isinstance(address, str))
+    if suppress.events_table:
+        table = StoredTable(hook, EVENTS, str(suppress.events_table)).spelled
+        opted_in = _opted_in(hook, str(suppress.opted_in_sql)) if suppress.opted_in_sql else {}
+        people |= _suppressed_by_events(hook, table, mail_conn_id, opted_in)
+    queries = [str(suppress.sql)] if suppress.sql else []
+    if suppress.table:
+        queries.append(f"SELECT email FROM {StoredTable(hook, EVENTS, str(suppress.table)).spelled}")
+    for query in queries:
+        people.update(person for person, *_ in _read(hook, query))
     return frozenset(people)
 
 
-def _suppressed_by_events(hook: DbApiHook, table: str) -> set[int]:
-    """Return people who unsubscribed, complained, were dropped, or bounced too often, in whatever spelling."""
+def _read(hook: DbApiHook, query: str, parameters: Sequence[Any] | None = None) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query whose first column has addresses, with the person in its place."""
     from airflow_provider_mail.warehouse.read import stream_rows
 
+    with stream_rows(hook, query, parameters) as (_, streamed):
+        for rows in streamed:
+            for address, *values in rows:
+                if isinstance(address, str):
+                    yield hash(address_key(address)), *values
+
+
+def _opted_in(hook: DbApiHook, query: str) -> Mapping[int, datetime]:
+    """Return when people last opted in."""
+    times: dict[int, datetime] = {}
+    try:
+        for person, value, *_ in _read(hook, query):
+            if (time := moment(value)) is not None:
+                times[person] = max(time, times.get(person, time))
+    except ValueError:
+        raise MailValidationError(
+            "suppress: opted_in_sql: the first column must have addresses and the second one times, such as "
+            "SELECT email, opted_in_at FROM consents"
+        ) from None
+    return times
+
+
+def _suppressed_by_events(hook: DbApiHook, table: str, mail_conn_id: str, opted_in: Mapping[int, datetime]) -> set[int]:
+    """Return people who unsubscribed, complained, were dropped, or bounced too often, in whatever spelling."""
     people = set[int]()
     bounces: dict[int, dict[Any, Any]] = defaultdict(dict)
-    with stream_rows(hook, _EVENTS.format(table=table)) as (_, streamed):
-        for rows in streamed:
-            for address, code, message, time in rows:
-                person = hash(address_key(address))
-                if code == "Bounced":
-                    bounces[person][message] = time
-                else:
-                    people.add(person)
+    fields = {"table": table, "mark": hook.placeholder}
+    found = False
+    for person, code, message, time in _read(hook, _EVENTS.format(**fields), [mail_conn_id]):
+        found, at = True, moment(time)
+        # An event without a time counts: it may be the latest.
+        if at is not None and person in opted_in and at < opted_in[person]:
+            continue
+        if code == "Bounced":
+            bounces[person][message] = time
+        else:
+            people.add(person)
+    if not found:
+        _warn_of_other_accounts(hook, table, mail_conn_id)
     if not bounces:
         return people
     delivered: dict[int, Any] = {}
-    with stream_rows(hook, _DELIVERIES.format(table=table)) as (_, streamed):
-        for rows in streamed:
-            for address, time in rows:
-                person = hash(address_key(address))
-                if person in bounces and time is not None:
-                    delivered[person] = max(time, delivered.get(person, time))
+    for person, time in _read(hook, _DELIVERIES.format(**fields), [mail_conn_id]):
+        if person in bounces and time is not None:
+            delivered[person] = max(time, delivered.get(person, time))
     for person, times in bounces.items():
         last = delivered.get(person)
-        # A bounce without a time counts: it may be the latest.
         if sum(last is None or time is None or time >= last for time in times.values()) >= BOUNCES:
             people.add(person)
     return people
+
+
+def _warn_of_other_accounts(hook: DbApiHook, table: str, mail_conn_id: str) -> None:
+    from airflow_provider_mail.warehouse.read import stream_rows
+
+    with stream_rows(hook, _ACCOUNTS.format(table=table)) as (_, streamed):
+        accounts = sorted(str(account) for rows in streamed for (account,) in rows)
+    if accounts and mail_conn_id not in accounts:
+        log.warning(
+            "Table %s has no event of connection %r, only of %s: nobody is left out by events. If these are the same "
+            "account, use one connection.",
+            table,
+            mail_conn_id,
+            ", ".join(accounts),
+        )

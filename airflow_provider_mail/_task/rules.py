@@ -453,7 +453,7 @@ ARGUMENTS: dict[str, Rule] = {
         "audiences_table", "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding",
         "events_table", "group_by",
         "history_table", "inbox_conn_id", "inbox_table", "list_description", "log_table", "mail_conn_id", "market_name",
-        "name_column", "object_storage_conn_id", "project_code", "reference",
+        "name_column", "object_storage_conn_id", "opted_in_sql", "project_code", "reference",
         "selector", "snapshots_table", "sql", "sql_conn_id", "subscript_name", "table", "team_name", "time_zone",
         "to_column",
     ), TEXT),

@@ -10,7 +10,7 @@ GROUPS: dict[str, tuple[Any, dict[str, str]]] = {
     "rejects": (Rejects, {"max_reject_fraction": "max_fraction", "rejects_path": "path", "rejects_table": "table",
                           "keep_days": "keep_days"}),
     "suppress": (Suppress, {"suppress_events": "events_table", "suppress_table": "table", "suppress_sql": "sql",
-                            "suppress_conn_id": "sql_conn_id"}),
+                            "suppress_conn_id": "sql_conn_id", "suppress_opted_in": "opted_in_sql"}),
     "changes_only": (ChangesOnly, {"state_conn_id": "sql_conn_id", "state_table": "table",
                                    "full_every": "full_every", "on_removed": "on_removed", "log_table": "log_table"}),
     "brakes": (Brakes, {name: name for name in ("max_rows", "max_change_fraction", "max_removed_fraction")}),

@@ -198,7 +198,8 @@ def test_further_lists_are_added(emulator: Emulator) -> None:
 def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Path) -> None:
     """Rejected rows keep their numbers when rows before them are left out."""
     crm.execute(
-        "CREATE TABLE mail_events (email TEXT, event_code TEXT, unique_msg_id TEXT, triggered_time TEXT, event_id TEXT)"
+        "CREATE TABLE mail_events (mail_conn_id TEXT, email TEXT, event_code TEXT, unique_msg_id TEXT, "
+        "triggered_time TEXT, event_id TEXT)"
     )
     bounces = [
         (f"{name}@example.com", "Bounced", n if name == "cem" else None, f"2024-01-0{n}", f"{name}{n}")
@@ -207,11 +208,13 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
     ]
     # Whatever the spelling, and without a UniqueMsgID as well.
     bounces[0] = ("Bob@Example.com", *bounces[0][1:])
-    crm.execute("INSERT INTO mail_events", [
+    events = [
         *bounces, ("ADA@example.com", "Unsubscribed", "1", "2024-01-01", "a"),
         ("CEM@example.com", "Delivered", "4", "2024-01-02", "b"),
         ("dora@example.com", "Opened", "5", "2024-01-01", "c"),
-    ])  # fmt: skip
+    ]  # fmt: skip
+    crm.execute("INSERT INTO mail_events", [("mail_default", *event) for event in events])
+    crm.execute("INSERT INTO mail_events", [("mail_shop", "dora@example.com", "SpamReport", "6", "2024-01-01", "d")])
     crm.execute("CREATE TABLE staff (email TEXT)")
     crm.execute("INSERT INTO staff", [["eva@example.com"]])
     staff = "SELECT email FROM staff"
@@ -220,6 +223,8 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
         ({"suppress_table": "staff"}, "ada bob cem dora"),
         ({"suppress_sql": staff}, "ada bob cem dora"),
         ({"suppress_events": "mail_events", "suppress_sql": staff}, "cem dora"),
+        ({"suppress_events": "mail_events", "suppress_opted_in": _opted_in("2024-01-02")}, "ada bob cem dora eva"),
+        ({"suppress_events": "mail_events", "suppress_opted_in": _opted_in("2024-01-01")}, "bob cem dora eva"),
     ):
         result = audience.run("ada bob cem dora eva", reached, reached=reached, suppress_conn_id="crm", **arguments)
         assert [result["read"], result["suppressed"]] == [5, 5 - len(reached.split())]
@@ -227,6 +232,28 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
     people = {"suppress_conn_id": "crm", "suppress_table": "staff", "refused": "max", "reached": "ada"}
     audience.run("eva ada max", **people | rejects)
     assert '"row_number": 3' in (tmp_path / "rejects.jsonl").read_text()
+
+
+def _opted_in(ada: str) -> str:
+    return f"SELECT 'Ada@example.com', '{ada}' UNION ALL SELECT 'bob@example.com', '2024-01-02 00:00:01+00:00'"
+
+
+def test_events_of_another_connection_and_times_that_are_none(
+    audience: Audience, crm: SqlDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    crm.execute(
+        "CREATE TABLE mail_events (mail_conn_id TEXT, email TEXT, event_code TEXT, unique_msg_id TEXT, "
+        "triggered_time TEXT, event_id TEXT)"
+    )
+    arguments = {"suppress_conn_id": "crm", "suppress_events": "mail_events"}
+    audience.run("ada", "ada", reached="ada", **arguments)
+    assert "has no event" not in caplog.text
+    crm.execute("INSERT INTO mail_events", [("shop", "ada@example.com", "Unsubscribed", "1", "2024-01-01", "a")])
+    audience.run("ada", "ada", reached="ada", **arguments)
+    assert "has no event of connection 'mail_default', only of shop" in caplog.text
+    wrong = {"suppress_opted_in": "SELECT 'ada@example.com', 'yes'"}
+    message = error_of(lambda: audience.load("ada", **arguments, **wrong))
+    assert "opted_in_sql: the first column must have addresses and the second one times" in message
 
 
 def test_limits_and_a_dry_run(emulator: Emulator) -> None:
