@@ -17,6 +17,7 @@ from airflow_provider_mail.warehouse.tables.imports import (
     AUDIENCES,
     IMPORTS,
     MEMBERS,
+    MEMORY,
     REJECTS,
 )
 from airflow_provider_mail.warehouse.tables.resources import (
@@ -51,6 +52,7 @@ TABLES: Mapping[str, Table] = {
     "mail_audiences_members": MEMBERS,
     "mail_audience_runs": AUDIENCE_RUNS,
     "mail_audience_runs_changes": AUDIENCE_CHANGES,
+    "mail_memory": MEMORY,
     "mail_loads": LOADS,
     "rejects": REJECTS,
 }

@@ -130,12 +130,16 @@ OUTSIDE_THE_SDK = {
     "airflow.models.taskinstance": {"TaskInstance"},
     "airflow.models.team": {"Team"},
     "airflow.models.trigger": {"Trigger"},
+    "airflow.models.hitl": {"HITLDetail"},
     "airflow.models.variable": {"Variable"},
     "airflow.jobs.job": {"most_recent_job"},
 }
 """What the package imports of Airflow beside ``airflow.sdk`` and `version_compat`."""
 
-ABSENT = {"airflow.models.team": version_compat.AIRFLOW_V_3_2_PLUS}
+EXISTS = {
+    "airflow.models.team": version_compat.AIRFLOW_V_3_2_PLUS,
+    "airflow.models.hitl": version_compat.AIRFLOW_V_3_1_PLUS,
+}
 
 
 def test_what_is_imported_beside_the_sdk_is_listed_and_exists() -> None:
@@ -149,5 +153,5 @@ def test_what_is_imported_beside_the_sdk_is_listed_and_exists() -> None:
                 used.setdefault(module, set()).update(alias.name for alias in node.names)
     assert used == OUTSIDE_THE_SDK
     for module, names in used.items():
-        if ABSENT.get(module, True):
+        if EXISTS.get(module, True):
             assert all(hasattr(import_module(module), name) for name in names), module

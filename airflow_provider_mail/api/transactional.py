@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from html import unescape
 from itertools import islice
 from typing import Annotated, Any, TypeAlias
 
@@ -133,6 +134,10 @@ class MessageVersion(RequestModel):
     template_name: Text | None = None
     params: Params | None = None
 
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, "***" if name == "content" and value else value  # it may have the recipient's data
+
 
 class SendBatch(Delivery):
     """Send up to 100 personalized versions of one content or template (the batch form).
@@ -151,6 +156,14 @@ class SendBatch(Delivery):
     params: Params | None = None
     sender_name: Annotated[SenderName | None, OMIT_BLANK] = None
     message_versions: list[MessageVersion] = Field(min_length=1, max_length=MAX_VERSIONS)
+
+    def pii_values(self) -> Iterator[str]:
+        yield from super().pii_values()
+        for version in self.message_versions:
+            # A content of one recipient may have the recipient's data: the text between tags, but for headings of
+            # tables, which are words that a message needs.
+            texts = re.findall(r"[^<>]+(?=<(?!/th\b)|$)", version.content or "")
+            yield from (unescape(text).strip() for text in texts)
 
     @model_validator(mode="after")
     def _has_content_and_subject(self) -> SendBatch:

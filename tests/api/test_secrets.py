@@ -31,6 +31,13 @@ REQUESTS: list[MailRequest[Any]] = [
     api.AddList(list_name="customers"),
     api.DeleteContact(email=ADDRESS),
     api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email=ADDRESS)),
+    api.SendBatch(
+        subject="s",
+        sender_mail="news@example.com",
+        message_versions=[
+            api.MessageVersion(to=[api.Recipient(email=ADDRESS)], content="<td>planted-cell</td><p>planted-line"),
+        ],
+    ),
     api.GetToken(client_id="emulator-client", client_secret=CLIENT_SECRET, code=CODE),
 ]
 FAULTS = [kind for kind in FAULT_KINDS.values() if kind.operations is None and kind.outcome not in ("odd", "slow")]

@@ -23,7 +23,7 @@ from tests.support.env import ROOT
 
 PACKAGE = Path(airflow_provider_mail.__path__[0])
 SOURCES = [path.read_text() for path in sorted(PACKAGE.rglob("*.py"))]
-GUIDE = r"airflow_provider_mail/docs/[\w-]+\.md"
+GUIDE = r"airflow_provider_mail/docs/[\w/-]+\.md"
 
 pytestmark = pytest.mark.ci
 

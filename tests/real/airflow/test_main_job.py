@@ -104,6 +104,7 @@ def test_the_main_job(
         ("mail.import.rows_rejected", "mail_campaign", "sync_contacts"): UNSENDABLE,
         ("mail.waits", "mail_campaign", "wait_until_sent", "complete"): 1,
         ("mail.load.records", "mail_campaign", "load_statistics"): 1,
+        ("mail.load.records", "mail_campaign", "load_campaigns"): 1,
     }
 
     # Everything is cleared, and nobody is mailed twice.
