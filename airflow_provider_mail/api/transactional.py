@@ -38,6 +38,7 @@ from airflow_provider_mail.api._core.requests import (
     MailResponse,
     OpenResource,
     Records,
+    RedactedRepr,
     RequestModel,
     Sandboxed,
 )
@@ -99,7 +100,20 @@ class Delivery(MailRequest[MailResponse], Sandboxed):
     attachment: Attachment | None = None
 
 
-class SendMail(Delivery):
+class OwnContent(RedactedRepr):
+    """A message whose ``content`` is of one recipient, and may have the recipient's data."""
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, "***" if name == "content" and value else value
+
+    def content_texts(self) -> Iterator[str]:
+        """Yield the texts between tags, but for headings of tables: error messages of the service have such words."""
+        for text in re.findall(r"[^<>]+(?=<(?!/th\b)|$)", getattr(self, "content", None) or ""):
+            yield unescape(text).strip()
+
+
+class SendMail(OwnContent, Delivery):
     """Send one message to one recipient (the single-message form).
 
     :param subject: subject, one line.
@@ -113,8 +127,12 @@ class SendMail(Delivery):
     sender_name: Annotated[Line | None, OMIT_BLANK] = None
     to: Recipient
 
+    def pii_values(self) -> Iterator[str]:
+        yield from super().pii_values()
+        yield from self.content_texts()
 
-class MessageVersion(RequestModel):
+
+class MessageVersion(OwnContent, RequestModel):
     """One personalized message; its values take precedence over those of the batch.
 
     :param to: 1 to 20 recipients.
@@ -133,10 +151,6 @@ class MessageVersion(RequestModel):
     content: Html | None = None
     template_name: Text | None = None
     params: Params | None = None
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, "***" if name == "content" and value else value  # it may have the recipient's data
 
 
 class SendBatch(Delivery):
@@ -160,10 +174,7 @@ class SendBatch(Delivery):
     def pii_values(self) -> Iterator[str]:
         yield from super().pii_values()
         for version in self.message_versions:
-            # A content of one recipient may have the recipient's data: the text between tags, but for headings of
-            # tables, which are words that a message needs.
-            texts = re.findall(r"[^<>]+(?=<(?!/th\b)|$)", version.content or "")
-            yield from (unescape(text).strip() for text in texts)
+            yield from version.content_texts()
 
     @model_validator(mode="after")
     def _has_content_and_subject(self) -> SendBatch:

@@ -30,7 +30,9 @@ REQUESTS: list[MailRequest[Any]] = [
     api.UpsertContact(email=ADDRESS, name="Ada"),
     api.AddList(list_name="customers"),
     api.DeleteContact(email=ADDRESS),
-    api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email=ADDRESS)),
+    api.SendMail(
+        subject="s", content="<td>planted-cell</td>", sender_mail="news@example.com", to=api.Recipient(email=ADDRESS)
+    ),
     api.SendBatch(
         subject="s",
         sender_mail="news@example.com",
