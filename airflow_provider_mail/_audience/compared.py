@@ -208,7 +208,7 @@ class ComparedAudience(Audience):
         if self._exact and self._writes:
             values["totals"] = self._totals
             if self._state is not None and deletes_contacts(self.task):
-                # Whoever joins later may make up for a contact that was deleted.
+                # People who join later may make up for a contact that was deleted.
                 values["modified"] = self._state.ledger.modified
         return super().finish() | values | {"repeated": self._repeated}
 

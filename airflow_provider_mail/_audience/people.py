@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,6 +18,8 @@ from airflow_provider_mail._audience.state import (
 )
 from airflow_provider_mail._audience.store import StateChangedError, StateStore
 from airflow_provider_mail.api._core.addresses import address_key
+
+_NOT = "not forgotten"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
         if not state.header.generation:
             continue
         if state.header.claimed_by and not has_ended(state.header):
-            results[audience] = "not forgotten: a run is importing it now; try again when it has ended"
+            results[audience] = f"{_NOT}: a run is importing it now; try again when it has ended"
             continue
         try:
             if problem:
@@ -104,8 +106,13 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
             store.delete(state.header)
             results[audience] = "forgotten: the state cannot be read and was deleted"
         except StateChangedError:
-            results[audience] = "not forgotten: a run has changed it meanwhile; try again"
+            results[audience] = f"{_NOT}: a run has changed it meanwhile; try again"
     return results
+
+
+def not_forgotten(results: Mapping[str, str]) -> dict[str, str]:
+    """Return the audiences that still have a person after :func:`forget`, each with the reason."""
+    return {audience: result for audience, result in results.items() if result.startswith(_NOT)}
 
 
 def members_of_others(state: AudienceState, keys: Collection[bytes]) -> set[bytes]:

@@ -93,9 +93,9 @@ def _suppressed_by_events(hook: DbApiHook, table: str, mail_conn_id: str, opted_
     fields = {"table": table, "mark": hook.placeholder}
     found = False
     for person, code, message, time in _read(hook, _EVENTS.format(**fields), [mail_conn_id]):
-        found, at = True, moment(time)
+        found = True
         # An event without a time counts: it may be the latest.
-        if at is not None and person in opted_in and at < opted_in[person]:
+        if person in opted_in and (at := moment(time)) is not None and at < opted_in[person]:
             continue
         if code == "Bounced":
             bounces[person][message] = time

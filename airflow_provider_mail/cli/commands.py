@@ -329,7 +329,7 @@ def audience_forget(args: Namespace) -> None:
         print(f"{audience}: {result}")
     if not results:
         print("The person is in no audience.")
-    if any(result.startswith("not") for result in results.values()):
+    if people.not_forgotten(results):
         raise SystemExit(1)
 
 

@@ -28,6 +28,7 @@ from airflow_provider_mail.version_compat import (
     serialized_tasks,
 )
 from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.dialects import reader_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.webhook.health import ROTATE, receiver_status
 
@@ -236,7 +237,7 @@ def _database(conn_id: str) -> Diagnosis:
     try:
         with connected(hook) as connection, closing(connection.cursor()) as cursor:
             cursor.execute("SELECT 1")
-            allowed = _may_create(cursor) if type(hook).__name__ == "PostgresHook" else True
+            allowed = reader_of(hook).may_create(cursor)
     except Exception as error:
         message = f"connection {conn_id!r}: the database cannot be used: {_first(error)}"
         return Diagnosis("database", conn_id, "error", message, f"airflow connections get {conn_id}")
@@ -249,11 +250,6 @@ def _database(conn_id: str) -> Diagnosis:
 
 def _first(error: Exception) -> str:
     return without_addresses(str(error) if isinstance(error, WarehouseError) else connect_error_message(error))
-
-
-def _may_create(cursor: Any) -> bool:
-    cursor.execute("SELECT has_schema_privilege(current_schema(), 'CREATE')")
-    return bool(cursor.fetchone()[0])
 
 
 def _receiver() -> Iterator[Diagnosis]:

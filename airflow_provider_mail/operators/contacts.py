@@ -333,11 +333,12 @@ class MailDeleteContactOperator(BaseNamedOperator):
         """
         if self.sql_conn_id is None:
             return []
-        from airflow_provider_mail._audience.people import forget
+        from airflow_provider_mail._audience.people import forget, not_forgotten
         from airflow_provider_mail._audience.store import StateStore
         from airflow_provider_mail._task.storage import sql_hook
 
         results = forget(StateStore(sql_hook(self.sql_conn_id), self.audiences_table), email)
-        if kept := [f"{audience}: {result}" for audience, result in results.items() if result.startswith("not")]:
-            raise AirflowException(f"the contact was deleted, but not everywhere: {'; '.join(kept)}")
+        if kept := not_forgotten(results):
+            reasons = "; ".join(f"{audience}: {result}" for audience, result in kept.items())
+            raise AirflowException(f"the contact was deleted, but not everywhere: {reasons}")
         return sorted(results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,7 +13,7 @@ from zoneinfo import ZoneInfo
 from airflow_provider_mail.plugin import campaigns, imports, lists, views
 from airflow_provider_mail.plugin.access import Wait, token_warning
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
-from airflow_provider_mail.plugin.reader import Reader, Row
+from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.rows import moment
 from airflow_provider_mail.warehouse.time_limit import read_within
@@ -31,6 +32,9 @@ SHOWN_LISTS = 8
 
 GROWTH_SECONDS = 5.0
 """How long the lists may be counted for this page."""
+
+_tokens: TtlCache[str] = TtlCache(60.0)
+"""What is wrong with the token of a connection, which a secrets backend may take long to return."""
 
 MEASURES: Sequence[tuple[str, str, Callable[[Mapping[str, int]], float | None]]] = (
     ("Sent", "number", lambda sums: float(sums["sent_count"])),
@@ -244,7 +248,7 @@ def _loads(reader: Reader) -> Sequence[Finding]:
     problems = [
         Finding("failed", "token", f"{account}: {warning}", "loads")
         for account in sorted({loaded.account for loaded in loads})
-        if (warning := token_warning(account))
+        if (warning := _tokens.get(account, partial(token_warning, account)))
     ]
     for loaded in loads:
         what = views.what(reader, loaded.table)

@@ -42,7 +42,7 @@ def erase_events(
     :raises WarehouseError: a table cannot be read, or its rows cannot be deleted.
     """
     from airflow_provider_mail._audience.memory import Memory
-    from airflow_provider_mail._audience.people import forget
+    from airflow_provider_mail._audience.people import forget, not_forgotten
     from airflow_provider_mail._audience.store import StateStore
     from airflow_provider_mail.warehouse.errors import WarehouseError
     from airflow_provider_mail.webhook.erasure import erase
@@ -52,8 +52,9 @@ def erase_events(
     hook = sql_hook(sql_conn_id)
     counts: dict[str, int] = asdict(erase(email, inbox, hook, table, dead_letters_table))
     forgotten = forget(StateStore(hook, audiences_table), email)
-    if kept := [f"{audience} {result}" for audience, result in forgotten.items() if result.startswith("not")]:
-        raise WarehouseError(f"table {audiences_table}: {'; '.join(kept)}")
+    if kept := not_forgotten(forgotten):
+        reasons = "; ".join(f"{audience} {result}" for audience, result in kept.items())
+        raise WarehouseError(f"table {audiences_table}: {reasons}")
     memory = Memory.configured()
     return counts | {"audiences": len(forgotten), "mails": memory.forget(email) if memory else 0}
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from airflow_provider_mail._config import OPTIONS
-from airflow_provider_mail.plugin import PAGE_PREFIX, campaigns, lists, reader, views
+from airflow_provider_mail.plugin import PAGE_PREFIX, campaigns, lists, overview, reader, views
 from tests.plugin.data import fill
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     HOOKS,
@@ -101,6 +101,7 @@ def forget(*, tables: bool = True) -> None:
         reader._missing.clear()
     for remembered in (
         views._events,
+        overview._tokens,
         campaigns._alone,
         campaigns._accounts,
         campaigns._lists,

@@ -19,11 +19,13 @@ from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse import connection
 from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb, one_process
+from airflow_provider_mail.warehouse.dialects.postgres import Postgres
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.load import LoadResult, database_time, load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from tests.support.clock import Clock
 from tests.support.mariadb import CLIENT, CLIENTS
+from tests.support.postgres import PostgresServer
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, NOON, PLAIN, THINGS, thing
 
@@ -217,3 +219,12 @@ def test_where_no_lock_is_possible_it_goes_on(tmp_path: Path) -> None:
     with one_process(str(tmp_path / "no such folder" / "warehouse.duckdb"), 60):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whether_a_user_of_postgres_may_create_tables(postgres_server: PostgresServer) -> None:
+    with postgres_server.database() as database, database.connect() as connection, connection.cursor() as cursor:
+        assert Postgres.may_create(cursor)
+        cursor.execute("CREATE ROLE only_reads")
+        cursor.execute("SET LOCAL ROLE only_reads")
+        assert not Postgres.may_create(cursor)
+        connection.rollback()

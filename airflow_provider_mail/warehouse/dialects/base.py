@@ -82,6 +82,11 @@ class Reader:
         return {}
 
     @classmethod
+    def may_create(cls, cursor: Any) -> bool:
+        """Whether the user of the connection may create tables, as far as the database tells."""
+        return True
+
+    @classmethod
     def close_reader(cls, connection: Any, cursor: Any) -> None:
         cursor.close()
 

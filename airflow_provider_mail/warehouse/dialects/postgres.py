@@ -172,6 +172,11 @@ class Postgres(Staged):
         return super().month(f"{column} AT TIME ZONE 'UTC'")
 
     @classmethod
+    def may_create(cls, cursor: Any) -> bool:
+        cursor.execute("SELECT has_schema_privilege(current_schema(), 'CREATE')")
+        return bool(cursor.fetchone()[0])
+
+    @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:
         """Open a cursor that leaves the rows on the server until they are fetched, in a read-only transaction."""
         hook.set_autocommit(connection, False)  # a server-side cursor lives in a transaction
