@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from airflow.sdk import Asset
 
 from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail._task.rules import number
 from airflow_provider_mail._task.storage import SqlTask, check_tables, current_task_run
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.operators._base import BaseMailOperator
@@ -64,6 +65,9 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
         ``fail`` the task, naming push, position and reason, and leave its batch in the inbox. Default: ``reject``.
     :param keep_days: days after which drained pushes are deleted from the inbox; ``None``: never. Default: 7.
     """
+
+    # Zero keeps no push that was drained.
+    own_rules: ClassVar = {"keep_days": number(none_is_valid=True)}
 
     inbox_conn_id: str | None
     inbox_table: str | None

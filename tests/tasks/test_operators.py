@@ -308,6 +308,8 @@ def test_templates_in_a_group(native: bool) -> None:
         mapped = FROM_SQL.partial(task_id="mapped", sql_conn_id="crm", rejects=group).expand(sql=["SELECT 1"])
         assert mapped.upstream_task_ids == {"something"}
     assert Rejects(table="a", keep_days=5).serialize() == {"table": "a", "keep_days": 5}
+    with pytest.raises(ValueError, match="keep_days: must be a number, more than 0, not 0"):
+        Rejects(table="a", keep_days=0)
 
 
 def test_durations_may_be_timedeltas() -> None:
