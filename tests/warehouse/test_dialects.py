@@ -225,6 +225,7 @@ def test_whether_a_user_of_postgres_may_create_tables(postgres_server: PostgresS
     with postgres_server.database() as database, database.connect() as connection, connection.cursor() as cursor:
         assert Postgres.may_create(cursor)
         cursor.execute("CREATE ROLE only_reads")
-        cursor.execute("SET LOCAL ROLE only_reads")
+        cursor.execute("SET ROLE only_reads")
         assert not Postgres.may_create(cursor)
-        connection.rollback()
+        cursor.execute("RESET ROLE")
+        cursor.execute("DROP ROLE only_reads")  # It is one of the server, not of the database.
