@@ -59,8 +59,12 @@ TABLES: Mapping[str, Table] = {
 """The tables, by their name in the page."""
 
 
+COMMON = ("loaded_at", "run_id", "other_fields")
+"""Columns of nearly all tables, which the page explains once."""
+
+
 def columns(table: Table) -> str:
-    """Return the columns, their types and meanings as a Markdown table; key columns are bold."""
+    """Return the columns, their types and meanings as a table, without :data:`COMMON`; key columns are bold."""
     rows = (
         (
             f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`",
@@ -68,6 +72,7 @@ def columns(table: Table) -> str:
             column.comment,
         )
         for column in table.stored_columns
+        if column.name not in COMMON
     )
     return marked.table(("column", "type", "meaning"), rows)
 

@@ -171,7 +171,7 @@ def test_a_deleted_campaign_is_marked(march: Emulator, warehouse: SqlDatabase) -
     assert [load(**ALL)["gone"] for _ in range(2)] == [1, 0]
     assert marked(warehouse) == ["campaign-000013"]
     assert len(names(warehouse)) == 30
-    page = (ROOT / "docs" / "warehouse.md").read_text()
+    page = (ROOT / "docs" / "loads.md").read_text()
     (query,) = re.findall(r"^SELECT mail_conn_id, SUM\(sent_count\).*$", page, re.MULTILINE)
     assert warehouse.query(query) == warehouse.query(
         f"SELECT mail_conn_id, SUM(sent_count) FROM {STATS} WHERE mail_name <> 'campaign-000013' GROUP BY mail_conn_id"
