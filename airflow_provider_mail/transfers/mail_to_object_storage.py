@@ -464,17 +464,21 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         from airflow_provider_mail.api.flows.second_source import existing_of
         from airflow_provider_mail.warehouse.errors import UnconfirmedError
 
+        columns = self.declared_table().names
         names = {row[self._key] for row in rows}
         lacking = {row[self._key] for row in before} - names
+        at = columns.index("mail_send_date") if "mail_send_date" in columns else self._key
         if lacking and self.kind == "campaigns":
             request, margin = GetCampaignStats(start_date=day, end_date=day), timedelta(days=1)
+            sent_at = {row[self._key]: row[at] for row in before}
             # The day is one of the service, whose time zone is not known.
-            existing_of(self.hook.get_conn(), request, len(rows), lacking, day - margin, day + margin)
+            existing_of(self.hook.get_conn(), request, len(rows), lacking, day - margin, day + margin, sent_at)
         if lacking and rows:
             self.removal_rule().check(len(before), len(names), f"{file}: ", is_looked_up=True)
-        sent_mails = self.declared_table().names.index("sent_count")
-        sent = {row[self._key] for row in before if row[sent_mails]}
-        fallen = sum(row[self._key] in sent and not row[sent_mails] for row in rows)
+        # A name may be used again: a campaign is that of a name and a send time.
+        sent_mails = columns.index("sent_count")
+        sent = {(row[self._key], row[at]) for row in before if row[sent_mails]}
+        fallen = sum((row[self._key], row[at]) in sent and not row[sent_mails] for row in rows)
         if fallen and not self.allow_empty:
             raise UnconfirmedError(
                 f"{file}: the numbers of sent mails of {fallen} rows would fall to zero. The file stays; allow_empty="

@@ -200,6 +200,31 @@ def test_a_day_that_lacks_what_the_service_has_keeps_its_file(
         written(tmp_path, file_format=file_format)
 
 
+@pytest.mark.parametrize("window", [WEEK, {"start_day": "2026-03-02", "end_day": "2026-03-02"}])
+def test_a_name_may_be_used_again_the_next_day(emulator: Emulator, tmp_path: Path, window: dict[str, str]) -> None:
+    """It is another campaign, so the first one's day loses it; also where the next day is not written."""
+
+    def send(day: int, count: int) -> None:
+        emulator.add_campaign("offer", send_date=datetime(2026, 3, day, 22, tzinfo=UTC), sent=1)
+        emulator.set_campaign_stats("offer", sentCount=count)
+
+    sent_on(emulator, "2026-03-02")
+    send(2, 500)
+    assert written(tmp_path, **window)["records"] == 3
+    before = contents(tmp_path)
+    emulator.faults.add("empty_page", CAMPAIGNS, keep=0, total=0, where={"mailName": "offer"})
+    emulator.faults.add("empty_page", CAMPAIGNS, count=2, keep=2, total=2, where={"startDate": "2026-03-02"})
+    with pytest.raises(MailIncompleteError, match="that the service returns elsewhere"):
+        written(tmp_path, **window)
+    assert contents(tmp_path) == before
+    emulator.faults.clear()
+    remove_campaigns(emulator, "offer")
+    send(3, 0)
+    written(tmp_path, **window)
+    assert len(lines(tmp_path, "*=2026-03-02/*")) == 2
+    assert len(lines(tmp_path, "*=2026-03-03/*")) == (1 if window is WEEK else 0)
+
+
 @contextmanager
 def shortened(emulator: Emulator, operation: str, times: int) -> Iterator[None]:
     """So many lists lack a record, and their totals match; the look-up of one name is right."""

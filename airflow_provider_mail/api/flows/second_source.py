@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import date
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime
 
 from airflow_provider_mail.api._core.judgement import Evidence, require_complete
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, MailStatus, existing_campaigns
 from airflow_provider_mail.api.contacts import existing_contacts
+from airflow_provider_mail.api.flows.statistics import campaign_stats
 from airflow_provider_mail.api.lists import DYNAMIC, find_list
 
 _HINT = "Nothing was stored: the next try reads again"
 
 
 def existing_of(
-    client: Client, request: GetCampaignStats, got: int, lacking: Collection[str], first_day: date, last_day: date
+    client: Client,
+    request: GetCampaignStats,
+    got: int,
+    lacking: Collection[str],
+    first_day: date,
+    last_day: date,
+    sent_at: Mapping[str, datetime | None] | None = None,
 ) -> Collection[str]:
     """Return those of the campaigns that two readings of statistics lack which the service still has, by their names.
 
@@ -24,6 +31,8 @@ def existing_of(
     :param got: the number of records that the readings have.
     :param first_day: the first day, in UTC, whose campaigns belong to the window in any time zone.
     :param last_day: the last such day, included.
+    :param sent_at: the known send times of the campaigns. One that the statistics of these days show with another send
+        time was made under a name that is used again, and is not missing. Default: not compared.
     :raises MailIncompleteError: one of them was sent in these days, so the readings are short.
     """
     campaigns = existing_campaigns(client, lacking)
@@ -33,10 +42,20 @@ def existing_of(
         if campaign.mail_status == MailStatus.COMPLETE
         and campaign.send_by_date_time is not None
         and first_day <= campaign.send_by_date_time.date() <= last_day
+        and not (sent_at and _is_used_again(client, campaign.mail_name, sent_at, first_day, last_day))
     ]
     what = f"records came in two readings of {request.start_date} to {request.end_date}"
     require_complete(Evidence(got=got, total=got, found=found), request.path, what=what, hint=_HINT)
     return campaigns
+
+
+def _is_used_again(
+    client: Client, name: str, sent_at: Mapping[str, datetime | None], first_day: date, last_day: date
+) -> bool:
+    # Of the same operation, since the specification does not show that both have equal times.
+    request = GetCampaignStats(start_date=first_day, end_date=last_day, mail_name=name)
+    times = [record.mail_send_date for record in campaign_stats(client, request) if record.mail_name == name]
+    return sent_at[name] is not None and any(time != sent_at[name] for time in times)
 
 
 def check_campaigns(client: Client, campaigns: Sequence[tuple[str, str]]) -> None:
